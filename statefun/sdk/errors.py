@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that statefun raises on purpose.
+
+Every error has a stable ``code`` that messages start with and that programs may match on::
+
+    StatefunError
+     ├─ ConfigurationError       SF100  settings and files that the user wrote
+     │   ├─ ModuleError          SF101  module.yaml: every problem with file, line, column and key
+     │   └─ BindingError         SF102  module.yaml and the registered functions do not fit
+     ├─ DefinitionError          SF200  a function, type, value spec or message is ill-formed
+     ├─ InvocationError          SF300  something went wrong inside one invocation
+     │   ├─ FunctionError        SF301  the user's function raised
+     │   ├─ ValueDecodeError     SF302  a message or state value does not decode as its type
+     │   ├─ UnknownEgressError   SF303  a message to an egress that no module declares
+     │   └─ UnknownFunctionError SF304  a message to a function that nobody registered
+     ├─ RecordError              SF400  an ingress record that no function can receive
+     ├─ KafkaError               SF500  a broker that cannot be reached or refuses
+     │   └─ TopicError           SF501  a topic or partition that is not there
+     ├─ CheckpointError          SF600  a checkpoint that cannot be used as asked
+     ├─ PlatformError            SF700  Java, jars or processes that are missing or fail
+     └─ EngineError              SF900  Spark itself failed
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+
+class StatefunError(Exception):
+    """Base of all errors; ``str(error)`` starts with the code in brackets.
+
+    >>> str(DefinitionError("typename 'greeter' has no namespace"))
+    "[SF200] typename 'greeter' has no namespace"
+    """
+
+    code: ClassVar[str] = "SF000"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"[{self.code}] {self.message}"
+
+
+class ConfigurationError(StatefunError):
+    """A setting or file of the user's cannot be used as it is."""
+
+    code = "SF100"
+
+
+@attrs.frozen
+class Problem:
+    """One finding in a module file; ``line`` and ``column`` count from 1."""
+
+    file: str
+    line: int
+    column: int
+    key: str
+    """Dotted path of the offending key, such as ``spec.topics[0].targets``; empty at top level."""
+    text: str
+    """What is wrong and what would be right."""
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}:{self.column}"
+        return f"{where}: {self.key}: {self.text}" if self.key else f"{where}: {self.text}"
+
+
+class ModuleError(ConfigurationError):
+    """Module files that cannot be used; ``problems`` has every finding, in file order."""
+
+    code = "SF101"
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        self.problems = problems
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__("\n  ".join([f"{count} in the module files", *map(str, problems)]))
+
+
+class BindingError(ConfigurationError):
+    """Module files and registered functions do not fit together."""
+
+    code = "SF102"
+
+
+class DefinitionError(StatefunError, ValueError):
+    """A function, type, value spec, address or message is ill-formed."""
+
+    code = "SF200"
+
+
+class InvocationError(StatefunError):
+    """Something went wrong inside one invocation of a function."""
+
+    code = "SF300"
+
+
+class FunctionError(InvocationError):
+    """The user's function raised; the message ends with its traceback."""
+
+    code = "SF301"
+
+
+class ValueDecodeError(InvocationError, ValueError):
+    """The bytes of a message or state value do not decode as the type they are read as."""
+
+    code = "SF302"
+
+
+class UnknownEgressError(InvocationError):
+    """A message was sent to an egress that no module file declares."""
+
+    code = "SF303"
+
+
+class UnknownFunctionError(InvocationError):
+    """A message was sent to a function type that nobody registered."""
+
+    code = "SF304"
+
+
+class RecordError(StatefunError):
+    """An ingress record that no function can receive, such as one without a key."""
+
+    code = "SF400"
+
+
+class KafkaError(StatefunError):
+    """A Kafka cluster cannot be reached, or refuses what was asked."""
+
+    code = "SF500"
+
+
+class TopicError(KafkaError):
+    """A topic or partition is not there."""
+
+    code = "SF501"
+
+
+class CheckpointError(StatefunError):
+    """A checkpoint cannot be used as asked."""
+
+    code = "SF600"
+
+
+class PlatformError(StatefunError):
+    """Java, jars or a process that statefun needs is missing or failed."""
+
+    code = "SF700"
+
+
+class EngineError(StatefunError):
+    """Spark itself failed."""
+
+    code = "SF900"

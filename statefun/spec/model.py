@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What module files declare, as plain immutable values; every format parses into these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import Enum
+
+import attrs
+
+from statefun.sdk.address import TypeName
+
+
+@attrs.frozen
+class Location:
+    """Where in which file something was declared; lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class AutoOffsetReset(Enum):
+    """Where to start when the asked-for offset is missing or out of range."""
+
+    LATEST = "latest"
+    EARLIEST = "earliest"
+
+
+@attrs.frozen
+class TopicPartition:
+    """One partition of a topic, written ``topic/partition`` in module files."""
+
+    topic: str
+    partition: int
+
+
+@attrs.frozen
+class FromGroupOffsets:
+    """Start at the offsets that the consumer group has committed."""
+
+
+@attrs.frozen
+class FromEarliest:
+    """Start at the earliest offset of every partition."""
+
+
+@attrs.frozen
+class FromLatest:
+    """Start behind the last record of every partition."""
+
+
+@attrs.frozen
+class FromSpecificOffsets:
+    """Start at given offsets; partitions not listed start at the group's offsets."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+@attrs.frozen
+class FromDate:
+    """Start at the first record whose timestamp is at or after ``date`` (time zone aware)."""
+
+    date: datetime
+
+
+StartupPosition = FromGroupOffsets | FromEarliest | FromLatest | FromSpecificOffsets | FromDate
+
+
+@attrs.frozen
+class TopicRoute:
+    """What becomes of the records of one topic."""
+
+    topic: str
+    value_type: TypeName
+    targets: tuple[TypeName, ...]
+    location: Location
+
+
+@attrs.frozen
+class KafkaIngress:
+    """An ``io.statefun.kafka.v1/ingress``."""
+
+    id: TypeName
+    address: str
+    """``bootstrap.servers``: comma-separated ``host:port``."""
+    topics: tuple[TopicRoute, ...]
+    location: Location
+    consumer_group_id: str | None = None
+    """Required by the group-offsets startup position; without it no offsets are committed."""
+    startup_position: StartupPosition = FromGroupOffsets()
+    auto_offset_reset: AutoOffsetReset = AutoOffsetReset.LATEST
+    properties: Mapping[str, str] = attrs.field(factory=dict)
+    """Further Kafka consumer properties, in Kafka's (Java) names."""
+
+
+class DeliverySemantic(Enum):
+    """What an egress promises when something crashes."""
+
+    NONE = "none"
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
+
+
+@attrs.frozen
+class KafkaEgress:
+    """An ``io.statefun.kafka.v1/egress``."""
+
+    id: TypeName
+    address: str
+    """``bootstrap.servers``: comma-separated ``host:port``."""
+    location: Location
+    delivery_semantic: DeliverySemantic = DeliverySemantic.AT_LEAST_ONCE
+    transaction_timeout: timedelta = timedelta(minutes=15)
+    """Only used with exactly-once; at most the broker's ``transaction.max.timeout.ms``."""
+    properties: Mapping[str, str] = attrs.field(factory=dict)
+    """Further Kafka producer properties, in Kafka's (Java) names."""
+
+
+@attrs.frozen
+class Unsupported:
+    """A component of a kind that parses and validates, but that cannot be run yet."""
+
+    kind: str
+    id: str
+    location: Location
+
+
+@attrs.frozen
+class Module:
+    """All components of all module files of an application."""
+
+    ingresses: tuple[KafkaIngress, ...] = ()
+    egresses: tuple[KafkaEgress, ...] = ()
+    unsupported: tuple[Unsupported, ...] = ()
