@@ -1,1 +1,92 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Stateful functions for Python on Apache Spark: addressable, durable, messaging.
+
+Everything public is here; modules below are private to the project.
+"""
+
+from statefun.sdk.address import Address, TypeName
+from statefun.sdk.address import Address as SdkAddress
+from statefun.sdk.context import Context
+from statefun.sdk.egress import EgressMessage, KafkaEgressMessage, kafka_egress_message
+from statefun.sdk.errors import (
+    BindingError,
+    CheckpointError,
+    ConfigurationError,
+    DefinitionError,
+    EngineError,
+    FunctionError,
+    InvocationError,
+    KafkaError,
+    ModuleError,
+    PlatformError,
+    RecordError,
+    StatefunError,
+    TopicError,
+    UnknownEgressError,
+    UnknownFunctionError,
+    ValueDecodeError,
+)
+from statefun.sdk.functions import StatefulFunctions, function
+from statefun.sdk.message import Message, message_builder
+from statefun.sdk.storage import ValueSpec
+from statefun.sdk.types import (
+    BoolType,
+    DoubleType,
+    FloatType,
+    IntType,
+    LongType,
+    SimpleType,
+    StringType,
+    Type,
+    TypedValue,
+    TypeRegistry,
+    TypeSerializer,
+    make_json_type,
+    make_protobuf_type,
+    simple_type,
+)
+
+__all__ = [
+    "Address",
+    "BindingError",
+    "BoolType",
+    "CheckpointError",
+    "ConfigurationError",
+    "Context",
+    "DefinitionError",
+    "DoubleType",
+    "EgressMessage",
+    "EngineError",
+    "FloatType",
+    "FunctionError",
+    "IntType",
+    "InvocationError",
+    "KafkaEgressMessage",
+    "KafkaError",
+    "LongType",
+    "Message",
+    "ModuleError",
+    "PlatformError",
+    "RecordError",
+    "SdkAddress",
+    "SimpleType",
+    "StatefulFunctions",
+    "StatefunError",
+    "StringType",
+    "TopicError",
+    "Type",
+    "TypeName",
+    "TypeRegistry",
+    "TypeSerializer",
+    "TypedValue",
+    "UnknownEgressError",
+    "UnknownFunctionError",
+    "ValueDecodeError",
+    "ValueSpec",
+    "function",
+    "kafka_egress_message",
+    "make_json_type",
+    "make_protobuf_type",
+    "message_builder",
+    "simple_type",
+]

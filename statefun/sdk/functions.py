@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registering functions under their typenames."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import attrs
+
+from statefun.sdk.address import TypeName
+from statefun.sdk.context import Context
+from statefun.sdk.errors import DefinitionError, UnknownFunctionError
+from statefun.sdk.message import Message
+from statefun.sdk.storage import ValueSpec, value_specs
+
+UserFunction = Callable[[Context, Message], None] | Callable[[Context, Message], Awaitable[None]]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@attrs.frozen
+class StatefulFunction:
+    """A registered function."""
+
+    typename: TypeName
+    """Its type; the name ``*`` stands for every function of the namespace."""
+    call: Callable[[Context, Message], Any]
+    """The user's function."""
+    specs: Mapping[str, ValueSpec]
+    """The values it keeps, by name."""
+    is_async: bool
+    """Whether calling it returns something to await."""
+
+
+class StatefulFunctions:
+    """A set of functions by typename.
+
+    >>> functions = StatefulFunctions()
+    >>> @functions.bind("com.example.fns/greeter")
+    ... def greet(ctx, message):
+    ...     pass
+    >>> functions.for_typename("com.example.fns/greeter").call is greet
+    True
+    """
+
+    def __init__(self) -> None:
+        self._functions: dict[str, StatefulFunction] = {}
+
+    def register(
+        self, typename: str, fun: UserFunction, specs: Iterable[ValueSpec] | None = None
+    ) -> None:
+        """Register ``fun`` as the function of type ``typename``.
+
+        Args:
+            typename: ``namespace/name``, or ``namespace/*`` for all functions of a namespace
+                that are not registered by their own name.
+            fun: a function or coroutine function of exactly two arguments, context and message.
+            specs: the values that the function keeps per address.
+
+        Raises:
+            DefinitionError: naming the function and its file, if anything of this is ill-formed
+                or the typename is already taken by another function.
+        """
+        try:
+            name = TypeName.parse(typename)
+            call = _checked(fun)
+            known = self._functions.get(str(name))
+            if known is not None and _definition(known.call) != _definition(call):
+                raise DefinitionError(
+                    f"{name} is already registered by {_place(known.call)}; a typename has one "
+                    "function"
+                )
+            by_name = value_specs(specs or ())
+        except DefinitionError as error:
+            raise DefinitionError(f"{_place(fun)}: {error.message}") from None
+        is_async = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(
+            getattr(call, "__call__", None)  # noqa: B004 - an instance with an async __call__
+        )
+        self._functions[str(name)] = StatefulFunction(name, call, by_name, is_async)
+
+    def bind(self, typename: str, specs: Iterable[ValueSpec] | None = None) -> Callable[[F], F]:
+        """Return a decorator that registers a function and leaves it as it is."""
+
+        def decorate(fun: F) -> F:
+            self.register(typename, fun, specs)
+            return fun
+
+        return decorate
+
+    def find(self, typename: str) -> StatefulFunction | None:
+        """Return the function of that type, or None; an exact name wins over ``namespace/*``."""
+        exact = self._functions.get(typename)
+        return exact or self._functions.get(f"{typename.rpartition('/')[0]}/*")
+
+    def for_typename(self, typename: str) -> StatefulFunction:
+        """Return the function of that type.
+
+        Raises:
+            UnknownFunctionError: if there is none, with the nearest name that is registered.
+        """
+        found = self.find(typename)
+        if found is None:
+            raise UnknownFunctionError(f"no function {typename} is registered{self.hint(typename)}")
+        return found
+
+    def hint(self, typename: str) -> str:
+        """Say which registered name is nearest to ``typename``, or which there are."""
+        near = difflib.get_close_matches(typename, self._functions, n=1)
+        if near:
+            return f"; did you mean {near[0]}?"
+        return f" (registered: {', '.join(sorted(self._functions)) or 'none'})"
+
+    def __iter__(self) -> Iterator[StatefulFunction]:
+        return iter(self._functions.values())
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+
+default_functions = StatefulFunctions()
+"""The process's registry, which :func:`function` adds to."""
+
+
+def function(
+    typename: str,
+    specs: Iterable[ValueSpec] | None = None,
+    *,
+    functions: StatefulFunctions = default_functions,
+) -> Callable[[F], F]:
+    """Register the decorated function, which stays as it is, under ``typename``.
+
+    Args:
+        typename: ``namespace/name``, as module.yaml and messages name it.
+        specs: the values that the function keeps per address.
+        functions: the registry to add to.
+
+    Raises:
+        DefinitionError: naming the function and its file, if the typename, signature or specs
+            are ill-formed, or the typename is already taken.
+
+    >>> from statefun import IntType
+    >>> @function("com.example.docs/counter", specs=[ValueSpec("count", IntType)])
+    ... def count(ctx, message):
+    ...     ctx.storage.count = (ctx.storage.count or 0) + 1
+    """
+    return functions.bind(typename, specs)
+
+
+def _checked(fun: Any) -> Callable[[Context, Message], Any]:
+    if not callable(fun):
+        raise DefinitionError(f"{fun!r} is not a function")
+    try:
+        inspect.signature(fun).bind(None, None)
+    except TypeError:
+        raise DefinitionError(
+            "a stateful function takes exactly two arguments, (context, message); its signature "
+            f"is {inspect.signature(fun)}"
+        ) from None
+    if inspect.isgeneratorfunction(fun) or inspect.isasyncgenfunction(fun):
+        raise DefinitionError("a stateful function sends with ctx.send, and does not yield")
+    call: Callable[[Context, Message], Any] = fun
+    return call
+
+
+def _definition(fun: Any) -> tuple[str | None, str]:
+    """What stays equal when a module or notebook cell runs again."""
+    return getattr(fun, "__module__", None), getattr(fun, "__qualname__", repr(fun))
+
+
+def _place(fun: Any) -> str:
+    code = getattr(fun, "__code__", None)
+    name = getattr(fun, "__qualname__", repr(fun))
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name

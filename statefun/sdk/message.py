@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages to functions."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from statefun.sdk.address import TypeName
+from statefun.sdk.errors import DefinitionError, ValueDecodeError
+from statefun.sdk.types import (
+    BoolType,
+    DoubleType,
+    FloatType,
+    IntType,
+    LongType,
+    StringType,
+    Type,
+    TypedValue,
+    default_types,
+)
+
+T = TypeVar("T")
+
+
+class Message:
+    """A typed value on its way to, or arrived at, the function instance it is addressed to.
+
+    >>> message = message_builder("com.example.fns/greeter", "Ada", str_value="hello")
+    >>> message.as_string(), message.value(), message.is_int()
+    ('hello', 'hello', False)
+    """
+
+    __slots__ = ("target_id", "target_typename", "typed_value")
+
+    def __init__(self, target_typename: str, target_id: str, typed_value: TypedValue) -> None:
+        if not target_id:
+            raise DefinitionError(f"a message to {target_typename} has an empty id")
+        self.target_typename = target_typename
+        self.target_id = target_id
+        self.typed_value = typed_value
+
+    def value_typename(self) -> str:
+        """Return the name of the value's type."""
+        return self.typed_value.typename
+
+    def raw_value(self) -> bytes:
+        """Return the value as it was encoded."""
+        return self.typed_value.value
+
+    def is_type(self, type_: Type[Any]) -> bool:
+        """Tell whether the value is of ``type_``, by name."""
+        return self.typed_value.typename == type_.typename
+
+    def as_type(self, type_: Type[T]) -> T:
+        """Decode the value as ``type_``, whatever type name it carries.
+
+        Raises:
+            ValueDecodeError: if the bytes are no such value.
+        """
+        try:
+            return type_.serializer().deserialize(self.typed_value.value)
+        except Exception as error:
+            raise self._does_not_decode(type_.typename, error) from error
+
+    def value(self) -> Any:
+        """Decode the value by the type name it carries.
+
+        Raises:
+            ValueDecodeError: if no type of that name is registered, or the bytes are no such
+                value.
+        """
+        type_ = default_types.find(self.typed_value.typename)
+        if type_ is None:
+            raise ValueDecodeError(
+                f"message to {self.target_typename}/{self.target_id}: "
+                f"no type named {self.typed_value.typename!r} is registered; define it with "
+                "SimpleType.simple_immutable_type_from, or read the bytes with raw_value()"
+            )
+        return self.as_type(type_)
+
+    def is_bool(self) -> bool:
+        """Tell whether the value is a bool."""
+        return self.is_type(BoolType)
+
+    def as_bool(self) -> bool:
+        """Decode the value as a bool."""
+        return self.as_type(BoolType)
+
+    def is_int(self) -> bool:
+        """Tell whether the value is a 32-bit integer."""
+        return self.is_type(IntType)
+
+    def as_int(self) -> int:
+        """Decode the value as a 32-bit integer."""
+        return self.as_type(IntType)
+
+    def is_long(self) -> bool:
+        """Tell whether the value is a 64-bit integer."""
+        return self.is_type(LongType)
+
+    def as_long(self) -> int:
+        """Decode the value as a 64-bit integer."""
+        return self.as_type(LongType)
+
+    def is_float(self) -> bool:
+        """Tell whether the value is a 32-bit float."""
+        return self.is_type(FloatType)
+
+    def as_float(self) -> float:
+        """Decode the value as a 32-bit float."""
+        return self.as_type(FloatType)
+
+    def is_double(self) -> bool:
+        """Tell whether the value is a 64-bit float."""
+        return self.is_type(DoubleType)
+
+    def as_double(self) -> float:
+        """Decode the value as a 64-bit float."""
+        return self.as_type(DoubleType)
+
+    def is_string(self) -> bool:
+        """Tell whether the value is a string."""
+        return self.is_type(StringType)
+
+    def as_string(self) -> str:
+        """Decode the value as a string."""
+        return self.as_type(StringType)
+
+    def __repr__(self) -> str:
+        return (
+            f"Message({self.target_typename!r}, {self.target_id!r}, "
+            f"{self.typed_value.typename!r}, {len(self.typed_value.value)} bytes)"
+        )
+
+    def _does_not_decode(self, typename: str, error: Exception) -> ValueDecodeError:
+        return ValueDecodeError(
+            f"message to {self.target_typename}/{self.target_id}: its value "
+            f"(declared as {self.typed_value.typename}, {len(self.typed_value.value)} bytes) "
+            f"does not decode as {typename}: {type(error).__name__}: {error}"
+        )
+
+
+def message_builder(  # noqa: PLR0913 - one keyword per primitive type, as users know it
+    target_typename: str,
+    target_id: str,
+    *,
+    int_value: int | None = None,
+    float_value: float | None = None,
+    long_value: int | None = None,
+    str_value: str | None = None,
+    double_value: float | None = None,
+    bool_value: bool | None = None,
+    value: Any = None,
+    value_type: Type[Any] | None = None,
+) -> Message:
+    """Build a message to a function from exactly one value.
+
+    Args:
+        target_typename: the target's type, ``namespace/name``.
+        target_id: the target's id, not empty.
+        int_value: a 32-bit integer.
+        float_value: a 32-bit float.
+        long_value: a 64-bit integer.
+        str_value: a string.
+        double_value: a 64-bit float.
+        bool_value: a bool.
+        value: any other value, together with ``value_type``.
+        value_type: the type to encode ``value`` with.
+
+    Raises:
+        DefinitionError: on an empty id, no value or several, a value without its type, or one
+            that its type cannot encode.
+    """
+    TypeName.parse(target_typename)
+    given = [
+        (candidate, type_)
+        for candidate, type_ in (
+            (int_value, IntType),
+            (float_value, FloatType),
+            (long_value, LongType),
+            (str_value, StringType),
+            (double_value, DoubleType),
+            (bool_value, BoolType),
+            (value, value_type),
+        )
+        if candidate is not None
+    ]
+    if len(given) != 1:
+        raise DefinitionError(
+            f"a message to {target_typename}/{target_id} needs exactly one value, not {len(given)}"
+        )
+    return Message(target_typename, target_id, typed(*given[0]))
+
+
+def typed(value: Any, type_: Type[Any] | None) -> TypedValue:
+    """Encode ``value`` with ``type_``.
+
+    Raises:
+        DefinitionError: if the type is missing or cannot encode the value.
+    """
+    if not isinstance(type_, Type):
+        raise DefinitionError(f"value {value!r} needs its value_type, a Type, not {type_!r}")
+    try:
+        return TypedValue(type_.typename, type_.serializer().serialize(value))
+    except Exception as error:
+        raise DefinitionError(
+            f"{value!r} does not encode as {type_.typename}: {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The durable values that a function keeps per address."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import attrs
+
+from statefun.sdk.errors import DefinitionError, ValueDecodeError
+from statefun.sdk.message import typed
+from statefun.sdk.types import Type, TypedValue
+
+
+@attrs.frozen
+class ValueSpec:
+    """Declares one value: ``ctx.storage.<name>``, encoded as ``type``.
+
+    >>> from statefun import IntType
+    >>> ValueSpec("visits", IntType).name
+    'visits'
+
+    Raises:
+        DefinitionError: if the name is no lower-case identifier, the type is no
+            :class:`~statefun.Type`, or both expirations are given.
+    """
+
+    name: str
+    type: Type[Any]
+    expire_after_call: timedelta | None = None
+    """Delete the value when its function was not called for this long."""
+    expire_after_write: timedelta | None = None
+    """Delete the value when it was not written for this long."""
+
+    def __attrs_post_init__(self) -> None:
+        name = self.name
+        if not (isinstance(name, str) and name.isidentifier() and name.islower()) or (
+            keyword.iskeyword(name)
+        ):
+            raise DefinitionError(
+                f"a value's name is a lower-case Python identifier, which {name!r} is not"
+            )
+        if not isinstance(self.type, Type):
+            raise DefinitionError(
+                f"value {name!r}: its type is a Type such as IntType, not {self.type!r}"
+            )
+        if self.expire_after_call is not None and self.expire_after_write is not None:
+            raise DefinitionError(
+                f"value {name!r} expires either after a call or after a write, not both"
+            )
+        for expiration in (self.expire_after_call, self.expire_after_write):
+            if expiration is not None and expiration <= timedelta(0):
+                raise DefinitionError(f"value {name!r} expires after {expiration}: not positive")
+
+
+class Storage:
+    """The values of one address, by attribute.
+
+    An unset value reads as None, ``del`` deletes it, and a value is encoded when it is assigned:
+    what is changed in place afterwards is not stored.
+
+    >>> from statefun import IntType
+    >>> storage = Storage(value_specs([ValueSpec("visits", IntType)]), {})
+    >>> storage.visits = (storage.visits or 0) + 1
+    >>> storage.visits
+    1
+    >>> del storage.visits
+    >>> storage.visits is None
+    True
+    """
+
+    # Two leading underscores: mangled, and so never the name of a user's value.
+    __slots__ = ("__changed", "__specs", "__stored")
+
+    def __init__(self, specs: Mapping[str, ValueSpec], stored: Mapping[str, TypedValue]) -> None:
+        set_slot = object.__setattr__
+        set_slot(self, "_Storage__specs", specs)
+        set_slot(self, "_Storage__stored", stored)
+        set_slot(self, "_Storage__changed", {})
+
+    def __getattr__(self, name: str) -> Any:
+        changed = self.__changed
+        current = changed[name] if name in changed else self.__stored.get(name)
+        spec = self.__specs.get(name)
+        if spec is None:
+            raise AttributeError(self.__unknown(name))
+        if current is None:
+            return None
+        if current.typename != spec.type.typename:
+            raise ValueDecodeError(
+                f"value {name!r} is stored as {current.typename}, but declared as "
+                f"{spec.type.typename}; a value's type cannot change: use another name"
+            )
+        try:
+            return spec.type.serializer().deserialize(current.value)
+        except Exception as error:
+            raise ValueDecodeError(
+                f"value {name!r} ({len(current.value)} bytes) does not decode as "
+                f"{spec.type.typename}: {type(error).__name__}: {error}"
+            ) from error
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        spec = self.__specs.get(name)
+        if spec is None:
+            raise AttributeError(self.__unknown(name))
+        if value is None:
+            raise DefinitionError(f"value {name!r} cannot be set to None; delete it with 'del'")
+        self.__changed[name] = typed(value, spec.type)
+
+    def __delattr__(self, name: str) -> None:
+        if name not in self.__specs:
+            raise AttributeError(self.__unknown(name))
+        self.__changed[name] = None
+
+    def __dir__(self) -> list[str]:
+        return sorted(self.__specs)
+
+    def __unknown(self, name: str) -> str:
+        declared = ", ".join(sorted(self.__specs)) or "none"
+        return f"no value {name!r} is declared in specs (declared: {declared})"
+
+
+def changes(storage: Storage) -> dict[str, TypedValue | None]:
+    """Return what was assigned (or, as None, deleted) since the storage was made, by name."""
+    changed: dict[str, TypedValue | None] = object.__getattribute__(storage, "_Storage__changed")
+    return changed
+
+
+def value_specs(specs: Iterable[ValueSpec]) -> dict[str, ValueSpec]:
+    """Index value specs by name.
+
+    Raises:
+        DefinitionError: if one is no :class:`ValueSpec` or a name occurs twice.
+    """
+    by_name: dict[str, ValueSpec] = {}
+    for spec in specs:
+        if not isinstance(spec, ValueSpec):
+            raise DefinitionError(f"specs holds {spec!r}, which is no ValueSpec")
+        if spec.name in by_name:
+            raise DefinitionError(f"value {spec.name!r} is declared twice")
+        by_name[spec.name] = spec
+    return by_name
