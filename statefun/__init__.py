@@ -4,6 +4,7 @@
 Everything public is here; modules below are private to the project.
 """
 
+from statefun.runtime.run import run
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.address import Address as SdkAddress
 from statefun.sdk.context import Context
@@ -88,5 +89,6 @@ __all__ = [
     "make_json_type",
     "make_protobuf_type",
     "message_builder",
+    "run",
     "simple_type",
 ]

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Runs stateful functions as one Spark Structured Streaming query."""

@@ -40,6 +40,8 @@ class StatefunError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+        self.details = ""
+        """More for debugging, such as the traceback of a user's function."""
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.message}"
@@ -155,3 +157,17 @@ class EngineError(StatefunError):
     """Spark itself failed."""
 
     code = "SF900"
+
+
+def by_code(code: str) -> type[StatefunError]:
+    """Return the class of errors with that code.
+
+    >>> by_code("SF301")
+    <class 'statefun.sdk.errors.FunctionError'>
+    """
+    classes = [StatefunError]
+    for class_ in classes:
+        if class_.code == code:
+            return class_
+        classes.extend(class_.__subclasses__())
+    return StatefunError

@@ -77,7 +77,9 @@ class _Turn:
             yield Message(target.typename, target.id, argument)
 
     def failed(self, error: Exception) -> InvocationFailedError:
-        text = "".join(traceback.format_exception(error))
+        # The first frame is the loop that called the user's function.
+        frames = error.__traceback__.tb_next if error.__traceback__ else None
+        text = "".join(traceback.format_exception(type(error), error, frames))
         if not isinstance(error, InvocationError):
             error = FunctionError(
                 f"function {self.context.address.typename} failed at address "

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+PYTHON ?= python3
+VENV := .venv/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format protocol clean
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: ## Prepare Java and .venv (every other target does this first)
+	@$(PYTHON) scripts/bootstrap.py
+
+demo: setup ## Run the greeter on an embedded Kafka; ARGS=--flights for 334,264 real records
+	@$(VENV)/python examples/greeter/demo.py $(ARGS)
+
+test: setup ## Run all tests, the real broker and Spark included; ARGS goes to pytest
+	@$(VENV)/python -m pytest $(ARGS)
+
+lint: setup ## Check style and types
+	@$(VENV)/ruff check
+	@$(VENV)/ruff format --check
+	@$(VENV)/mypy
+
+format: setup ## Format the code
+	@$(VENV)/ruff format
+
+protocol: setup ## Generate statefun/protocol from proto/
+	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python scripts/generate_protocol.py
+
+clean: ## Remove what was installed and built
+	@rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .hypothesis

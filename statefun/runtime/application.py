@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An application: functions and modules, run as one streaming query."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from contextlib import closing
+from datetime import timedelta
+from functools import reduce
+
+import attrs
+from py4j.protocol import Py4JError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+from statefun.protocol.runtime_pb2 import Failure, Outcome
+from statefun.runtime.binding import check_binding
+from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.dispatch.pandas_path import PandasOperator
+from statefun.runtime.dispatch.payload import Payload, Program
+from statefun.runtime.dispatch.segments import SegmentWriter
+from statefun.runtime.egress.publisher import Publisher
+from statefun.runtime.ingress.group_offsets import GroupOffsets
+from statefun.runtime.ingress.kafka import read_kafka
+from statefun.runtime.ingress.startup import check_topics, starting_offsets
+from statefun.runtime.lock import checkpoint_lock
+from statefun.runtime.outbox import Outbox
+from statefun.runtime.session import open_session
+from statefun.runtime.settings import Settings
+from statefun.sdk import errors
+from statefun.sdk.errors import EngineError, StatefunError
+from statefun.sdk.functions import StatefulFunctions
+from statefun.spec.model import Module
+
+logger = logging.getLogger("statefun")
+
+_WATCH_SECONDS = 1
+
+
+@attrs.define
+class Summary:
+    """What a run has done."""
+
+    batches: int = 0
+    invocations: int = 0
+    egress_records: int = 0
+    """Published by this run, including what an earlier one had left in the outbox."""
+
+
+class Application:
+    """Functions and modules that fit together.
+
+    Raises:
+        BindingError: if they do not.
+    """
+
+    def __init__(self, module: Module, functions: StatefulFunctions, settings: Settings) -> None:
+        check_binding(module, functions)
+        self._module = module
+        self._functions = functions
+        self._settings = settings
+        self._outbox = Outbox(settings.checkpoint)
+        self._commit_log = CommitLog(settings.checkpoint)
+        self._egresses = {str(egress.id): egress for egress in module.egresses}
+        self._failure: Failure | None = None
+        self._summary = Summary()
+
+    def run(self) -> Summary:
+        """Run until everything is processed (available-now), stopped, or an error occurs.
+
+        Raises:
+            StatefunError: what went wrong; the checkpoint stays as of the last committed batch.
+            KeyboardInterrupt: if told to stop by a signal.
+        """
+        settings = self._settings
+        with checkpoint_lock(settings.checkpoint):
+            newest = self._commit_log.newest()
+            self._outbox.drop_uncommitted(newest)
+            starts = self._starting_offsets()
+            with closing(GroupOffsets(self._module.ingresses, self._commit_log)) as group_offsets:
+                publisher = Publisher(
+                    self._egresses,
+                    self._outbox,
+                    self._commit_log,
+                    group_offsets,
+                    local=settings.checkpoint.is_local,
+                )
+                publisher.start()
+                try:
+                    self._publish_leftovers(publisher, newest)
+                    self._run_query(publisher, starts)
+                    publisher.drain(self._commit_log.newest())
+                finally:
+                    publisher.stop()
+                    self._summary.egress_records = publisher.records
+        return self._summary
+
+    def _starting_offsets(self) -> list[str]:
+        timeout = self._settings.kafka_timeout
+        fresh = self._commit_log.is_fresh()
+        starts = []
+        for ingress in self._module.ingresses:
+            partitions = check_topics(ingress, timeout)
+            # Spark ignores them once the checkpoint says where to go on.
+            starts.append(starting_offsets(ingress, partitions, timeout) if fresh else "latest")
+        return starts
+
+    def _publish_leftovers(self, publisher: Publisher, newest: int) -> None:
+        leftovers = self._outbox.staged()
+        if leftovers:
+            logger.info("publishing %d batches that an earlier run had committed", len(leftovers))
+        for batch in leftovers:
+            publisher.add(batch)
+        publisher.drain(newest)
+
+    def _run_query(self, publisher: Publisher, starts: list[str]) -> None:
+        settings = self._settings
+        session = open_session(debug=settings.debug, state_partitions=settings.state_partitions)
+        query = self._start_query(session, publisher, starts)
+        logger.info(
+            "running %d functions; checkpoint %s",
+            len(self._functions),
+            settings.checkpoint.location,
+        )
+        try:
+            while not query.awaitTermination(timeout=_WATCH_SECONDS):
+                if publisher.error is not None:
+                    raise publisher.error
+        except StreamingQueryException as error:
+            raise self._reason(error, publisher) from error
+        except BaseException:
+            publisher.stop()  # or the stage that waits for it would never return
+            _stop(query)
+            raise
+
+    def _start_query(
+        self, session: SparkSession, publisher: Publisher, starts: list[str]
+    ) -> StreamingQuery:
+        settings = self._settings
+        rows = reduce(
+            DataFrame.unionAll,
+            (
+                read_kafka(session, ingress, start, settings.records_per_batch)
+                for ingress, start in zip(self._module.ingresses, starts, strict=True)
+            ),
+        )
+        payload = Payload.of(Program(self._functions, frozenset(self._egresses)))
+        outcomes = (
+            # The sort on the second column keeps each address's messages in order.
+            rows.repartition("target")
+            .sortWithinPartitions("target", "offset")
+            .groupBy("target")
+            .applyInPandasWithState(
+                PandasOperator(payload, SegmentWriter(settings.checkpoint)).__call__,
+                outputStructType="outcome binary",
+                stateStructType="state binary",
+                outputMode="append",
+                timeoutConf=GroupStateTimeout.NoTimeout,
+            )
+        )
+        run_id = uuid.uuid4().hex
+        writer = outcomes.writeStream.foreachBatch(
+            lambda frame, batch: self._stage(frame, batch, publisher, run_id)
+        ).option("checkpointLocation", settings.checkpoint.spark_uri)
+        if settings.available_now:
+            writer = writer.trigger(availableNow=True)
+        else:
+            millis = round(settings.trigger / timedelta(milliseconds=1))
+            writer = writer.trigger(processingTime=f"{millis} milliseconds")
+        return writer.start()
+
+    def _stage(self, frame: DataFrame, batch: int, publisher: Publisher, run_id: str) -> None:
+        """Run the batch, in the one action that is allowed, and make its effects durable."""
+        outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
+        for outcome in outcomes:
+            if outcome.HasField("failure"):
+                self._failure = outcome.failure
+                raise RuntimeError("an invocation failed")  # ends the query before its commit
+        segments = [outcome.segment for outcome in outcomes if outcome.HasField("segment")]
+        if segments:
+            query_id = self._commit_log.query_id()
+            self._outbox.stage(batch, segments, query_id=query_id, run_id=run_id)
+        publisher.add(batch)
+        self._summary.batches += 1
+        self._summary.invocations += sum(outcome.invocations for outcome in outcomes)
+
+    def _reason(self, error: StreamingQueryException, publisher: Publisher) -> StatefunError:
+        """Say in statefun's words why the query has ended."""
+        if self._failure is not None:
+            reason = errors.by_code(self._failure.code)(self._failure.message)
+            reason.details = self._failure.traceback
+            return reason
+        if publisher.error is not None:
+            return publisher.error
+        text = str(error).strip().splitlines()
+        return EngineError(
+            f"the streaming query has ended: {text[0] if text else error!r}; run with "
+            "spark.statefun.debug=true to see what Spark says"
+        )
+
+
+def _stop(query: StreamingQuery) -> None:
+    try:
+        query.stop()
+    except (Py4JError, OSError):
+        logger.debug("Spark has stopped already", exc_info=True)

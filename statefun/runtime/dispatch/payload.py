@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the functions of an application travel to Python workers, and stay there."""
+
+from __future__ import annotations
+
+import hashlib
+
+import attrs
+from pyspark import cloudpickle
+
+from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.types import TypeRegistry, default_types
+
+
+@attrs.frozen
+class Program:
+    """What a worker needs of an application: its functions, and what they may send to."""
+
+    functions: StatefulFunctions
+    egresses: frozenset[str]
+    """The ids of all declared egresses."""
+
+
+_loaded: dict[str, Program] = {}
+
+
+@attrs.frozen
+class Payload:
+    """An application as the driver pickled it, by value where it is part of the main program.
+
+    Spark unpickles what it runs once per task; the application is unpickled once per worker
+    process, so that what the user's code keeps in globals (clients, models) lives on.
+    """
+
+    digest: str
+    content: bytes
+
+    @classmethod
+    def of(cls, program: Program) -> Payload:
+        """Pickle ``program`` together with the types that are registered now."""
+        content: bytes = cloudpickle.dumps(  # type: ignore[no-untyped-call] # as pyspark has it
+            (program, default_types)
+        )
+        return cls(hashlib.sha256(content).hexdigest(), content)
+
+    def load(self) -> Program:
+        """Return this process's copy of the application.
+
+        The content comes from the application's own driver, over the channel that Spark sends
+        its code through, and from nowhere else.
+        """
+        if self.digest not in _loaded:
+            loaded: tuple[Program, TypeRegistry] = cloudpickle.loads(self.content)
+            program, types = loaded
+            default_types.update(types)
+            _loaded[self.digest] = program
+        return _loaded[self.digest]

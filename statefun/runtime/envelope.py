@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows on their way to functions: one message for one address each."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from statefun.sdk.address import Address
+
+SEPARATOR = b"\0"
+
+SCHEMA = StructType(
+    [
+        StructField("target", BinaryType()),
+        # Rows of one target are invoked in this order. For ingress records it is the Kafka
+        # offset, which orders what came from the same partition.
+        StructField("offset", LongType()),
+        # An address key, or null for a record from an ingress.
+        StructField("caller", BinaryType()),
+        StructField("typename", StringType()),
+        StructField("value", BinaryType()),
+        # Of the ingress record; null for messages between functions.
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+    ]
+)
+
+
+REJECTION_NAMESPACE = "statefun.rejected"
+"""Records that no function can receive go to addresses of this namespace, one type a reason."""
+
+_REASONS = {
+    "null-key": "the record has no key; the key becomes the id of the address it is sent to",
+    "empty-key": "the record's key is empty; the key becomes the id of the address it is sent to",
+    "undecodable-key": "the record's key is not valid UTF-8, which the id of an address has to be",
+    "null-value": "the record has no value (a tombstone), and functions are invoked with values",
+}
+
+
+def rejection(name: str) -> str:
+    """Say for people why a record was rejected; ``name`` is that of the address it was sent to."""
+    return _REASONS[name]
+
+
+def address_key(address: Address) -> bytes:
+    r"""Encode an address as grouping key.
+
+    The id comes first: keys are sorted by comparing bytes, and addresses of one type would
+    share a long prefix. Typenames hold no NUL, so the last one separates.
+
+    >>> address_key(Address("com.example.fns", "greeter", "Ada"))
+    b'Ada\x00com.example.fns/greeter'
+    """
+    return address.id.encode() + SEPARATOR + address.typename.encode()
+
+
+def address_of(key: bytes) -> Address:
+    r"""Decode a grouping key.
+
+    >>> str(address_of(b"Ada\x00com.example.fns/greeter"))
+    'com.example.fns/greeter/Ada'
+    """
+    id_, _, typename = key.rpartition(SEPARATOR)
+    namespace, _, name = typename.decode().rpartition("/")
+    return Address(namespace, name, id_.decode())

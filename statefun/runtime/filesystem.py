@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one seam to file systems: folders that both Spark (Hadoop) and pyarrow reach."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO, cast
+from urllib.parse import unquote, urlsplit
+
+import attrs
+from pyarrow import fs
+
+from statefun.sdk.errors import ConfigurationError
+
+# Hadoop's names of schemes that pyarrow knows by another one.
+_PYARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+
+
+@attrs.frozen(slots=False)
+class Folder:
+    """A folder by location; it exists once something was written into it.
+
+    Holds no open connection, and so travels between processes.
+
+    >>> Folder.at("/tmp/a b").child("outbox").spark_uri
+    'file:/tmp/a b/outbox'
+    """
+
+    location: str
+    """A local absolute path, or a URI of another file system."""
+
+    @classmethod
+    def at(cls, location: str | Path) -> Folder:
+        """Return the folder at a local path (made absolute) or a URI.
+
+        Raises:
+            ConfigurationError: if pyarrow knows no such file system.
+        """
+        text = str(location)
+        scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
+        if scheme is None:
+            return cls(str(Path(text).absolute()))
+        if scheme[1] == "file":
+            return cls(unquote(urlsplit(text).path))
+        folder = cls(text.rstrip("/"))
+        try:
+            _ = folder._filesystem
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"folder {text!r} cannot be used: {error}") from error
+        return folder
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder is on this machine's own file system."""
+        return self.location.startswith("/")
+
+    @property
+    def spark_uri(self) -> str:
+        """The folder as Spark takes it."""
+        return f"file:{self.location}" if self.is_local else self.location
+
+    def child(self, name: str) -> Folder:
+        """Return a folder inside this one."""
+        return Folder(f"{self.location}/{name}")
+
+    @cached_property
+    def _filesystem(self) -> tuple[fs.FileSystem, str]:
+        if self.is_local:
+            return fs.LocalFileSystem(), self.location
+        scheme, rest = self.location.split(":", 1)
+        return cast(
+            "tuple[fs.FileSystem, str]",
+            fs.FileSystem.from_uri(f"{_PYARROW_SCHEMES.get(scheme, scheme)}:{rest}"),
+        )
+
+    def __getstate__(self) -> str:
+        return self.location
+
+    def __setstate__(self, location: str) -> None:
+        object.__setattr__(self, "location", location)
+
+    def names(self) -> list[str]:
+        """List what is directly inside; empty if the folder does not exist."""
+        filesystem, path = self._filesystem
+        selector = fs.FileSelector(path, allow_not_found=True)
+        return sorted(info.base_name for info in filesystem.get_file_info(selector))
+
+    def has(self, name: str) -> bool:
+        """Tell whether a file of that name exists."""
+        filesystem, path = self._filesystem
+        return bool(filesystem.get_file_info(f"{path}/{name}").type != fs.FileType.NotFound)
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading; raises FileNotFoundError."""
+        filesystem, path = self._filesystem
+        return cast("BinaryIO", filesystem.open_input_file(f"{path}/{name}"))
+
+    def read(self, name: str) -> bytes:
+        """Return a file's content; raises FileNotFoundError."""
+        with self.open(name) as file:
+            return file.read()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Create or replace a file so that readers see all of it or nothing."""
+        filesystem, path = self._filesystem
+        target = f"{path}/{name}"
+        if not (self.is_local or isinstance(filesystem, fs.HadoopFileSystem)):
+            # Object stores make an object visible only when it is complete.
+            with filesystem.open_output_stream(target) as stream:
+                stream.write(content)
+            return
+        filesystem.create_dir(path, recursive=True)
+        temporary = f"{path}/.{name}.{uuid.uuid4().hex}.tmp"
+        with filesystem.open_output_stream(temporary) as stream:
+            stream.write(content)
+        filesystem.move(temporary, target)
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if it is there."""
+        filesystem, path = self._filesystem
+        if self.has(name):
+            filesystem.delete_file(f"{path}/{name}")
+
+    def remove_all(self) -> None:
+        """Delete the folder and everything in it, if it is there."""
+        filesystem, path = self._filesystem
+        if filesystem.get_file_info(path).type != fs.FileType.NotFound:
+            filesystem.delete_dir(path)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Kafka ingress as a streaming DataFrame, read by Spark's own Kafka source."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from statefun.runtime.ingress.routing import route
+from statefun.spec.model import KafkaIngress
+
+_OURS = frozenset({"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset"})
+"""Set from named keys, or for group offsets, which the runtime looks up and commits itself."""
+
+
+def read_kafka(
+    spark: SparkSession, ingress: KafkaIngress, starting_offsets: str, records_per_batch: int
+) -> DataFrame:
+    """Return the rows for functions that come from ``ingress``.
+
+    Args:
+        spark: the session; its class path has the Kafka connector.
+        ingress: what to read.
+        starting_offsets: only used by Spark when the checkpoint is fresh.
+        records_per_batch: how many records one micro-batch takes at most.
+    """
+    options = {
+        f"kafka.{name}": value for name, value in ingress.properties.items() if name not in _OURS
+    }
+    records = (
+        spark.readStream.format("kafka")
+        .options(**options)
+        .option("kafka.bootstrap.servers", ingress.address)
+        .option("subscribe", ",".join(route.topic for route in ingress.topics))
+        .option("startingOffsets", starting_offsets)
+        .option("maxOffsetsPerTrigger", records_per_batch)
+        .option("failOnDataLoss", "true")
+        .load()
+    )
+    return route(records, ingress.topics)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From Kafka records to rows for functions, in Spark's own expressions: no Python runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+
+from statefun.runtime.envelope import REJECTION_NAMESPACE, SCHEMA, SEPARATOR
+from statefun.spec.model import TopicRoute
+
+
+def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
+    """Make one row per record and target.
+
+    Args:
+        records: as the Kafka source gives them: key, value, topic, partition, offset.
+        routes: what becomes of each topic.
+
+    Returns:
+        Rows of ``envelope.SCHEMA``.
+    """
+    targets = {
+        r.topic: F.array(*(_suffix(target.namespace, target.name) for target in r.targets))
+        for r in routes
+    }
+    typenames = {r.topic: F.lit(str(r.value_type)) for r in routes}
+    key, value, topic = F.col("key"), F.col("value"), F.col("topic")
+    suffixes = (
+        F.when(key.isNull(), _rejected("null-key"))
+        .when(F.length(key) == 0, _rejected("empty-key"))
+        .when(~F.call_function("is_valid_utf8", key.cast("string")), _rejected("undecodable-key"))
+        .when(value.isNull(), _rejected("null-value"))
+        .otherwise(_by_topic(targets))
+    )
+    # Records that cannot name their address are gathered per partition, in order.
+    rejected = F.encode(F.concat_ws("/", topic, F.col("partition")), "utf-8")
+    id_ = F.when(F.call_function("is_valid_utf8", key.cast("string")), key).otherwise(rejected)
+    return (
+        records.select(
+            id_.alias("id"),
+            F.explode(suffixes).alias("suffix"),
+            "offset",
+            _by_topic(typenames).alias("typename"),
+            "value",
+            "topic",
+            "partition",
+        )
+        .select(
+            F.concat("id", "suffix").alias("target"),
+            "offset",
+            F.lit(None).cast("binary").alias("caller"),
+            "typename",
+            "value",
+            "topic",
+            "partition",
+        )
+        .to(SCHEMA)
+    )
+
+
+def _by_topic(values: dict[str, Column]) -> Column:
+    return F.element_at(
+        F.create_map(*chain.from_iterable((F.lit(name), value) for name, value in values.items())),
+        F.col("topic"),
+    )
+
+
+def _suffix(namespace: str, name: str) -> Column:
+    return F.lit(SEPARATOR + f"{namespace}/{name}".encode())
+
+
+def _rejected(reason: str) -> Column:
+    return F.array(_suffix(REJECTION_NAMESPACE, reason))

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a fresh checkpoint starts to read: one offset for every partition.
+
+Spark's Kafka source knows earliest, latest and explicit offsets only; the rest is looked up
+here, by a client that joins no group.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from statefun.runtime.kafka_client import cluster_metadata, connect, partitions_of
+from statefun.sdk.errors import KafkaError
+from statefun.spec.model import (
+    AutoOffsetReset,
+    FromDate,
+    FromEarliest,
+    FromLatest,
+    FromSpecificOffsets,
+    KafkaIngress,
+    TopicPartition,
+)
+
+# Spark's words for "wherever that is when the first batch is planned".
+_EARLIEST, _LATEST = -2, -1
+
+
+def client_properties(ingress: KafkaIngress) -> dict[str, Any]:
+    """Return the ingress's properties for a consumer that never joins or commits by itself."""
+    properties: dict[str, Any] = dict(ingress.properties)
+    properties["bootstrap.servers"] = ingress.address
+    # librdkafka insists on a group, even for clients that use none.
+    properties["group.id"] = ingress.consumer_group_id or "statefun"
+    properties["enable.auto.commit"] = False
+    return properties
+
+
+def check_topics(ingress: KafkaIngress, timeout: timedelta) -> dict[str, list[int]]:
+    """Return the partitions of every topic of ``ingress``.
+
+    Raises:
+        KafkaError: if no broker answers within ``timeout``.
+        TopicError: if one of the topics does not exist.
+    """
+    owner = f"ingress {ingress.id}"
+    properties = client_properties(ingress)
+    del properties["group.id"], properties["enable.auto.commit"]
+    admin = connect(AdminClient, owner, properties)
+    metadata = cluster_metadata(owner, ingress.address, admin, timeout)
+    return {
+        route.topic: partitions_of(owner, route.topic, metadata, ingress.address)
+        for route in ingress.topics
+    }
+
+
+def starting_offsets(
+    ingress: KafkaIngress, partitions: dict[str, list[int]], timeout: timedelta
+) -> str:
+    """Return ``startingOffsets`` for Spark's Kafka source: JSON by topic and partition.
+
+    Raises:
+        KafkaError: if the cluster does not tell the offsets within ``timeout``.
+    """
+    reset = _LATEST if ingress.auto_offset_reset is AutoOffsetReset.LATEST else _EARLIEST
+    every = [KafkaPartition(t, p) for t, numbers in partitions.items() for p in numbers]
+    match ingress.startup_position:
+        case FromEarliest():
+            chosen = {_key(p): _EARLIEST for p in every}
+        case FromLatest():
+            chosen = {_key(p): _LATEST for p in every}
+        case position:
+            consumer = connect(Consumer, f"ingress {ingress.id}", client_properties(ingress))
+            seconds = timeout.total_seconds()
+            try:
+                if isinstance(position, FromDate):
+                    millis = round(position.date.timestamp() * 1000)
+                    asked = [KafkaPartition(p.topic, p.partition, millis) for p in every]
+                    found = consumer.offsets_for_times(asked, timeout=seconds)
+                else:
+                    found = consumer.committed(every, timeout=seconds)
+                chosen = {_key(p): p.offset for p in found}
+                if isinstance(position, FromSpecificOffsets):
+                    chosen.update({key: o for key, o in position.offsets.items() if key in chosen})
+                chosen = {
+                    key: offset if _in_range(consumer, key, offset, seconds) else reset
+                    for key, offset in chosen.items()
+                }
+            except KafkaException as error:
+                raise KafkaError(
+                    f"ingress {ingress.id}: the offsets to start from could not be read from "
+                    f"{ingress.address}: {error.args[0].str()}"
+                ) from error
+            finally:
+                consumer.close()
+    offsets: dict[str, dict[str, int]] = {}
+    for key, offset in chosen.items():
+        offsets.setdefault(key.topic, {})[str(key.partition)] = offset
+    return json.dumps(offsets)
+
+
+def _key(partition: KafkaPartition) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.partition)
+
+
+def _in_range(consumer: Consumer, key: TopicPartition, offset: int, timeout: float) -> bool:
+    if offset < 0:  # nothing committed, or no record at or after the date
+        return False
+    low, high = consumer.get_watermark_offsets(
+        KafkaPartition(key.topic, key.partition), timeout=timeout
+    )
+    return bool(low <= offset <= high)

@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Java libraries from Maven repositories, through the Ivy that PySpark ships.
+
+What was downloaded once is kept in the user's cache folder, one folder per request with a
+manifest: a second call for the same artifacts neither touches the network nor starts a JVM.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import attrs
+import pyspark
+
+from statefun.sdk.errors import ConfigurationError, PlatformError
+
+SETTINGS_VARIABLE = "STATEFUN_IVY_SETTINGS"
+"""Environment variable with the path of an ``ivysettings.xml``, such as one for a mirror."""
+
+_MANIFEST = "manifest.json"
+# Java itself waits for ever by default, which a firewall that drops packets turns into a hang
+_CONNECT_TIMEOUT_MS = 20_000
+_READ_TIMEOUT_MS = 60_000
+_LINES_SHOWN = 15
+
+# Not published together with every release of the connector; what the connector calls of it is
+# the same in all of Spark 4 (only logging around Kerberos tokens has changed).
+_TOKEN_PROVIDER_VERSION = "4.0.0"
+
+_FOUND = re.compile(r"^\s*found (?P<module>\S+#\S+;\S+) in ")
+_DOWNLOADED = re.compile(r"^\s*\[SUCCESSFUL ?] (?P<module>\S+#\S+;[^!\s]+)!")
+_UNRESOLVED = re.compile(r"^\s*:: (?P<module>\S+#[^;\s]+;[^:!\s]+)(?:: |!)")
+_BROKEN = ("Server access error", "[FAILED")
+_USER_IN_URL = re.compile(r"://[^/@\s]+@")
+
+
+@attrs.frozen
+class MavenArtifact:
+    """Coordinates of a library in a Maven repository."""
+
+    group: str
+    artifact: str
+    version: str
+
+    @classmethod
+    def parse(cls, coordinates: str) -> MavenArtifact:
+        """Read coordinates as build files write them.
+
+        >>> MavenArtifact.parse("org.slf4j:slf4j-api:2.0.17").artifact
+        'slf4j-api'
+        >>> MavenArtifact.parse("slf4j-api")
+        Traceback (most recent call last):
+        ...
+        statefun.sdk.errors.ConfigurationError: [SF100] 'slf4j-api' is not group:artifact:version
+
+        Raises:
+            ConfigurationError: It does not have the three parts.
+        """
+        parts = [part.strip() for part in coordinates.split(":")]
+        match parts:
+            case [group, artifact, version] if all(parts):
+                return cls(group, artifact, version)
+            case _:
+                raise ConfigurationError(f"{coordinates!r} is not group:artifact:version")
+
+    def __str__(self) -> str:
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+
+_TOKEN_PROVIDER = MavenArtifact(
+    "org.apache.spark", "spark-token-provider-kafka-0-10_2.13", _TOKEN_PROVIDER_VERSION
+)
+
+
+def resolve(
+    artifacts: Sequence[MavenArtifact],
+    *,
+    cache: Path | None = None,
+    exclude: Collection[str] = (),
+    progress: Callable[[str], None] | None = None,
+) -> tuple[Path, ...]:
+    """Give the jars of artifacts and of everything that they need at run time.
+
+    Processes may call this at the same time: each downloads into a folder of its own and moves
+    the finished files into the cache.
+
+    Args:
+        artifacts: What to resolve, together, so that conflicts of versions are settled.
+        cache: Where to keep the jars; without it ``statefun/jars`` in the user's cache folder.
+        exclude: Artifacts to leave out with what only they need: ``artifact`` in any group, or
+            ``group:artifact``.
+        progress: Called with a short text per module that was found or downloaded.
+
+    Returns:
+        Absolute paths, sorted.
+
+    Raises:
+        PlatformError: Java is missing, a download failed, or the cache cannot be written.
+        ConfigurationError: ``STATEFUN_IVY_SETTINGS`` does not name a file.
+    """
+    if not artifacts:
+        return ()
+    root = (cache_folder() / "jars" if cache is None else cache).absolute()
+    folder = root / _key(artifacts, exclude)
+    jars = _cached(folder)
+    if jars is not None:
+        return jars
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # inside the cache, because only a move within one filesystem is atomic
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as work:
+            downloaded = _download(artifacts, exclude, Path(work), progress)
+            return _keep(downloaded, folder)
+    except OSError as error:
+        raise PlatformError(
+            f"cannot keep jars in {root}: {error}; make the folder writable, or name another "
+            "cache folder in the environment variable XDG_CACHE_HOME",
+        ) from error
+
+
+def spark_kafka_connector(progress: Callable[[str], None] | None = None) -> tuple[Path, ...]:
+    """Give the jars that Spark's Kafka connector needs beyond those that Spark ships.
+
+    Nothing is left to add when the connector itself is among Spark's own jars.
+
+    Args:
+        progress: As for ``resolve``.
+
+    Raises:
+        PlatformError: As for ``resolve``.
+        ConfigurationError: As for ``resolve``.
+    """
+    connector = MavenArtifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", pyspark.__version__)
+    shipped = {name for jar in spark_jars_folder().glob("*.jar") for name in _names(jar)}
+    if connector.artifact in shipped:
+        return ()
+    without_provider = {*shipped, _TOKEN_PROVIDER.artifact}
+    jars = resolve([connector], exclude=without_provider, progress=progress)
+    others = {*shipped, *(name for jar in jars for name in _names(jar))}
+    return (*jars, *resolve([_TOKEN_PROVIDER], exclude=others, progress=progress))
+
+
+def spark_jars_folder() -> Path:
+    """Find the folder of the jars that Spark ships, the one that Spark itself would start from.
+
+    Raises:
+        PlatformError: There is none that has Ivy in it.
+    """
+    package = Path(pyspark.__file__).parent
+    homes = [package, package.parents[1]]  # an installed package, or python/ of a distribution
+    if "SPARK_HOME" in os.environ:
+        homes.insert(0, Path(os.environ["SPARK_HOME"]))
+    for home in homes:
+        if any((home / "jars").glob("ivy-*.jar")):
+            return home / "jars"
+    raise PlatformError(
+        f"no folder of Spark's jars with Ivy in it below {', '.join(map(str, homes))}; "
+        "install pyspark again with 'pip install --force-reinstall pyspark', "
+        "or correct the environment variable SPARK_HOME",
+    )
+
+
+def cache_folder() -> Path:
+    """Give the folder in which statefun keeps what can be downloaded or made again."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "statefun"
+
+
+def java_command() -> str:
+    """Find the ``java`` to run: that of ``JAVA_HOME`` if set, else the one on the path.
+
+    Raises:
+        PlatformError: There is none; the message has the command that installs it.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    if found:
+        return found
+    where = f"in {home}/bin, where JAVA_HOME points" if home else "on the PATH"
+    install = (
+        "brew install openjdk@17"
+        if platform.system() == "Darwin"
+        else "sudo apt-get install openjdk-17-jre-headless' or 'sudo dnf install java-17-openjdk"
+    )
+    raise PlatformError(f"Spark and Kafka need Java 17 or newer: no java {where}; '{install}'")
+
+
+def _key(artifacts: Sequence[MavenArtifact], exclude: Collection[str]) -> str:
+    request = [sorted({str(artifact) for artifact in artifacts}), sorted(set(exclude))]
+    digest = hashlib.sha256(json.dumps(request).encode()).hexdigest()[:16]
+    return f"{artifacts[0].artifact}-{artifacts[0].version}-{digest}"
+
+
+def _cached(folder: Path) -> tuple[Path, ...] | None:
+    """Give the jars that the folder's manifest lists, or None if any is not as it lists them."""
+    try:
+        sizes = json.loads((folder / _MANIFEST).read_text())
+        if any((folder / name).stat().st_size != size for name, size in sizes.items()):
+            return None
+    except (OSError, ValueError):
+        return None
+    return tuple(sorted(folder / name for name in sizes))
+
+
+def _keep(downloaded: Sequence[Path], folder: Path) -> tuple[Path, ...]:
+    """Move jars into the folder and list them in its manifest, last of all."""
+    sizes = {jar.name: jar.stat().st_size for jar in downloaded}
+    for jar in downloaded:
+        # file by file: a folder in use by another process is complete at every moment
+        jar.replace(folder / jar.name)
+    with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".manifest-", delete=False) as file:
+        json.dump(sizes, file, indent=1, sort_keys=True)
+    Path(file.name).replace(folder / _MANIFEST)
+    return tuple(sorted(folder / name for name in sizes))
+
+
+def _download(
+    artifacts: Sequence[MavenArtifact],
+    exclude: Collection[str],
+    work: Path,
+    progress: Callable[[str], None] | None,
+) -> list[Path]:
+    """Download into ``work`` with Ivy; a broken connection is tried once more where it ended."""
+    _write_request(artifacts, exclude, work / "ivy.xml")
+    command = _ivy_command()
+    output = _Output(progress)
+    code = _run(command, work, output)
+    if code != 0 and output.found and output.broken:
+        # it did reach the repository; what came so far is in Ivy's own cache below `work`
+        output = _Output(progress)
+        code = _run(command, work, output)
+    jars = list((work / "jars").glob("*.jar"))
+    if code == 0 and jars:
+        return jars
+    wanted = ", ".join(output.unresolved or map(str, artifacts))
+    lines = "\n".join(f"  | {line}" for line in output.tail)
+    raise PlatformError(
+        f"cannot download {wanted} (Ivy ended with code {code} and {len(jars)} jars); "
+        f"it last wrote\n{lines}\n"
+        "Check that this version exists and that this machine reaches the repository. "
+        'Behind a proxy set JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT"; '
+        f"for another repository set {SETTINGS_VARIABLE} to the path of its ivysettings.xml.",
+    )
+
+
+def _write_request(
+    artifacts: Sequence[MavenArtifact],
+    exclude: Collection[str],
+    file: Path,
+) -> None:
+    module = ET.Element("ivy-module", version="2.0")
+    ET.SubElement(module, "info", organisation="statefun", module="jars")
+    ET.SubElement(ET.SubElement(module, "configurations"), "conf", name="default")
+    dependencies = ET.SubElement(module, "dependencies")
+    for artifact in artifacts:
+        ET.SubElement(
+            dependencies,
+            "dependency",
+            org=artifact.group,
+            name=artifact.artifact,
+            rev=artifact.version,
+            conf="default->master,runtime",
+        )
+    for name in sorted(set(exclude)):
+        group, _, artifact_name = name.rpartition(":")
+        ET.SubElement(dependencies, "exclude", org=group or "*", module=artifact_name)
+    ET.ElementTree(module).write(file, encoding="utf-8", xml_declaration=True)
+
+
+def _ivy_command() -> list[str]:
+    ivy = os.pathsep.join(map(str, sorted(spark_jars_folder().glob("ivy-*.jar"))))
+    command = [
+        java_command(),
+        f"-Dsun.net.client.defaultConnectTimeout={_CONNECT_TIMEOUT_MS}",
+        f"-Dsun.net.client.defaultReadTimeout={_READ_TIMEOUT_MS}",
+        *("-cp", ivy, "org.apache.ivy.Main"),
+    ]
+    settings = os.environ.get(SETTINGS_VARIABLE)
+    if settings:
+        if not Path(settings).is_file():
+            raise ConfigurationError(f"{SETTINGS_VARIABLE} is {settings!r}, which is no file")
+        command += ["-settings", str(Path(settings).absolute())]
+    # relative paths: brackets in an absolute one would be read as part of the pattern
+    command += ["-cache", "ivy", "-ivy", "ivy.xml", "-confs", "default"]
+    # OSGi bundles are jars too
+    command += ["-types", "jar", "bundle"]
+    command += ["-retrieve", "jars/[organisation]_[artifact]-[revision](-[classifier]).[ext]"]
+    return command
+
+
+def _run(command: Sequence[str], work: Path, output: _Output) -> int:
+    with subprocess.Popen(
+        command,
+        cwd=work,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(process.kill)  # a callback that raises, or Ctrl-C
+            for line in process.stdout or ():
+                output.read(line)
+            on_error.pop_all()
+        return process.wait()
+
+
+class _Output:
+    """What Ivy has printed so far: its last lines, and how far it has come."""
+
+    def __init__(self, progress: Callable[[str], None] | None) -> None:
+        self.tail: collections.deque[str] = collections.deque(maxlen=_LINES_SHOWN)
+        self.unresolved: list[str] = []
+        self.found = 0
+        self.broken = False
+        self._downloaded = 0
+        self._progress = progress
+
+    def read(self, line: str) -> None:
+        text = _USER_IN_URL.sub("://", line.strip())
+        if text.strip(":.-|= "):  # not one of the lines that only draw
+            self.tail.append(text)
+        self.broken |= any(sign in line for sign in _BROKEN)
+        if match := _FOUND.match(line):
+            self.found += 1
+            self._report(f"{match['module']} (found {self.found})")
+        elif match := _DOWNLOADED.match(line):
+            self._downloaded += 1
+            total = max(self.found, self._downloaded)
+            self._report(f"{match['module']} ({self._downloaded} of {total})")
+        elif match := _UNRESOLVED.match(line):
+            module = match["module"].replace("#", ":").replace(";", ":")
+            if module not in self.unresolved:
+                self.unresolved.append(module)
+
+    def _report(self, text: str) -> None:
+        if self._progress is not None:
+            self._progress(text)
+
+
+def _names(jar: Path) -> list[str]:
+    """Give the artifact names that a file name can mean.
+
+    Where the version starts cannot be told for sure (``log4j-1.2-api-2.25.4``,
+    ``zstd-jni-1.5.7-7``), so every possible end of the name counts.
+    """
+    return [jar.name[: dash.start()] for dash in re.finditer(r"-(?=\d)", jar.name)]

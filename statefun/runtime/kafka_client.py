@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""confluent-kafka clients for what Spark's Kafka source does not do, with errors for people."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import ClusterMetadata
+
+from statefun.sdk.errors import ConfigurationError, KafkaError, TopicError
+
+logger = logging.getLogger("statefun.kafka")
+# librdkafka reports every reconnect; what matters reaches the user as an error of ours.
+_client_logger = logging.getLogger("statefun.kafka.librdkafka")
+_client_logger.addHandler(logging.NullHandler())
+_client_logger.propagate = False
+
+C = TypeVar("C")
+_UNKNOWN_PROPERTY = 'No such configuration property: "'
+
+
+def connect(client: Callable[[dict[str, Any]], C], owner: str, properties: Mapping[str, Any]) -> C:
+    """Make a client of confluent-kafka from Kafka properties.
+
+    Properties that only the Java client knows do not concern a client of librdkafka: they are
+    left out, with a warning that names them.
+
+    Args:
+        client: the class to make.
+        owner: who needs it, such as ``egress com.example/greets``, for messages.
+        properties: in Kafka's names.
+
+    Raises:
+        ConfigurationError: if a property has a value that the client refuses.
+    """
+    settings = dict(properties)
+    while True:
+        try:
+            return client({**settings, "logger": _client_logger})
+        except KafkaException as error:
+            text = str(error.args[0].str() if error.args else error)
+            name = text.partition(_UNKNOWN_PROPERTY)[2].rstrip('"')
+            if name not in settings:
+                raise ConfigurationError(f"{owner}: {text}") from error
+            logger.warning("%s: librdkafka has no property %s; it is left out", owner, name)
+            del settings[name]
+
+
+def cluster_metadata(
+    owner: str, address: str, admin: AdminClient, timeout: timedelta
+) -> ClusterMetadata:
+    """Ask a cluster for its topics.
+
+    Raises:
+        KafkaError: if no broker answers within ``timeout``.
+    """
+    try:
+        return admin.list_topics(timeout=timeout.total_seconds())
+    except KafkaException as error:
+        raise KafkaError(
+            f"{owner}: no Kafka broker answered at {address} within "
+            f"{timeout.total_seconds():g} s ({error.args[0].str()}); "
+            "is it running, and is the address right?"
+        ) from error
+
+
+def partitions_of(owner: str, topic: str, metadata: ClusterMetadata, address: str) -> list[int]:
+    """Return the partitions of a topic.
+
+    Raises:
+        TopicError: if it does not exist or may not be read.
+    """
+    found = metadata.topics.get(topic)
+    if found is None:
+        raise TopicError(
+            f"{owner}: topic {topic} does not exist at {address}; create it first "
+            f"(kafka-topics.sh --bootstrap-server {address} --create --topic {topic})"
+        )
+    if found.error is not None:
+        raise TopicError(f"{owner}: topic {topic} at {address}: {found.error.str()}")
+    return sorted(found.partitions)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun.run()``: what an application's program ends with."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from py4j.protocol import Py4JError
+
+from statefun.runtime.application import Application, Summary
+from statefun.runtime.session import spark_conf
+from statefun.runtime.settings import Settings, running_script
+from statefun.sdk.errors import EngineError, StatefunError
+from statefun.sdk.functions import StatefulFunctions, default_functions
+from statefun.spec.loader import load_module_files
+
+logger = logging.getLogger("statefun")
+
+
+def run(  # noqa: PLR0913 - every setting has a keyword
+    module: str | Path | Sequence[str | Path] | None = None,
+    checkpoint: str | Path | None = None,
+    *,
+    trigger: timedelta | None = None,
+    available_now: bool | None = None,
+    records_per_batch: int | None = None,
+    state_partitions: int | None = None,
+    kafka_timeout: timedelta | None = None,
+    debug: bool | None = None,
+    functions: StatefulFunctions = default_functions,
+) -> Summary:
+    """Run the registered functions on Spark, as the module files say.
+
+    An argument that is not given comes from Spark's configuration: ``available_now`` from
+    ``spark.statefun.available-now``, and the others accordingly. Errors of statefun end the
+    program with their message alone.
+
+    Args:
+        module: the module file, or several; ``module.yaml`` beside the program if not given.
+        checkpoint: a local folder or the URI of one that Spark and pyarrow both reach, where
+            state and progress live; ``.statefun/<program>`` beside the program if not given.
+        trigger: time between the starts of micro-batches; as soon as possible if not given.
+        available_now: process what is in the topics now and return, instead of running on.
+        records_per_batch: how many records a micro-batch takes from each ingress at most
+            (default 100,000).
+        state_partitions: into how many parts the state is divided, from a checkpoint's first
+            start on; as many as there are cores if not given.
+        kafka_timeout: how long to try to reach Kafka at start (default 15 seconds).
+        debug: show Spark's log, and the causes of errors.
+        functions: the registry to run, the one of ``@function`` if not given.
+
+    Returns:
+        What was done, once everything is processed (``available_now``).
+
+    Raises:
+        StatefunError: what went wrong, with a stable code.
+    """
+    script = running_script()
+    if script is not None:
+        sys.excepthook = _show
+    settings = Settings.resolve(
+        spark_conf(),
+        script,
+        module=module,
+        checkpoint=checkpoint,
+        trigger=trigger,
+        available_now=available_now,
+        records_per_batch=records_per_batch,
+        state_partitions=state_partitions,
+        kafka_timeout=kafka_timeout,
+        debug=debug,
+    )
+    if settings.debug:
+        sys.excepthook = sys.__excepthook__
+    _show_log(debug=settings.debug)
+    application = Application(load_module_files(settings.modules), functions, settings)
+    with _sigterm_interrupts():
+        try:
+            summary = application.run()
+        except (Py4JError, ConnectionError) as error:
+            raise EngineError(
+                "Spark has stopped; start again to continue from the last committed batch"
+            ) from error
+    logger.info(
+        "done: %d invocations in %d batches, %d records published",
+        summary.invocations,
+        summary.batches,
+        summary.egress_records,
+    )
+    return summary
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print what concerns the user: the message of an error of ours, nothing on Ctrl-C."""
+    if isinstance(error, StatefunError):
+        for text in filter(None, (error.details.rstrip(), f"statefun: {error}")):
+            print(text, file=sys.stderr)  # noqa: T201 - the program's last words
+    elif isinstance(error, KeyboardInterrupt):
+        print(  # noqa: T201 - the program's last words
+            "statefun: stopped; start again to continue from the last committed batch",
+            file=sys.stderr,
+        )
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+def _show_log(*, debug: bool) -> None:
+    """Show the log on the terminal, unless the program has set logging up its own way."""
+    root = logging.getLogger("statefun")
+    if root.handlers or logging.getLogger().handlers:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("statefun: %(message)s"))
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG if debug else logging.INFO)
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """Let SIGTERM stop the application the way Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Spark session that an application runs in."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from statefun.runtime.jars import spark_kafka_connector
+from statefun.runtime.settings import running_script
+from statefun.sdk.errors import ConfigurationError
+
+logger = logging.getLogger("statefun")
+
+_CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+
+# Their stack traces repeat what the user is told in one line.
+_SILENCED = (
+    "org.apache.spark.api.python",
+    "org.apache.spark.executor",
+    "org.apache.spark.scheduler",
+    "org.apache.spark.sql.execution",
+    "org.apache.spark.util.Utils",
+    "py4j",
+)
+
+_QUERY_CONF = {
+    # The default store keeps all state on the heap and writes all of a partition each time.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # In version 1 a late commit of a zombie task overwrites state files.
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    # It forbids every sort, also one within partitions before a stateful operator, which is
+    # what keeps the order of an address's messages however Spark fetches, merges and spills.
+    "spark.sql.streaming.unsupportedOperationCheck": "false",
+    # Not supported with streaming queries; off, so that Spark does not warn.
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+def spark_conf() -> dict[str, str]:
+    """Return Spark's configuration, before or after a session was made."""
+    SparkContext._ensure_initialized()  # noqa: SLF001 - connects to spark-submit's JVM, whose properties SparkConf then reads
+    active = SparkContext._active_spark_context  # noqa: SLF001 - there is no public question for it
+    return dict((active.getConf() if active else SparkConf()).getAll())
+
+
+def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
+    """Return a session of its own for the query, on the active Spark context or a new one.
+
+    Raises:
+        ConfigurationError: if Spark is configured in a way that loses the guarantees.
+    """
+    if not debug:
+        _quieten()
+    builder = SparkSession.builder
+    for key, value in _context_conf(spark_conf()).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate().newSession()
+    if session.sparkContext.getConf().get("spark.speculation", "false") == "true":
+        raise ConfigurationError(
+            "spark.speculation=true would invoke functions twice at the same time; switch it off"
+        )
+    _add_connector(session)
+    for key, value in _QUERY_CONF.items():
+        session.conf.set(key, value)
+    # Each one costs tens of milliseconds per batch, so not Spark's default of 200.
+    partitions = state_partitions or session.sparkContext.defaultParallelism
+    session.conf.set("spark.sql.shuffle.partitions", partitions)
+    return session
+
+
+def _context_conf(given: dict[str, str]) -> dict[str, str]:
+    """Return settings of a new Spark context that the user has not made."""
+    script = running_script()
+    conf = {"spark.ui.showConsoleProgress": "false"}
+    if script:
+        conf["spark.app.name"] = script.stem
+    if given.get("spark.master", "local").startswith("local"):
+        if "PYSPARK_PYTHON" not in os.environ:
+            conf["spark.pyspark.python"] = sys.executable
+        if script:
+            # Workers import the modules beside the program, as the program itself does.
+            conf["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(
+                [str(script.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+            )
+    return {key: value for key, value in conf.items() if key not in given}
+
+
+def _quieten() -> None:
+    SparkContext._ensure_initialized()  # noqa: SLF001 - before a context logs its start
+    jvm: Any = SparkContext._jvm  # noqa: SLF001 - the only way to Log4j
+    # Spark loads its defaults with the first line that it logs, over whatever is set before.
+    jvm.org.apache.spark.SparkConf(False).initializeLogIfNecessary(False)
+    levels = jvm.org.apache.logging.log4j.Level
+    configurator = jvm.org.apache.logging.log4j.core.config.Configurator
+    configurator.setRootLevel(levels.ERROR)
+    for name in _SILENCED:
+        configurator.setLevel(name, levels.OFF)
+
+
+def _add_connector(session: SparkSession) -> None:
+    """Put the Kafka connector on the class path of driver and executors, if it is not there."""
+    jvm: Any = session._jvm  # noqa: SLF001 - classes of the JVM have no other door
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        loader.loadClass(_CONNECTOR_CLASS)
+    except Py4JError:
+        jars = spark_kafka_connector(progress=lambda text: logger.info("downloading %s", text))
+        logger.info("adding Spark's Kafka connector (%d jars)", len(jars))
+        for jar in jars:
+            session.sql(f"ADD JAR '{jar}'")

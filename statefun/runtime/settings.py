@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How an application is to run: arguments of ``run`` win over ``spark.statefun.*``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+
+from statefun.runtime.filesystem import Folder
+from statefun.sdk.errors import ConfigurationError
+from statefun.spec.durations import parse_duration
+
+PREFIX = "spark.statefun."
+V = TypeVar("V")
+
+
+@attrs.frozen
+class Settings:
+    """Everything that can be set, resolved."""
+
+    modules: tuple[Path, ...]
+    """The module files."""
+    checkpoint: Folder
+    """Where state, progress and staged effects live."""
+    trigger: timedelta
+    """Time between the starts of micro-batches; zero: as soon as the last one has ended."""
+    available_now: bool
+    """Whether to process what is there now and then end."""
+    records_per_batch: int
+    """How many records a micro-batch takes from each ingress at most."""
+    state_partitions: int | None
+    """Into how many parts state is divided; fixed by a checkpoint's first start."""
+    kafka_timeout: timedelta
+    """How long to try to reach a Kafka cluster at start."""
+    debug: bool
+    """Whether to show Spark's log and the causes of errors."""
+
+    @classmethod
+    def resolve(cls, conf: Mapping[str, str], script: Path | None, **arguments: object) -> Settings:
+        """Combine the arguments of ``run`` (None: not given) with ``spark.statefun.*`` keys.
+
+        Args:
+            conf: Spark's configuration.
+            script: the program that runs: defaults are relative to its folder.
+            arguments: by the names of this class's fields, ``modules`` as ``module``.
+
+        Raises:
+            ConfigurationError: on an unknown key or a value that cannot be used.
+        """
+        keys = {key.removeprefix(PREFIX) for key in conf if key.startswith(PREFIX)}
+        unknown = sorted(keys - _KEYS)
+        if unknown:
+            raise ConfigurationError(
+                f"{PREFIX}{unknown[0]} is no setting; there are: "
+                + ", ".join(f"{PREFIX}{key}" for key in sorted(_KEYS))
+            )
+        here = script.parent if script else Path.cwd()
+
+        def pick(key: str, parse: Callable[[Any], V], default: V) -> V:
+            given = arguments.get(key.replace("-", "_"))
+            source = f"{key.replace('-', '_')}="
+            if given is None:
+                given, source = conf.get(PREFIX + key), PREFIX + key + "="
+            if given is None:
+                return default
+            try:
+                return parse(given)
+            except (ValueError, TypeError) as error:
+                raise ConfigurationError(f"{source}{given}: {error}") from error
+
+        name = script.stem if script else "application"
+        return cls(
+            modules=pick("module", _paths, (here / "module.yaml",)),
+            checkpoint=pick("checkpoint", Folder.at, Folder.at(here / ".statefun" / name)),
+            trigger=pick("trigger", _duration, timedelta(0)),
+            available_now=pick("available-now", _flag, default=False),
+            records_per_batch=pick("records-per-batch", _positive, 100_000),
+            state_partitions=pick("state-partitions", _positive, None),
+            kafka_timeout=pick("kafka-timeout", _duration, timedelta(seconds=15)),
+            debug=pick("debug", _flag, default=False),
+        )
+
+
+_KEYS = frozenset(
+    {
+        "available-now",
+        "checkpoint",
+        "debug",
+        "kafka-timeout",
+        "module",
+        "records-per-batch",
+        "state-partitions",
+        "trigger",
+    }
+)
+
+
+def running_script() -> Path | None:
+    """Return the program that Python runs; None in an interactive session."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    return Path(file).absolute() if file else None
+
+
+def _paths(value: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if isinstance(value, Path):
+        value = [value]
+    if not value:
+        raise ValueError("name at least one module file")
+    return tuple(map(Path, value))
+
+
+def _duration(value: str | timedelta) -> timedelta:
+    duration = value if isinstance(value, timedelta) else parse_duration(value)
+    if duration < timedelta(0):
+        raise ValueError("a duration cannot be negative")
+    return duration
+
+
+def _flag(value: str | bool) -> bool:  # noqa: FBT001 - the value itself is a bool
+    words = {"true": True, "false": False}
+    if isinstance(value, bool):
+        return value
+    if value.strip().lower() not in words:
+        raise ValueError("expected true or false")
+    return words[value.strip().lower()]
+
+
+def _positive(value: str | int) -> int:
+    number = int(value)
+    if number < 1:
+        raise ValueError("expected a whole number from 1 up")
+    return number
