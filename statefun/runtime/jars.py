@@ -148,7 +148,8 @@ def spark_kafka_connector(progress: Callable[[str], None] | None = None) -> tupl
         return ()
     without_provider = {*shipped, _TOKEN_PROVIDER.artifact}
     jars = resolve([connector], exclude=without_provider, progress=progress)
-    others = {*shipped, *(name for jar in jars for name in _names(jar))}
+    # Ivy's file names start with the group.
+    others = {*shipped, *(name.rpartition("_")[2] for jar in jars for name in _names(jar))}
     return (*jars, *resolve([_TOKEN_PROVIDER], exclude=others, progress=progress))
 
 

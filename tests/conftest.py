@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real parts for all tests: one broker and one Spark context per session."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import KafkaHarness
+from statefun.dev import EmbeddedKafka
+
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+os.environ["PYSPARK_SUBMIT_ARGS"] = (
+    "--master local[2] --driver-memory 2g --conf spark.ui.enabled=false pyspark-shell"
+)
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[EmbeddedKafka]:
+    """Run a Kafka broker for the whole session."""
+    with EmbeddedKafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def kafka(broker: EmbeddedKafka, request: pytest.FixtureRequest) -> KafkaHarness:
+    """Return the session's broker, with topic names of the test's own."""
+    return KafkaHarness(broker, prefix=request.node.name.replace("[", "-").replace("]", ""))
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Return where an application of this test keeps its checkpoint."""
+    return tmp_path / "check point"  # file systems have blanks in their names

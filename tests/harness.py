@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of whole applications share: topics, module files, and reading what came out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import attrs
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from statefun.dev import EmbeddedKafka
+from statefun.runtime.application import Application, Summary
+from statefun.runtime.settings import Settings
+from statefun.sdk.functions import StatefulFunctions
+from statefun.spec.loader import parse_module
+
+Record = tuple[str | bytes | None, str | bytes | None]
+"""Key and value."""
+
+
+@attrs.frozen
+class Received:
+    """A record as a consumer sees it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: str | None
+    value: str
+
+
+class KafkaHarness:
+    """The session's broker, seen by one test: its topics have names of its own."""
+
+    def __init__(self, broker: EmbeddedKafka, prefix: str) -> None:
+        self.broker = broker
+        self.address = broker.bootstrap_servers
+        self._prefix = re.sub(r"[^A-Za-z0-9._-]", "_", prefix)
+
+    def topic(self, name: str, partitions: int = 1) -> str:
+        """Create a topic and return its full name."""
+        full = f"{self._prefix}.{name}"
+        self.broker.create_topic(full, partitions=partitions)
+        return full
+
+    def send(self, topic: str, records: Iterable[Record], partition: int | None = None) -> None:
+        """Write records, in order."""
+        producer = Producer({"bootstrap.servers": self.address, "linger.ms": 5})
+        where = {} if partition is None else {"partition": partition}
+        for key, value in records:
+            producer.produce(topic, value, key, **where)
+            producer.poll(0)
+        assert producer.flush(30) == 0
+
+    def receive(self, topic: str) -> list[Received]:
+        """Read a topic from its beginning to its present end, partition by partition."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": "tests",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        partitions = consumer.list_topics(topic).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        received: list[Received] = []
+        ended = 0
+        while ended < len(partitions):
+            for message in consumer.consume(10_000, timeout=0.2):
+                if message.error() is not None:
+                    ended += 1
+                    continue
+                key = message.key()
+                received.append(
+                    Received(
+                        topic,
+                        message.partition() or 0,
+                        message.offset() or 0,
+                        None if key is None else bytes(key).decode(),
+                        bytes(message.value() or b"").decode(),
+                    )
+                )
+        consumer.close()
+        return sorted(received, key=lambda record: (record.partition, record.offset))
+
+    def group_offsets(self, group: str, topic: str, partitions: int = 1) -> list[int]:
+        """Return what a consumer group has committed, by partition."""
+        consumer = Consumer({"bootstrap.servers": self.address, "group.id": group})
+        asked = [TopicPartition(topic, number) for number in range(partitions)]
+        committed = [partition.offset for partition in consumer.committed(asked, timeout=10)]
+        consumer.close()
+        return committed
+
+    def module(
+        self,
+        targets: Mapping[str, Sequence[str]],
+        *,
+        start: str = "{type: earliest}",
+        group: str = "tests",
+        reset: str = "latest",
+        value_type: str = "io.statefun.types/string",
+        semantic: str = "at-least-once",
+    ) -> str:
+        """Write a module file: one ingress, ``targets`` by topic, and the egress ``test/out``."""
+        topics = "".join(
+            f"    - {{topic: '{topic}', valueType: {value_type}, targets: [{', '.join(names)}]}}\n"
+            for topic, names in targets.items()
+        )
+        return (
+            "kind: io.statefun.kafka.v1/ingress\n"
+            "spec:\n"
+            "  id: test/in\n"
+            f"  address: {self.address}\n"
+            f"  consumerGroupId: {group}\n"
+            f"  startupPosition: {start}\n"
+            f"  autoOffsetResetPosition: {reset}\n"
+            f"  topics:\n{topics}"
+            "---\n"
+            "kind: io.statefun.kafka.v1/egress\n"
+            "spec:\n"
+            "  id: test/out\n"
+            f"  address: {self.address}\n"
+            f"  deliverySemantic: {{type: {semantic}}}\n"
+        )
+
+
+def run(module: str, functions: StatefulFunctions, checkpoint: Path, **settings: object) -> Summary:
+    """Run an application on what is in its topics now."""
+    arguments: dict[str, object] = {
+        "checkpoint": checkpoint,
+        "available_now": True,
+        "kafka_timeout": timedelta(seconds=10),
+        **settings,
+    }
+    resolved = Settings.resolve({}, None, **arguments)
+    return Application(parse_module(module), functions, resolved).run()
