@@ -1,1 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Module files: what they declare, and how to read them in every documented format."""
+
+from statefun.spec.loader import load_module_files, parse_module
+from statefun.spec.model import (
+    AutoOffsetReset,
+    DeliverySemantic,
+    FromDate,
+    FromEarliest,
+    FromGroupOffsets,
+    FromLatest,
+    FromSpecificOffsets,
+    KafkaEgress,
+    KafkaIngress,
+    Location,
+    Module,
+    StartupPosition,
+    TopicPartition,
+    TopicRoute,
+    Unsupported,
+)
+
+__all__ = [
+    "AutoOffsetReset",
+    "DeliverySemantic",
+    "FromDate",
+    "FromEarliest",
+    "FromGroupOffsets",
+    "FromLatest",
+    "FromSpecificOffsets",
+    "KafkaEgress",
+    "KafkaIngress",
+    "Location",
+    "Module",
+    "StartupPosition",
+    "TopicPartition",
+    "TopicRoute",
+    "Unsupported",
+    "load_module_files",
+    "parse_module",
+]

@@ -81,6 +81,11 @@ class TopicRoute:
     location: Location
 
 
+def _names_only(properties: Mapping[str, str]) -> str:
+    """How properties appear in a repr: their values may be passwords."""
+    return repr(dict.fromkeys(properties, "..."))
+
+
 @attrs.frozen
 class KafkaIngress:
     """An ``io.statefun.kafka.v1/ingress``."""
@@ -94,7 +99,7 @@ class KafkaIngress:
     """Required by the group-offsets startup position; without it no offsets are committed."""
     startup_position: StartupPosition = FromGroupOffsets()
     auto_offset_reset: AutoOffsetReset = AutoOffsetReset.LATEST
-    properties: Mapping[str, str] = attrs.field(factory=dict)
+    properties: Mapping[str, str] = attrs.field(factory=dict, repr=_names_only)
     """Further Kafka consumer properties, in Kafka's (Java) names."""
 
 
@@ -117,7 +122,7 @@ class KafkaEgress:
     delivery_semantic: DeliverySemantic = DeliverySemantic.AT_LEAST_ONCE
     transaction_timeout: timedelta = timedelta(minutes=15)
     """Only used with exactly-once; at most the broker's ``transaction.max.timeout.ms``."""
-    properties: Mapping[str, str] = attrs.field(factory=dict)
+    properties: Mapping[str, str] = attrs.field(factory=dict, repr=_names_only)
     """Further Kafka producer properties, in Kafka's (Java) names."""
 
 
@@ -126,7 +131,9 @@ class Unsupported:
     """A component of a kind that parses and validates, but that cannot be run yet."""
 
     kind: str
+    """The current name of the kind, also where a legacy document uses an older one."""
     id: str
+    """What tells it from others of its kind: a typename, the functions of an endpoint or a port."""
     location: Location
 
 

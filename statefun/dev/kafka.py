@@ -1,0 +1,473 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Apache Kafka on this machine, for development and tests."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import contextlib
+import json
+import logging
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from statefun.runtime import jars
+from statefun.sdk.errors import KafkaError, PlatformError
+
+KAFKA = jars.MavenArtifact("org.apache.kafka", "kafka_2.13", "4.3.1")
+
+_HOST = "127.0.0.1"
+# Below the range from which systems pick the ports of outgoing connections: while a broker is
+# down, a client that retries could be given the broker's own port, and then keeps it occupied.
+_PORTS = range(20_000, 32_000)
+_PORT_ATTEMPTS = 3
+_POLL = timedelta(milliseconds=25)
+_STOP_TIMEOUT = timedelta(seconds=10)
+_ADMIN_TIMEOUT = timedelta(seconds=30)
+_LINES_SHOWN = 20
+_READY = "Kafka Server started"
+_PORT_TAKEN = "java.net.BindException"
+_LOGGING_JARS = ("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl")
+_JVM_OPTIONS = (
+    "-Xms256m",
+    "-Xmx512m",
+    # a short-lived process on a few cores: start quickly, leave the cores to Spark
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+)
+
+_CONFIG = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "3",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "3",
+    # a killed broker may only come back when the session of its former life has ended
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "200",
+    "log.cleaner.dedupe.buffer.size": "4194304",  # the default takes 128 MB of the heap
+    "num.network.threads": "2",
+    "num.io.threads": "2",
+}
+
+_LOGGING = f"""\
+status=error
+appender.console.type=Console
+appender.console.name=console
+appender.console.layout.type=PatternLayout
+appender.console.layout.pattern=%d %p %m (%c)%n%rThrowable{{4}}
+rootLogger.level=WARN
+rootLogger.appenderRef.console.ref=console
+# says {_READY!r}
+logger.server.name=kafka.server.KafkaRaftServer
+logger.server.level=INFO
+"""
+
+# Runs the broker as its child and ends it when its own standard input does, which happens when
+# the process that owns the broker is gone, however that one ended. (Linux's parent-death signal
+# would come as soon as the *thread* that started the broker ends.)
+_GUARD = """\
+import os, shutil, subprocess, sys, threading
+
+folder, *command = sys.argv[1:]
+broker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+print(broker.pid, flush=True)
+orphaned = threading.Event()
+
+def watch():
+    os.read(0, 1)
+    orphaned.set()
+    broker.kill()
+
+threading.Thread(target=watch, daemon=True).start()
+broker.wait()
+if orphaned.is_set() and folder:
+    shutil.rmtree(folder, ignore_errors=True)
+"""
+
+
+@final
+class EmbeddedKafka:
+    """A single-node Kafka in KRaft mode, in a child process, on loopback only.
+
+    Use it as a context manager, or call ``start`` and ``stop``. The broker never outlives the
+    process that started it, and a Ctrl-C in the terminal reaches only its owner.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int | None = None,
+        data: Path | None = None,
+        config: Mapping[str, str] | None = None,
+        start_timeout: timedelta = timedelta(seconds=60),
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        """Describe the broker; nothing is started yet.
+
+        Args:
+            port: The port for clients; without it a free one, kept until the data is deleted.
+            data: Folder for records, settings and log, kept by ``stop``; without it a temporary
+                one, deleted by ``stop``.
+            config: Broker properties beside or instead of the ones set here.
+            start_timeout: How long the broker may take until it serves clients.
+            progress: Called with a short text for what is being waited for.
+        """
+        self._wanted_port = port
+        self._wanted_data = data
+        self._config = dict(config or {})
+        self._start_timeout = start_timeout
+        self._progress = progress or (lambda _: None)
+        self._port: int | None = None
+        self._folder: Path | None = None
+        self._guard: subprocess.Popen[str] | None = None
+        self._pid = 0
+        self._log_offset = 0
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Host and port for clients; it stays the same over ``kill`` and ``restart``."""
+        if self._port is None:
+            raise PlatformError("the embedded Kafka has not been started")
+        return f"{_HOST}:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the broker's JVM."""
+        self._require_running()
+        return self._pid
+
+    @property
+    def log_file(self) -> Path:
+        """What the broker printed, over all its starts on this data."""
+        if self._folder is None:
+            raise PlatformError("the embedded Kafka has not been started")
+        return self._folder / "broker.log"
+
+    @property
+    def running(self) -> bool:
+        """Whether the broker's process is there; a paused one counts."""
+        return self._guard is not None and self._guard.poll() is None
+
+    def __enter__(self) -> EmbeddedKafka:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> EmbeddedKafka:
+        """Start the broker and wait until it serves clients; a running one is left alone.
+
+        Raises:
+            PlatformError: Java or jars are missing, the port is taken, or the broker does not
+                come up; the message has what the broker printed last.
+        """
+        if self.running:
+            return self
+        self._reap()
+        class_path = _class_path(self._progress)
+        is_new = self._folder is None
+        if self._folder is None:
+            self._folder = self._make_folder()
+            atexit.register(self._stop_at_exit, os.getpid())
+        try:
+            _prepare(self._folder, class_path)
+            self._start_on_free_ports(self._folder, class_path)
+        except BaseException:  # Ctrl-C too must leave no process behind
+            self._end(signal.SIGKILL)
+            if is_new:
+                self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Shut the broker down, by force if it takes long, and delete its temporary data."""
+        self._end(signal.SIGTERM)
+        atexit.unregister(self._stop_at_exit)
+        if self._folder is not None and self._wanted_data is None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = None
+        self._port = None
+
+    def kill(self) -> None:
+        """End the broker at once, as a crash would; ``start`` brings it back with its data.
+
+        Raises:
+            PlatformError: It is not running.
+        """
+        self._require_running()
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Shut the broker down if it runs, and start it on the same data and port.
+
+        Raises:
+            PlatformError: As for ``start``.
+        """
+        self._end(signal.SIGTERM)
+        self.start()
+
+    def pause(self) -> None:
+        """Freeze the broker: connections stay open and nothing answers.
+
+        Raises:
+            PlatformError: It is not running.
+        """
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused broker go on.
+
+        Raises:
+            PlatformError: It is not running.
+        """
+        os.kill(self.pid, signal.SIGCONT)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic and wait until every partition of it can be used.
+
+        Raises:
+            KafkaError: The broker refuses, for example because the topic exists.
+            PlatformError: The broker is not running.
+        """
+        self._require_running()
+        admin = _admin(self.bootstrap_servers)
+        topic = NewTopic(name, partitions, 1, config=dict(config or {}))
+        deadline = time.monotonic() + _ADMIN_TIMEOUT.total_seconds()
+        try:
+            timeout = _ADMIN_TIMEOUT.total_seconds()
+            admin.create_topics([topic], request_timeout=timeout)[name].result(timeout)
+            while time.monotonic() < deadline:
+                found = admin.list_topics(name, timeout=timeout).topics[name].partitions.values()
+                if len(found) == partitions and all(one.leader >= 0 for one in found):
+                    return
+                time.sleep(_POLL.total_seconds())
+        except (KafkaException, TimeoutError) as error:
+            raise KafkaError(f"cannot create topic {name!r}: {error}") from error
+        raise KafkaError(f"topic {name!r} has no leaders after {_ADMIN_TIMEOUT}")
+
+    def _make_folder(self) -> Path:
+        if self._wanted_data is None:
+            return Path(tempfile.mkdtemp(prefix="statefun-kafka-"))
+        self._wanted_data.mkdir(parents=True, exist_ok=True)
+        return self._wanted_data.absolute()
+
+    def _start_on_free_ports(self, folder: Path, class_path: str) -> None:
+        for attempt in range(_PORT_ATTEMPTS):
+            port = self._port or self._wanted_port or _free_port()
+            if not _is_free(port):
+                raise PlatformError(
+                    f"port {port} of {_HOST} is taken by another process; "
+                    "stop that one, or choose another port",
+                )
+            _write_settings(folder, port, _free_port(but=port), self._config)
+            self._progress(f"starting Apache Kafka {KAFKA.version} on {_HOST}:{port}")
+            self._launch(folder, class_path)
+            failure = self._wait_until_ready(f"{_HOST}:{port}")
+            if failure is None:
+                self._port = port
+                return
+            log = self._log()
+            self._end(signal.SIGKILL)
+            if _PORT_TAKEN not in log or attempt == _PORT_ATTEMPTS - 1:
+                lines = "\n".join(f"  | {line}" for line in log.splitlines()[-_LINES_SHOWN:])
+                raise PlatformError(f"the embedded Kafka {failure}; it last printed\n{lines}")
+
+    def _launch(self, folder: Path, class_path: str) -> None:
+        command = [
+            jars.java_command(),
+            *_JVM_OPTIONS,
+            f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+            *("-cp", class_path, "kafka.Kafka", str(folder / "server.properties")),
+        ]
+        temporary = "" if self._wanted_data else str(folder)
+        with self.log_file.open("ab") as log:
+            self._log_offset = log.seek(0, os.SEEK_END)
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _GUARD, temporary, *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,  # out of reach of a Ctrl-C in the terminal
+            )
+        first_line = self._guard.stdout.readline() if self._guard.stdout else ""
+        self._pid = int(first_line or 0)
+
+    def _wait_until_ready(self, address: str) -> str | None:
+        """Wait until the broker serves clients; else say in words how it failed."""
+        deadline = time.monotonic() + self._start_timeout.total_seconds()
+        # the log first: asking a port that nobody listens on makes clients back off
+        while _READY not in self._log():
+            if not self.running:
+                return "ended while it was starting"
+            if time.monotonic() > deadline:
+                return f"was not ready within {self._start_timeout}"
+            time.sleep(_POLL.total_seconds())
+        admin = _admin(address)
+        while self.running and time.monotonic() <= deadline:
+            with contextlib.suppress(KafkaException):
+                if admin.list_topics(timeout=1).brokers:
+                    return None
+        return f"did not answer within {self._start_timeout}"
+
+    def _log(self) -> str:
+        """Give what the broker has printed since its last start."""
+        with self.log_file.open("rb") as file:
+            file.seek(self._log_offset)
+            return file.read().decode(errors="replace")
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.running and self._guard is not None and self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, how)
+                os.kill(self._pid, signal.SIGCONT)  # a paused process would not hear a SIGTERM
+            try:
+                self._guard.wait(_STOP_TIMEOUT.total_seconds())
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._pid, signal.SIGKILL)
+        self._reap()
+
+    def _reap(self) -> None:
+        if self._guard is not None:
+            self._guard.wait()
+            for pipe in (self._guard.stdin, self._guard.stdout):
+                if pipe is not None:
+                    pipe.close()
+        self._guard = None
+
+    def _stop_at_exit(self, owner: int) -> None:
+        if os.getpid() == owner:  # not in a forked child, whose broker it is not
+            self.stop()
+
+    def _require_running(self) -> None:
+        if not self.running:
+            raise PlatformError("the embedded Kafka is not running")
+
+
+def _class_path(progress: Callable[[str], None]) -> str:
+    # the logging jars that Spark ships serve the broker too
+    shipped = jars.spark_jars_folder()
+    logging_jars = [jar for name in _LOGGING_JARS for jar in shipped.glob(f"{name}-[0-9]*.jar")]
+    if len(logging_jars) < len(_LOGGING_JARS):
+        raise PlatformError(f"{shipped} lacks some of {', '.join(_LOGGING_JARS)}")
+    kafka_jars = jars.resolve([KAFKA], exclude=_LOGGING_JARS, progress=progress)
+    return os.pathsep.join(map(str, (*kafka_jars, *logging_jars)))
+
+
+def _prepare(folder: Path, class_path: str) -> None:
+    """Format new storage as ``kafka-storage.sh format`` does, mostly without its JVM."""
+    (folder / "log4j2.properties").write_text(_LOGGING)
+    (folder / "broker.log").touch()
+    logs = folder / "data"
+    if (logs / "meta.properties").exists():
+        return
+    logs.mkdir(exist_ok=True)
+    shutil.copyfile(_bootstrap_checkpoint(class_path), logs / "bootstrap.checkpoint")
+    _write_properties(logs / "meta.properties", {"version": "1", **_identity()})
+
+
+def _bootstrap_checkpoint(class_path: str) -> Path:
+    """Give the file with the feature levels that new storage starts from.
+
+    It is the same for every cluster of a Kafka version, so one run of Kafka's tool makes it for
+    all. Without it a broker does start, but with old features: transactions of version 0.
+    """
+    kept = jars.cache_folder() / "kafka" / f"bootstrap-{KAFKA.version}.checkpoint"
+    if kept.exists():
+        return kept
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".format-", dir=kept.parent) as work:
+        _write_settings(Path(work), 9092, 9093, {})
+        tool = [jars.java_command(), "-cp", class_path, "kafka.tools.StorageTool", "format"]
+        arguments = ["-t", _identity()["cluster.id"], "-c", f"{work}/server.properties"]
+        done = subprocess.run([*tool, *arguments], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise PlatformError(f"cannot format Kafka's storage: {done.stdout}{done.stderr}")
+        (Path(work) / "data" / "bootstrap.checkpoint").replace(kept)
+    return kept
+
+
+def _identity() -> dict[str, str]:
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return {"cluster.id": cluster, "node.id": _CONFIG["node.id"]}
+
+
+def _write_settings(folder: Path, port: int, controller: int, config: Mapping[str, str]) -> None:
+    settings = {
+        **_CONFIG,
+        "controller.quorum.voters": f"{_CONFIG['node.id']}@{_HOST}:{controller}",
+        "listeners": f"PLAINTEXT://{_HOST}:{port},CONTROLLER://{_HOST}:{controller}",
+        "advertised.listeners": f"PLAINTEXT://{_HOST}:{port}",
+        "log.dir": str(folder / "data"),
+        **config,
+    }
+    _write_properties(folder / "server.properties", settings)
+
+
+def _write_properties(file: Path, properties: Mapping[str, str]) -> None:
+    # JSON's escapes are among those of Java's properties files
+    lines = [f"{key}={json.dumps(value)[1:-1]}\n" for key, value in properties.items()]
+    file.write_text("".join(lines))
+
+
+def _free_port(but: int = 0) -> int:
+    ports = [port for port in random.SystemRandom().sample(_PORTS, 200) if port != but]
+    for port in ports:
+        if _is_free(port):
+            return port
+    raise PlatformError(f"no free port on {_HOST} between {_PORTS.start} and {_PORTS.stop}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # as Java does: connections of a former broker that linger are no obstacle
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _admin(address: str) -> AdminClient:
+    # its complaints about a broker that is down would otherwise go to standard error
+    silent = logging.getLogger(f"{__name__}.admin")
+    silent.disabled = True
+    return AdminClient({"bootstrap.servers": address}, logger=silent)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shows in a terminal that something takes a while, and what it is busy with."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+import time
+from datetime import timedelta
+from types import TracebackType
+from typing import TextIO, final
+
+_REDRAW_EVERY = timedelta(milliseconds=100)
+_DEFAULT_WIDTH = 80
+_ERASE_LINE = "\r\x1b[K"
+
+
+@final
+class Progress:
+    """A line that spins while its block runs; two plain lines where there is no terminal.
+
+    >>> with Progress("starting the broker", sys.stdout) as progress:
+    ...     progress.update("org.apache.kafka#kafka-clients;4.3.1 (12 of 40)")
+    starting the broker ...
+    starting the broker: done in 0.0 s
+
+    ``update`` may be called from any thread, also after the block has ended.
+    """
+
+    def __init__(self, title: str, stream: TextIO | None = None) -> None:
+        """Prepare; nothing is written before the block is entered.
+
+        Args:
+            title: What is being done, without a full stop.
+            stream: Where to write; without it standard error.
+        """
+        self._title = title
+        self._stream = sys.stderr if stream is None else stream
+        self._spins = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._frames = itertools.cycle("|/-\\")
+        self._text = ""
+        self._started = 0.0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._spinner = threading.Thread(target=self._spin, name="progress", daemon=True)
+
+    def update(self, text: str) -> None:
+        """Show what is being done right now; without a terminal nothing is written."""
+        with self._lock:
+            self._text = text
+            if self._spins and self._started and not self._ended.is_set():
+                self._draw()
+
+    def __enter__(self) -> Progress:
+        self._started = time.monotonic()
+        if self._spins:
+            self._spinner.start()
+        else:
+            self._write(f"{self._title} ...\n")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        outcome = "done in" if kind is None else "failed after"
+        line = f"{self._title}: {outcome} {self._seconds():.1f} s\n"
+        with self._lock:
+            self._ended.set()
+            self._write(_ERASE_LINE + line if self._spins else line)
+        if self._spins:
+            self._spinner.join()
+
+    def _spin(self) -> None:
+        while not self._ended.wait(_REDRAW_EVERY.total_seconds()):
+            with self._lock:
+                if not self._ended.is_set():
+                    self._draw()
+
+    def _draw(self) -> None:
+        parts = [next(self._frames), self._title, f"{self._seconds():.0f} s", self._text]
+        # a line that wraps could not be erased again
+        self._write(_ERASE_LINE + "  ".join(filter(None, parts))[: self._width() - 1])
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def _width(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or _DEFAULT_WIDTH
+        except (OSError, ValueError):
+            return _DEFAULT_WIDTH

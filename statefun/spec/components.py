@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A component of a module file, brought from whatever format into one form."""
+
+from __future__ import annotations
+
+import attrs
+
+from statefun.spec.model import Location
+from statefun.spec.readers import typename
+from statefun.spec.shapes import Key
+from statefun.spec.yaml_nodes import Node
+
+ID = Key("id", typename, "the name of this component, <namespace>/<name>", required=True)
+
+
+@attrs.frozen
+class Component:
+    """What the formats make of a document or a list item, for the kind's reader to go on with."""
+
+    kind: str
+    """The current name of the kind, also where a legacy document uses an older one."""
+    spec: Node
+    """The ``spec`` mapping; an id that a legacy document has in ``meta`` is moved in here."""
+    location: Location
+    legacy: bool = False
+    """Whether it comes from a document with ``version`` and ``module``."""

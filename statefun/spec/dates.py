@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dates as module files write them; upstream's documents and its code want different forms."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH_MILLIS = re.compile(r"[0-9]{1,15}")
+_DATE = re.compile(
+    r"""
+    (?P<year>[0-9]{4}) - (?P<month>[0-9]{2}) - (?P<day>[0-9]{2})
+    (?: [Tt] | [ ]+ )
+    (?P<hour>[0-9]{2}) : (?P<minute>[0-9]{2})
+    (?: : (?P<second>[0-9]{2}) (?: \. (?P<fraction>[0-9]{1,9}) )? )?
+    [ ]*
+    (?P<zone> [Zz] | (?P<sign>[+-]) (?P<zone_hour>[0-9]{1,2}) (?: :? (?P<zone_minute>[0-9]{2}) )? )?
+    """,
+    re.VERBOSE,
+)
+_EXPECTED = "such as '2020-02-01 04:15:00.00 Z', '2020-02-01T04:15:00+01:00' or epoch milliseconds"
+
+
+def parse_date(text: str) -> datetime:
+    """Read a date with its time zone.
+
+    Accepted are the documented ``2020-02-01 04:15:00.00 Z``, the form that upstream's code
+    wants, ``yyyy-MM-dd HH:mm:ss.SSS +0000``, ISO 8601, and milliseconds since the epoch.
+
+    >>> parse_date("2020-02-01 04:15:00.00 Z").isoformat()
+    '2020-02-01T04:15:00+00:00'
+    >>> parse_date("1580530500000").isoformat()
+    '2020-02-01T04:15:00+00:00'
+
+    Raises:
+        ValueError: if ``text`` is none; the message continues a sentence and does not repeat
+            ``text``, which may be a secret put in the wrong place.
+    """
+    text = text.strip()
+    match = _DATE.fullmatch(text)
+    try:
+        if _EPOCH_MILLIS.fullmatch(text):
+            return _EPOCH + timedelta(milliseconds=int(text))
+        if match is not None and match["zone"] is not None:
+            return _moment(match)
+    except (ValueError, OverflowError):
+        raise ValueError(f"is not a date of the calendar; write one {_EXPECTED}") from None
+    if match is None:
+        raise ValueError(f"is not a date; write one {_EXPECTED}")
+    raise ValueError(f"has no time zone; write a date {_EXPECTED}")
+
+
+def _moment(match: re.Match[str]) -> datetime:
+    return datetime(
+        year=int(match["year"]),
+        month=int(match["month"]),
+        day=int(match["day"]),
+        hour=int(match["hour"]),
+        minute=int(match["minute"]),
+        second=int(match["second"] or 0),
+        microsecond=int((match["fraction"] or "0").ljust(6, "0")[:6]),
+        tzinfo=_zone(match),
+    )
+
+
+def _zone(match: re.Match[str]) -> timezone:
+    offset = timedelta(hours=int(match["zone_hour"] or 0), minutes=int(match["zone_minute"] or 0))
+    return timezone(-offset if match["sign"] == "-" else offset)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading ``io.statefun.kafka.v1/egress``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from statefun.spec.components import ID, Component
+from statefun.spec.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
+from statefun.spec.model import DeliverySemantic, KafkaEgress
+from statefun.spec.problems import Problems
+from statefun.spec.readers import duration
+from statefun.spec.shapes import Key, Shape, Variants
+from statefun.spec.yaml_nodes import Node, ScalarNode
+
+_DEFAULT_TIMEOUT = timedelta(minutes=15)
+_MAX_TIMEOUT = timedelta(milliseconds=2**31 - 1)
+
+
+def _timeout(node: Node, problems: Problems) -> timedelta:
+    timeout = duration(node, problems)
+    if isinstance(node, ScalarNode) and not timedelta(milliseconds=1) <= timeout <= _MAX_TIMEOUT:
+        sentence = f"{node.quoted} is out of range; Kafka takes 1 ms to {2**31 - 1} ms"
+        raise problems.report(node.location, node.path, sentence)
+    return timeout
+
+
+# The documents use both names, and durations under both.
+TRANSACTION_TIMEOUT = Key(
+    "transactionTimeout", _timeout, "how long a transaction may stay open, such as 15min"
+)
+TRANSACTION_TIMEOUT_MILLIS = Key("transactionTimeoutMillis", _timeout, TRANSACTION_TIMEOUT.doc)
+
+DELIVERY_SEMANTICS = Variants(
+    "Invalid delivery semantic type: {type}; valid types are [{types}]",
+    {
+        "at-least-once": (),
+        "exactly-once": (TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MILLIS),
+        "none": (),
+    },
+)
+
+
+def _delivery(node: Node, problems: Problems) -> tuple[DeliverySemantic, timedelta | None]:
+    chosen, values = DELIVERY_SEMANTICS.read(node, problems)
+    timeout = values.get(TRANSACTION_TIMEOUT)
+    millis = values.get(TRANSACTION_TIMEOUT_MILLIS)
+    if timeout is not None and millis is not None and timeout != millis:
+        sentence = (
+            f"{TRANSACTION_TIMEOUT.name!r} and {TRANSACTION_TIMEOUT_MILLIS.name!r} are different; "
+            "give one of them"
+        )
+        problems.report(node.location, node.path, sentence)
+    return DeliverySemantic(chosen), millis if timeout is None else timeout
+
+
+DELIVERY_SEMANTIC = Key("deliverySemantic", _delivery, "what is promised when something crashes")
+_SHAPE = Shape((ID, ADDRESS, DELIVERY_SEMANTIC, PROPERTIES))
+
+
+def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
+    """Read an egress."""
+    values = _SHAPE.read(component.spec, problems)
+    settings = KafkaSettings(component.spec, values, problems)
+    semantic, timeout = values.get(DELIVERY_SEMANTIC, (DeliverySemantic.AT_LEAST_ONCE, None))
+    if semantic is DeliverySemantic.EXACTLY_ONCE:
+        property_timeout = settings.take_property("transaction.timeout.ms", _timeout)
+        timeout = timeout or property_timeout
+    return KafkaEgress(
+        address=settings.address(),
+        delivery_semantic=semantic,
+        transaction_timeout=timeout or _DEFAULT_TIMEOUT,
+        properties=settings.rest(),
+        id=values[ID],
+        location=component.location,
+    )

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading ``io.statefun.kafka.v1/ingress``."""
+
+from __future__ import annotations
+
+from statefun.spec.components import ID, Component
+from statefun.spec.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
+from statefun.spec.model import (
+    AutoOffsetReset,
+    FromDate,
+    FromEarliest,
+    FromGroupOffsets,
+    FromLatest,
+    FromSpecificOffsets,
+    KafkaIngress,
+    StartupPosition,
+)
+from statefun.spec.offsets import specific_offsets
+from statefun.spec.problems import Problems
+from statefun.spec.readers import choice, date, text
+from statefun.spec.routes import TOPIC, routes
+from statefun.spec.shapes import Key, Shape, Variants
+from statefun.spec.yaml_nodes import Node
+
+OFFSETS = Key(
+    "offsets", specific_offsets, "the offset of each 'topic/partition' to start at", required=True
+)
+# The documents have `date` for both types, and show no example of at-timestamp.
+DATE = Key("date", date, "when the first record to read was written, with a time zone")
+TIMESTAMP = Key("timestamp", date, DATE.doc)
+
+STARTUP_POSITIONS = Variants(
+    "Invalid startup position type: {type}; valid values are [{types}]",
+    {
+        "group-offsets": (),
+        "earliest": (),
+        "latest": (),
+        "specific-offsets": (OFFSETS,),
+        "date": (DATE, TIMESTAMP),
+        "at-timestamp": (DATE, TIMESTAMP),
+    },
+)
+
+
+def startup_position(node: Node, problems: Problems) -> StartupPosition:
+    """Where to start on a fresh checkpoint."""
+    chosen, values = STARTUP_POSITIONS.read(node, problems)
+    match chosen:
+        case "earliest":
+            return FromEarliest()
+        case "latest":
+            return FromLatest()
+        case "specific-offsets":
+            return FromSpecificOffsets(values[OFFSETS])
+        case "date" | "at-timestamp":
+            given = [key for key in (DATE, TIMESTAMP) if values.attempted(key)]
+            if len(given) != 1:
+                sentence = (
+                    "has both 'date' and 'timestamp'; give one of them"
+                    if given
+                    else f"missing required key 'date': {DATE.doc}"
+                )
+                raise problems.report(node.location, node.path, sentence)
+            return FromDate(values[given[0]])
+        case _:
+            return FromGroupOffsets()
+
+
+CONSUMER_GROUP_ID = Key("consumerGroupId", text, "the consumer group whose offsets are committed")
+STARTUP_POSITION = Key("startupPosition", startup_position, "where to start reading")
+AUTO_OFFSET_RESET = Key(
+    "autoOffsetResetPosition",
+    choice(
+        "Invalid autoOffsetResetPosition: {word}; valid values are [{words}]",
+        {reset.value: reset for reset in AutoOffsetReset},
+    ),
+    "where to start when an offset is missing or out of range",
+)
+_TOPICS_DOC = "the topics to read, each with its valueType and targets"
+TOPICS = Key("topics", routes(TOPIC, legacy=False), _TOPICS_DOC, required=True)
+LEGACY_TOPICS = Key("topics", routes(TOPIC, legacy=True), _TOPICS_DOC, required=True)
+
+
+def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress:
+    """Read an ingress."""
+    topics = LEGACY_TOPICS if component.legacy else TOPICS
+    values = Shape(
+        (ID, ADDRESS, CONSUMER_GROUP_ID, STARTUP_POSITION, AUTO_OFFSET_RESET, topics, PROPERTIES)
+    ).read(component.spec, problems)
+    settings = KafkaSettings(component.spec, values, problems)
+    position = values.get(STARTUP_POSITION, FromGroupOffsets())
+    # A startup position that is itself wrong may have been meant as another one.
+    if position == FromGroupOffsets() and (
+        STARTUP_POSITION in values or not values.attempted(STARTUP_POSITION)
+    ):
+        because = "startupPosition group-offsets, the default, starts at what this group committed"
+        settings.require(CONSUMER_GROUP_ID, "group.id", because)
+    return KafkaIngress(
+        address=settings.address(),
+        consumer_group_id=settings.get(CONSUMER_GROUP_ID, "group.id"),
+        auto_offset_reset=settings.get(AUTO_OFFSET_RESET, "auto.offset.reset")
+        or AutoOffsetReset.LATEST,
+        properties=settings.rest(),
+        startup_position=position,
+        id=values[ID],
+        topics=values[topics],
+        location=component.location,
+    )

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys of ``io.statefun.kinesis.v1/ingress`` and ``/egress``, which cannot be run yet."""
+
+from __future__ import annotations
+
+from statefun.spec.components import ID
+from statefun.spec.kafka_ingress import DATE
+from statefun.spec.readers import integer, properties, text
+from statefun.spec.routes import STREAM, routes
+from statefun.spec.shapes import Key, Variants
+
+_REGION_ID = Key("id", text, "the id of the AWS region, such as eu-west-1", required=True)
+_REGIONS = Variants(
+    "Invalid AWS region type: {type}; valid values are [{types}]",
+    {
+        "default": (),
+        "specific": (_REGION_ID,),
+        "custom-endpoint": (
+            Key("endpoint", text, "the URL of the endpoint", required=True),
+            _REGION_ID,
+        ),
+    },
+)
+_CREDENTIALS = Variants(
+    "Invalid AWS credential type: {type}; valid values are [{types}]",
+    {
+        "default": (),
+        "basic": (
+            Key("accessKeyId", text, "the id of the access key", required=True),
+            Key("secretAccessKey", text, "the secret access key", required=True),
+        ),
+        "profile": (
+            Key("profileName", text, "the name of the AWS profile", required=True),
+            Key("profilePath", text, "the path of the AWS profile's file"),
+        ),
+    },
+)
+_STARTUP_POSITIONS = Variants(
+    "Invalid startup position type: {type}; valid values are [{types}]",
+    {"earliest": (), "latest": (), "date": (Key(DATE.name, DATE.read, DATE.doc, required=True),)},
+)
+_STREAMS_DOC = "the streams to read, each with its valueType and targets"
+_COMMON = (
+    ID,
+    Key("awsRegion", _REGIONS.read, "the AWS region"),
+    Key("awsCredentials", _CREDENTIALS.read, "who to be in AWS"),
+    Key("clientConfigProperties", properties, "client properties, 'name: value' each"),
+)
+
+
+def ingress_keys(*, legacy: bool) -> tuple[Key[object], ...]:
+    """The keys of an ingress; in legacy documents, streams may have a typeUrl."""
+    return (
+        *_COMMON,
+        Key("startupPosition", _STARTUP_POSITIONS.read, "where to start reading"),
+        Key("streams", routes(STREAM, legacy=legacy), _STREAMS_DOC, required=True),
+    )
+
+
+EGRESS_KEYS = (
+    *_COMMON,
+    Key("maxOutstandingRecords", integer(1), "how many records may be on their way at once"),
+)

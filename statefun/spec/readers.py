@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers of the values that several kinds of components have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
+
+from statefun.sdk.address import TypeName
+from statefun.sdk.errors import DefinitionError
+from statefun.spec.dates import parse_date
+from statefun.spec.durations import parse_duration
+from statefun.spec.problems import Problems, read_all
+from statefun.spec.shapes import Reader, expect
+from statefun.spec.yaml_nodes import BrokenNode, ListNode, MapNode, Node, ScalarNode
+
+T = TypeVar("T")
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_TARGET = re.compile(r"[^/*,\s\0]+/[^/*,\s\0]+")
+_FUNCTIONS = re.compile(r"[^*\s\0]+/(\*|[^/*\s\0]+)")
+
+
+def anything(node: Node, problems: Problems) -> Node:
+    """The node itself, for whoever reads on from there."""
+    del problems
+    return node
+
+
+def mapping(node: Node, problems: Problems) -> MapNode:
+    """A mapping, whose keys somebody else checks."""
+    return expect(node, MapNode, "a mapping", problems)
+
+
+def text(node: Node, problems: Problems) -> str:
+    """A string that is not empty; numbers and the like count as the string that was written."""
+    scalar = expect(node, ScalarNode, "a string", problems)
+    if not scalar.text.strip():
+        raise problems.report(scalar.location, scalar.path, "must not be empty")
+    return scalar.text
+
+
+def integer(minimum: int, maximum: int = 2**31 - 1) -> Reader[int]:
+    """A whole number within bounds."""
+
+    def read(node: Node, problems: Problems) -> int:
+        scalar = expect(node, ScalarNode, "a whole number", problems)
+        if not _INTEGER.fullmatch(scalar.text) or not minimum <= int(scalar.text) <= maximum:
+            sentence = f"{scalar.quoted} is not a whole number from {minimum} to {maximum}"
+            raise problems.report(scalar.location, scalar.path, sentence)
+        return int(scalar.text)
+
+    return read
+
+
+def choice(invalid: str, options: Mapping[str, T]) -> Reader[T]:
+    """One of the given words in any case; ``invalid`` may hold ``{word}`` and ``{words}``."""
+
+    def read(node: Node, problems: Problems) -> T:
+        scalar = expect(node, ScalarNode, f"one of {', '.join(options)}", problems)
+        if scalar.text.lower() not in options:
+            sentence = invalid.format(word=scalar.source, words=", ".join(options))
+            raise problems.report(scalar.location, scalar.path, sentence)
+        return options[scalar.text.lower()]
+
+    return read
+
+
+def _parsed(parse: Callable[[str], T], what: str) -> Reader[T]:
+    def read(node: Node, problems: Problems) -> T:
+        scalar = expect(node, ScalarNode, what, problems)
+        try:
+            return parse(scalar.text)
+        except ValueError as error:
+            sentence = f"{scalar.quoted} {error}"
+            # Not chained: a traceback would show the text, which may be a secret.
+            raise problems.report(scalar.location, scalar.path, sentence) from None
+
+    return read
+
+
+def _typename(string: str) -> TypeName:
+    try:
+        return TypeName.parse(string)
+    except DefinitionError:
+        raise ValueError(
+            "is not of the form <namespace>/<name>, such as 'com.example.fns/greeter'"
+        ) from None
+
+
+def _matching(pattern: re.Pattern[str], sentence: str) -> Callable[[str], str]:
+    def parse(string: str) -> str:
+        if not pattern.fullmatch(string):
+            raise ValueError(sentence)
+        return string
+
+    return parse
+
+
+duration: Reader[timedelta] = _parsed(parse_duration, "a duration")
+date: Reader[datetime] = _parsed(parse_date, "a date")
+typename: Reader[TypeName] = _parsed(_typename, "a typename, <namespace>/<name>")
+functions: Reader[str] = _parsed(
+    _matching(
+        _FUNCTIONS,
+        "is invalid syntax for target functions. "
+        "Only <namespace>/<name> or <namespace>/* are supported.",
+    ),
+    "functions, <namespace>/<name> or <namespace>/*",
+)
+"""The functions of an endpoint."""
+
+
+def target(node: Node, problems: Problems) -> TypeName:
+    """The one function that an ingress sends a record to."""
+    syntax = _matching(
+        _TARGET,
+        "is invalid syntax for target functions. "
+        "Only <namespace>/<name> is supported; list every function on its own.",
+    )
+    return TypeName.parse(_parsed(syntax, "a function, <namespace>/<name>")(node, problems))
+
+
+def list_of(read: Reader[T], what: str) -> Reader[tuple[T, ...]]:
+    """A list that is not empty; ``what`` names its items in messages."""
+
+    def read_list(node: Node, problems: Problems) -> tuple[T, ...]:
+        items = expect(node, ListNode, f"a list of {what}", problems).items
+        refuse_empty(node, what, problems)
+        return read_all(partial(read, item, problems) for item in items)
+
+    return read_list
+
+
+def refuse_empty(node: Node, what: str, problems: Problems) -> None:
+    """Report a list or mapping without anything in it.
+
+    Raises:
+        Invalid: if it is empty.
+    """
+    if node in (ListNode(node.location, node.path, ()), MapNode(node.location, node.path, ())):
+        sentence = f"is empty; list at least one of: {what}"
+        raise problems.report(node.location, node.path, sentence)
+
+
+def pairs(what: str) -> Reader[dict[ScalarNode, Node]]:
+    """``name: value`` pairs, as a list of single-key mappings or as one mapping."""
+
+    def read(node: Node, problems: Problems) -> dict[ScalarNode, Node]:
+        if isinstance(node, MapNode):
+            return {entry.key: entry.value for entry in node.entries}
+        found: dict[str, tuple[ScalarNode, Node]] = {}
+        for item in expect(node, ListNode, f"a list of {what}", problems).items:
+            if isinstance(item, BrokenNode):
+                continue
+            if not isinstance(item, MapNode) or len(item.entries) != 1:
+                problems.report(item.location, item.path, f"expected exactly one {what}")
+                continue
+            [entry] = item.entries
+            first, _ = found.setdefault(entry.key.text, (entry.key, entry.value))
+            if first is not entry.key:
+                sentence = f"duplicate key {entry.key.quoted}; it first appears at {first.location}"
+                problems.report(entry.key.location, entry.key.path, sentence)
+        return dict(found.values())
+
+    return read
+
+
+def properties(node: Node, problems: Problems) -> dict[str, Node]:
+    """Settings of a client; what is not a string, a number and so on is reported and broken."""
+    found: dict[str, Node] = {}
+    for key, value in pairs("'name: value'")(node, problems).items():
+        if isinstance(value, ScalarNode) and not value.is_null:
+            found[key.text] = value
+            continue
+        if not isinstance(value, BrokenNode):
+            sentence = "the value of a property must be a string, a number or a boolean"
+            problems.report(value.location, value.path, sentence)
+        found[key.text] = BrokenNode(value.location, value.path)
+    return found

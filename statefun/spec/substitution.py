@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``${VARIABLE}`` and ``${file:/path}`` inside the values of module files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+_REFERENCE = re.compile(
+    r"""
+    (?P<escape> \$\$\{ )                     # $${ is a literal ${
+    | \$\{ (?P<body> [^{}]* ) \}
+    | (?P<unclosed> \$\{ )
+    """,
+    re.VERBOSE,
+)
+_VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.]*)(?::-(?P<default>.*))?", re.DOTALL)
+_FILE_PREFIX = "file:"
+_MAX_FILE_BYTES = 1 << 20
+
+
+class SubstitutionError(ValueError):
+    """A text whose references cannot all be resolved; ``texts`` has one sentence for each."""
+
+    def __init__(self, texts: tuple[str, ...]) -> None:
+        super().__init__("; ".join(texts))
+        self.texts = texts
+
+
+@attrs.frozen
+class Substitution:
+    """Replaces references by values, which may be secrets: no error text ever holds one.
+
+    * ``${NAME}`` is an environment variable;
+    * ``${NAME:-default}`` falls back to the default where it is not set or empty;
+    * ``${file:/path}`` is the stripped content of a file, relative to ``folder``;
+    * ``$${`` is a literal ``${``.
+
+    What was put in is not searched for references again, and references do not nest.
+
+    >>> Substitution({"HOST": "kafka"}).apply("${HOST}:${PORT:-9092} $${HOST}")
+    'kafka:9092 ${HOST}'
+    """
+
+    environment: Mapping[str, str] = attrs.field(repr=False)
+    folder: Path = Path()
+
+    def apply(self, text: str) -> str:
+        """Resolve every reference in ``text``.
+
+        Raises:
+            SubstitutionError: if any of them cannot be resolved.
+        """
+        failures: list[str] = []
+
+        def replace(match: re.Match[str]) -> str:
+            if match["escape"]:
+                return "${"
+            try:
+                return self._resolve(match)
+            except ValueError as error:
+                failures.append(str(error))
+                return ""
+
+        result = _REFERENCE.sub(replace, text)
+        if failures:
+            raise SubstitutionError(tuple(failures))
+        return result
+
+    def _resolve(self, match: re.Match[str]) -> str:
+        body = match["body"]
+        if match["unclosed"] is None and body.startswith(_FILE_PREFIX):
+            return self._content(body.removeprefix(_FILE_PREFIX))
+        variable = None if match["unclosed"] else _VARIABLE.fullmatch(body)
+        if variable is None:
+            raise ValueError(
+                f"{match[0]!r} is not a substitution; write ${{NAME}}, ${{NAME:-default}} or "
+                "${file:/path} without nested braces, and $${ for a literal ${"
+            )
+        name, default = variable["name"], variable["default"]
+        value = self.environment.get(name)
+        if not value and default is not None:
+            return default
+        if value is None:
+            raise ValueError(
+                f"the environment variable {name!r} is not set; "
+                f"set it, or write ${{{name}:-default}}"
+            )
+        return value
+
+    def _content(self, path: str) -> str:
+        reference = f"${{file:{path}}}"
+        file = self.folder / path
+        # Only regular files: reading a pipe or a device might never end.
+        if not file.is_file():
+            raise ValueError(f"the file of {reference} does not exist or is not a regular file")
+        try:
+            with file.open("rb") as stream:
+                content = stream.read(_MAX_FILE_BYTES + 1)
+        except OSError as error:
+            raise ValueError(f"the file of {reference} cannot be read: {error.strerror}") from None
+        if len(content) > _MAX_FILE_BYTES:
+            raise ValueError(f"the file of {reference} is larger than {_MAX_FILE_BYTES} bytes")
+        try:
+            return content.decode("utf-8-sig").strip()
+        except UnicodeDecodeError:
+            # Not chained: the decoding error holds the file's bytes.
+            raise ValueError(f"the file of {reference} is not UTF-8 text") from None

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+import io
+import os
+import pty
+import re
+import select
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+import pytest
+
+from statefun.dev.progress import Progress
+
+
+@contextmanager
+def _terminal() -> Iterator[tuple[TextIO, int]]:
+    """Give a terminal to write to, and the descriptor on which its screen can be read."""
+    screen, terminal = pty.openpty()
+    with os.fdopen(terminal, "w") as stream:
+        yield stream, screen
+    os.close(screen)
+
+
+def _drawn_on(screen: int) -> str:
+    drawn = b""
+    # a terminal hands over what was written piece by piece
+    while select.select([screen], [], [], 0.2)[0]:
+        drawn += os.read(screen, 100_000)
+    return drawn.decode()
+
+
+def test_without_terminal_there_are_two_lines() -> None:
+    """A file or pipe gets one line at the start and one with the seconds taken at the end."""
+    stream = io.StringIO()
+
+    with Progress("starting Kafka", stream) as progress:
+        progress.update("kafka-clients (1 of 2)")
+        progress.update("kafka-clients (2 of 2)")
+
+    first, last = stream.getvalue().splitlines()
+    assert first == "starting Kafka ..."
+    assert re.fullmatch(r"starting Kafka: done in \d+\.\d s", last)
+
+
+def test_failure_is_not_called_done() -> None:
+    """When the block raises, the last line says so and the error goes on."""
+    stream = io.StringIO()
+
+    with pytest.raises(ZeroDivisionError), Progress("dividing", stream):
+        _ = 1 / 0
+
+    assert re.search(r"dividing: failed after \d+\.\d s\n$", stream.getvalue())
+
+
+def test_standard_error_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a stream, progress goes to standard error and leaves standard output alone."""
+    with Progress("waiting"):
+        pass
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("waiting ...\n")
+
+
+def test_terminal_shows_one_line_that_spins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal one line is redrawn by itself, with the latest text, and replaced at the end."""
+    monkeypatch.setenv("TERM", "xterm")
+
+    with _terminal() as (stream, screen):
+        with Progress("starting Kafka", stream) as progress:
+            progress.update("kafka-clients (1 of 2)")
+            time.sleep(0.35)
+        drawn = _drawn_on(screen)
+
+    frames = drawn.split("\r\x1b[K")
+    assert len(frames) >= 5
+    assert all(frame.endswith("  0 s  kafka-clients (1 of 2)") for frame in frames[1:-1])
+    assert len({frame[:1] for frame in frames[1:-1]}) >= 3
+    assert re.fullmatch(r"starting Kafka: done in 0\.\d s\s+", frames[-1])
+    assert drawn.count("\n") == 1
+
+
+def test_long_texts_do_not_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is wider than the terminal is cut, because it could not be erased again."""
+    monkeypatch.setenv("TERM", "xterm")
+
+    with _terminal() as (stream, screen):
+        with Progress("starting Kafka", stream) as progress:
+            progress.update("x" * 500)
+        drawn = _drawn_on(screen)
+
+    assert all(len(frame) < 80 for frame in drawn.split("\r\x1b[K"))
+
+
+def test_dumb_terminal_is_not_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that cannot erase a line is treated like a file."""
+    monkeypatch.setenv("TERM", "dumb")
+
+    with _terminal() as (stream, screen):
+        with Progress("starting Kafka", stream) as progress:
+            progress.update("kafka-clients (1 of 2)")
+        drawn = _drawn_on(screen)
+
+    assert "\x1b" not in drawn
+    assert drawn.count("\n") == 2
+
+
+def test_updates_come_from_any_thread_and_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callbacks from several threads never tear a line, and late ones are ignored."""
+    monkeypatch.setenv("TERM", "xterm")
+
+    with _terminal() as (stream, screen):
+        with Progress("busy", stream) as progress:
+            threads = [threading.Thread(target=progress.update, args=["step"]) for _ in range(20)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        progress.update("too late")
+        drawn = _drawn_on(screen)
+
+    assert all(re.fullmatch(r".  busy  0 s  step", f) for f in drawn.split("\r\x1b[K")[1:-1])
+    assert "too late" not in drawn

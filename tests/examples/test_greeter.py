@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The greeter as users launch it: spark-submit, in processes of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import KafkaHarness
+from statefun.dev import EmbeddedKafka
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "greeter"
+sys.path.insert(0, str(EXAMPLE))
+
+import flights  # noqa: E402 - lies beside the example's program
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+@pytest.fixture(scope="module")
+def own_broker() -> Iterator[EmbeddedKafka]:
+    """Run a broker of the module's own: the example's topics have fixed names."""
+    with EmbeddedKafka() as broker:
+        yield broker
+
+
+def submit(broker: EmbeddedKafka, folder: Path, *options: str) -> subprocess.Popen[str]:
+    """Launch the greeter with spark-submit; its log goes to a file in ``folder``."""
+    bin_ = Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}",
+        "KAFKA_ADDRESS": broker.bootstrap_servers,
+        "SPARK_HOME": str(Path(__import__("pyspark").__file__).parent),
+    }
+    environment.pop("PYSPARK_SUBMIT_ARGS", None)
+    with (folder / "log").open("a") as log:
+        return subprocess.Popen(
+            [
+                *(str(bin_ / "spark-submit"), *options),
+                *("--conf", f"spark.statefun.checkpoint={folder / 'checkpoint'}"),
+                str(EXAMPLE / "app.py"),
+            ],
+            env=environment,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+
+
+def greetings(kafka: KafkaHarness) -> list[tuple[str, str]]:
+    """Return key and text of every greeting so far."""
+    return [(record.key or "", record.value) for record in kafka.receive("greetings")]
+
+
+def test_flights_survive_sigterm_and_sigkill(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
+    """Stopped twice in the middle, the greeter ends with pandas' count for every aircraft."""
+    kafka = KafkaHarness(own_broker, "")
+    for topic in ("users", "greetings"):
+        own_broker.create_topic(topic, partitions=2)
+    tail_numbers, without = flights.greeted_flights(12_000)
+    kafka.send("users", flights.records(tail_numbers))
+    options = (
+        *("--conf", "spark.statefun.available-now=true"),
+        *("--conf", "spark.statefun.records-per-batch=1000"),
+    )
+
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        before = len(kafka.receive("greetings"))
+        process = submit(own_broker, tmp_path, *options)
+        while len(kafka.receive("greetings")) < before + 1000:
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+        process.send_signal(number)
+        process.wait()
+    last = submit(own_broker, tmp_path, *options).wait()
+
+    log = (tmp_path / "log").read_text()
+    assert last == 0, log
+    assert "Traceback" not in log
+    assert "\tat " not in log
+    assert without > 0
+    assert flights.verify(tail_numbers, greetings(kafka)) == []
+
+
+def test_separate_executors(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
+    """Nothing assumes that driver and executors share a process, memory or working directory."""
+    kafka = KafkaHarness(own_broker, "")
+    process = submit(
+        own_broker,
+        tmp_path,
+        *("--master", "local-cluster[2,1,1024]"),
+        *("--conf", "spark.statefun.available-now=true"),
+        *("--conf", "spark.executorEnv.KAFKA_ADDRESS="),
+    )
+    before = len(greetings(kafka))
+    kafka.send("users", [("Ada", b'{"name": "Ada"}')])
+
+    assert process.wait() == 0, (tmp_path / "log").read_text()
+    assert greetings(kafka)[before:]
+
+
+def test_a_typo_in_the_settings_is_one_line(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
+    """The user reads what is wrong and what there is, and no stack trace."""
+    process = submit(own_broker, tmp_path, "--conf", "spark.statefun.avialable-now=true")
+
+    assert process.wait() == 1
+    log = (tmp_path / "log").read_text()
+    assert "statefun: [SF100] spark.statefun.avialable-now is no setting; there are: " in log
+    assert "Traceback" not in log
+    assert "\tat " not in log
