@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from harness import KafkaHarness
+
 from statefun.dev import EmbeddedKafka
 
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

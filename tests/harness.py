@@ -49,9 +49,8 @@ class KafkaHarness:
     def send(self, topic: str, records: Iterable[Record], partition: int | None = None) -> None:
         """Write records, in order."""
         producer = Producer({"bootstrap.servers": self.address, "linger.ms": 5})
-        where = {} if partition is None else {"partition": partition}
         for key, value in records:
-            producer.produce(topic, value, key, **where)
+            producer.produce(topic, value, key, partition=-1 if partition is None else partition)
             producer.poll(0)
         assert producer.flush(30) == 0
 

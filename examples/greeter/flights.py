@@ -44,7 +44,8 @@ def verify(tail_numbers: pd.Series[str], greetings: Iterable[tuple[str, str]]) -
     Returns:
         What is wrong, in words; nothing if all is right.
     """
-    expected = tail_numbers.groupby(tail_numbers).count()
+    counts = tail_numbers.groupby(tail_numbers).count()
+    expected = {str(key): visits for key, visits in counts.items()}
     last: dict[str, str] = {}
     seen: Counter[str] = Counter()
     for key, text in greetings:
@@ -53,7 +54,7 @@ def verify(tail_numbers: pd.Series[str], greetings: Iterable[tuple[str, str]]) -
     wrong = [
         f"{key}: the last greeting is {last.get(key)!r}, but there were {visits} flights"
         for key, visits in expected.items()
-        if last.get(str(key)) != f"Hello {key}, visit {visits}"
+        if last.get(key) != f"Hello {key}, visit {visits}"
     ]
     if len(seen) != len(tail_numbers):
         wrong.append(f"{len(seen)} distinct greetings for {len(tail_numbers)} flights")

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import atexit
-import base64
 import contextlib
-import json
 import logging
 import os
 import random
@@ -17,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -28,12 +25,17 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from statefun.dev.kafka_storage import (
+    HOST,
+    KAFKA,
+    READY,
+    find_class_path,
+    prepare_storage,
+    write_settings,
+)
 from statefun.runtime import jars
 from statefun.sdk.errors import KafkaError, PlatformError
 
-KAFKA = jars.MavenArtifact("org.apache.kafka", "kafka_2.13", "4.3.1")
-
-_HOST = "127.0.0.1"
 # Below the range from which systems pick the ports of outgoing connections: while a broker is
 # down, a client that retries could be given the broker's own port, and then keeps it occupied.
 _PORTS = range(20_000, 32_000)
@@ -42,9 +44,7 @@ _POLL = timedelta(milliseconds=25)
 _STOP_TIMEOUT = timedelta(seconds=10)
 _ADMIN_TIMEOUT = timedelta(seconds=30)
 _LINES_SHOWN = 20
-_READY = "Kafka Server started"
 _PORT_TAKEN = "java.net.BindException"
-_LOGGING_JARS = ("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl")
 _JVM_OPTIONS = (
     "-Xms256m",
     "-Xmx512m",
@@ -52,41 +52,6 @@ _JVM_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
 )
-
-_CONFIG = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
-    "controller.listener.names": "CONTROLLER",
-    "auto.create.topics.enable": "false",
-    "group.initial.rebalance.delay.ms": "0",
-    "offsets.topic.replication.factor": "1",
-    "offsets.topic.num.partitions": "3",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.num.partitions": "3",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-    "share.coordinator.state.topic.num.partitions": "3",
-    # a killed broker may only come back when the session of its former life has ended
-    "broker.session.timeout.ms": "2000",
-    "broker.heartbeat.interval.ms": "200",
-    "log.cleaner.dedupe.buffer.size": "4194304",  # the default takes 128 MB of the heap
-    "num.network.threads": "2",
-    "num.io.threads": "2",
-}
-
-_LOGGING = f"""\
-status=error
-appender.console.type=Console
-appender.console.name=console
-appender.console.layout.type=PatternLayout
-appender.console.layout.pattern=%d %p %m (%c)%n%rThrowable{{4}}
-rootLogger.level=WARN
-rootLogger.appenderRef.console.ref=console
-# says {_READY!r}
-logger.server.name=kafka.server.KafkaRaftServer
-logger.server.level=INFO
-"""
 
 # Runs the broker as its child and ends it when its own standard input does, which happens when
 # the process that owns the broker is gone, however that one ended. (Linux's parent-death signal
@@ -154,7 +119,7 @@ class EmbeddedKafka:
         """Host and port for clients; it stays the same over ``kill`` and ``restart``."""
         if self._port is None:
             raise PlatformError("the embedded Kafka has not been started")
-        return f"{_HOST}:{self._port}"
+        return f"{HOST}:{self._port}"
 
     @property
     def pid(self) -> int:
@@ -195,13 +160,13 @@ class EmbeddedKafka:
         if self.running:
             return self
         self._reap()
-        class_path = _class_path(self._progress)
+        class_path = find_class_path(self._progress)
         is_new = self._folder is None
         if self._folder is None:
             self._folder = self._make_folder()
             atexit.register(self._stop_at_exit, os.getpid())
         try:
-            _prepare(self._folder, class_path)
+            prepare_storage(self._folder, class_path)
             self._start_on_free_ports(self._folder, class_path)
         except BaseException:  # Ctrl-C too must leave no process behind
             self._end(signal.SIGKILL)
@@ -292,13 +257,13 @@ class EmbeddedKafka:
             port = self._port or self._wanted_port or _free_port()
             if not _is_free(port):
                 raise PlatformError(
-                    f"port {port} of {_HOST} is taken by another process; "
+                    f"port {port} of {HOST} is taken by another process; "
                     "stop that one, or choose another port",
                 )
-            _write_settings(folder, port, _free_port(but=port), self._config)
-            self._progress(f"starting Apache Kafka {KAFKA.version} on {_HOST}:{port}")
+            write_settings(folder, port, _free_port(but=port), self._config)
+            self._progress(f"starting Apache Kafka {KAFKA.version} on {HOST}:{port}")
             self._launch(folder, class_path)
-            failure = self._wait_until_ready(f"{_HOST}:{port}")
+            failure = self._wait_until_ready(f"{HOST}:{port}")
             if failure is None:
                 self._port = port
                 return
@@ -333,7 +298,7 @@ class EmbeddedKafka:
         """Wait until the broker serves clients; else say in words how it failed."""
         deadline = time.monotonic() + self._start_timeout.total_seconds()
         # the log first: asking a port that nobody listens on makes clients back off
-        while _READY not in self._log():
+        while READY not in self._log():
             if not self.running:
                 return "ended while it was starting"
             if time.monotonic() > deadline:
@@ -381,78 +346,12 @@ class EmbeddedKafka:
             raise PlatformError("the embedded Kafka is not running")
 
 
-def _class_path(progress: Callable[[str], None]) -> str:
-    # the logging jars that Spark ships serve the broker too
-    shipped = jars.spark_jars_folder()
-    logging_jars = [jar for name in _LOGGING_JARS for jar in shipped.glob(f"{name}-[0-9]*.jar")]
-    if len(logging_jars) < len(_LOGGING_JARS):
-        raise PlatformError(f"{shipped} lacks some of {', '.join(_LOGGING_JARS)}")
-    kafka_jars = jars.resolve([KAFKA], exclude=_LOGGING_JARS, progress=progress)
-    return os.pathsep.join(map(str, (*kafka_jars, *logging_jars)))
-
-
-def _prepare(folder: Path, class_path: str) -> None:
-    """Format new storage as ``kafka-storage.sh format`` does, mostly without its JVM."""
-    (folder / "log4j2.properties").write_text(_LOGGING)
-    (folder / "broker.log").touch()
-    logs = folder / "data"
-    if (logs / "meta.properties").exists():
-        return
-    logs.mkdir(exist_ok=True)
-    shutil.copyfile(_bootstrap_checkpoint(class_path), logs / "bootstrap.checkpoint")
-    _write_properties(logs / "meta.properties", {"version": "1", **_identity()})
-
-
-def _bootstrap_checkpoint(class_path: str) -> Path:
-    """Give the file with the feature levels that new storage starts from.
-
-    It is the same for every cluster of a Kafka version, so one run of Kafka's tool makes it for
-    all. Without it a broker does start, but with old features: transactions of version 0.
-    """
-    kept = jars.cache_folder() / "kafka" / f"bootstrap-{KAFKA.version}.checkpoint"
-    if kept.exists():
-        return kept
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".format-", dir=kept.parent) as work:
-        _write_settings(Path(work), 9092, 9093, {})
-        tool = [jars.java_command(), "-cp", class_path, "kafka.tools.StorageTool", "format"]
-        arguments = ["-t", _identity()["cluster.id"], "-c", f"{work}/server.properties"]
-        done = subprocess.run([*tool, *arguments], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise PlatformError(f"cannot format Kafka's storage: {done.stdout}{done.stderr}")
-        (Path(work) / "data" / "bootstrap.checkpoint").replace(kept)
-    return kept
-
-
-def _identity() -> dict[str, str]:
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    return {"cluster.id": cluster, "node.id": _CONFIG["node.id"]}
-
-
-def _write_settings(folder: Path, port: int, controller: int, config: Mapping[str, str]) -> None:
-    settings = {
-        **_CONFIG,
-        "controller.quorum.voters": f"{_CONFIG['node.id']}@{_HOST}:{controller}",
-        "listeners": f"PLAINTEXT://{_HOST}:{port},CONTROLLER://{_HOST}:{controller}",
-        "advertised.listeners": f"PLAINTEXT://{_HOST}:{port}",
-        "log.dir": str(folder / "data"),
-        **config,
-    }
-    _write_properties(folder / "server.properties", settings)
-
-
-def _write_properties(file: Path, properties: Mapping[str, str]) -> None:
-    # JSON's escapes are among those of Java's properties files
-    lines = [f"{key}={json.dumps(value)[1:-1]}\n" for key, value in properties.items()]
-    file.write_text("".join(lines))
-
-
 def _free_port(but: int = 0) -> int:
     ports = [port for port in random.SystemRandom().sample(_PORTS, 200) if port != but]
     for port in ports:
         if _is_free(port):
             return port
-    raise PlatformError(f"no free port on {_HOST} between {_PORTS.start} and {_PORTS.stop}")
+    raise PlatformError(f"no free port on {HOST} between {_PORTS.start} and {_PORTS.stop}")
 
 
 def _is_free(port: int) -> bool:
@@ -460,7 +359,7 @@ def _is_free(port: int) -> bool:
         # as Java does: connections of a former broker that linger are no obstacle
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((_HOST, port))
+            probe.bind((HOST, port))
         except OSError:
             return False
         return True

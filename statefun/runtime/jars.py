@@ -35,10 +35,6 @@ _CONNECT_TIMEOUT_MS = 20_000
 _READ_TIMEOUT_MS = 60_000
 _LINES_SHOWN = 15
 
-# Not published together with every release of the connector; what the connector calls of it is
-# the same in all of Spark 4 (only logging around Kerberos tokens has changed).
-_TOKEN_PROVIDER_VERSION = "4.0.0"
-
 _FOUND = re.compile(r"^\s*found (?P<module>\S+#\S+;\S+) in ")
 _DOWNLOADED = re.compile(r"^\s*\[SUCCESSFUL ?] (?P<module>\S+#\S+;[^!\s]+)!")
 _UNRESOLVED = re.compile(r"^\s*:: (?P<module>\S+#[^;\s]+;[^:!\s]+)(?:: |!)")
@@ -79,9 +75,10 @@ class MavenArtifact:
         return f"{self.group}:{self.artifact}:{self.version}"
 
 
-_TOKEN_PROVIDER = MavenArtifact(
-    "org.apache.spark", "spark-token-provider-kafka-0-10_2.13", _TOKEN_PROVIDER_VERSION
-)
+# Maven Central does not carry it for every release that it carries the connector for. What the
+# connector calls of it is the same in all of Spark 4; only a log line about Kerberos tokens has
+# changed.
+_PROVIDER = MavenArtifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0")
 
 
 def resolve(
@@ -146,11 +143,11 @@ def spark_kafka_connector(progress: Callable[[str], None] | None = None) -> tupl
     shipped = {name for jar in spark_jars_folder().glob("*.jar") for name in _names(jar)}
     if connector.artifact in shipped:
         return ()
-    without_provider = {*shipped, _TOKEN_PROVIDER.artifact}
+    without_provider = {*shipped, _PROVIDER.artifact}
     jars = resolve([connector], exclude=without_provider, progress=progress)
     # Ivy's file names start with the group.
     others = {*shipped, *(name.rpartition("_")[2] for jar in jars for name in _names(jar))}
-    return (*jars, *resolve([_TOKEN_PROVIDER], exclude=others, progress=progress))
+    return (*jars, *resolve([_PROVIDER], exclude=others, progress=progress))
 
 
 def spark_jars_folder() -> Path:

@@ -53,11 +53,11 @@ class Settings:
             ConfigurationError: on an unknown key or a value that cannot be used.
         """
         keys = {key.removeprefix(PREFIX) for key in conf if key.startswith(PREFIX)}
-        unknown = sorted(keys - _KEYS)
+        unknown = sorted(keys - KEYS)
         if unknown:
             raise ConfigurationError(
                 f"{PREFIX}{unknown[0]} is no setting; there are: "
-                + ", ".join(f"{PREFIX}{key}" for key in sorted(_KEYS))
+                + ", ".join(f"{PREFIX}{key}" for key in sorted(KEYS))
             )
         here = script.parent if script else Path.cwd()
 
@@ -86,7 +86,7 @@ class Settings:
         )
 
 
-_KEYS = frozenset(
+KEYS = frozenset(
     {
         "available-now",
         "checkpoint",
@@ -98,6 +98,7 @@ _KEYS = frozenset(
         "trigger",
     }
 )
+"""What may follow ``spark.statefun.``."""
 
 
 def running_script() -> Path | None:

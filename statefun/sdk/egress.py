@@ -6,6 +6,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import DefinitionError
@@ -75,7 +77,14 @@ class KafkaEgressMessage(EgressMessage):
         self.typename = typename
         self.topic = topic
         self.key = key or None  # an empty key is no key on the wire
-        self.value = _value_bytes(typename, topic, value, value_type)
+        try:
+            (key or "").encode()  # a lone surrogate is noticed here, not when records are written
+            self.value = _value_bytes(typename, topic, value, value_type)
+        except UnicodeEncodeError as error:
+            raise DefinitionError(
+                f"a record for egress {typename}, topic {topic}: "
+                f"its key or value is not valid Unicode: {error}"
+            ) from error
 
     @property
     def typed_value(self) -> TypedValue:
@@ -95,7 +104,13 @@ class KafkaEgressMessage(EgressMessage):
                 f"the Kafka egress {typename} takes {KAFKA_RECORD_TYPENAME}, "
                 f"not {typed_value.typename}; build the message with KafkaEgressMessage"
             )
-        record = KafkaProducerRecord.FromString(typed_value.value)
+        try:
+            record = KafkaProducerRecord.FromString(typed_value.value)
+        except DecodeError as error:
+            raise DefinitionError(
+                f"a record for egress {typename} ({len(typed_value.value)} bytes) does not decode "
+                f"as {KAFKA_RECORD_TYPENAME}: {error}"
+            ) from error
         return cls(typename, topic=record.topic, key=record.key, value=record.value_bytes)
 
     @staticmethod

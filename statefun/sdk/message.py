@@ -33,8 +33,10 @@ class Message:
     __slots__ = ("target_id", "target_typename", "typed_value")
 
     def __init__(self, target_typename: str, target_id: str, typed_value: TypedValue) -> None:
-        if not target_id:
-            raise DefinitionError(f"a message to {target_typename} has an empty id")
+        if not (isinstance(target_id, str) and target_id):
+            raise DefinitionError(
+                f"a message to {target_typename} needs an id, a string, not {target_id!r}"
+            )
         self.target_typename = target_typename
         self.target_id = target_id
         self.typed_value = typed_value
@@ -168,10 +170,10 @@ def message_builder(  # noqa: PLR0913 - one keyword per primitive type, as users
         value_type: the type to encode ``value`` with.
 
     Raises:
-        DefinitionError: on an empty id, no value or several, a value without its type, or one
-            that its type cannot encode.
+        DefinitionError: on an ill-formed typename, an empty id, no value or several, a value
+            without its type, or one that its type cannot encode.
     """
-    TypeName.parse(target_typename)
+    target_typename = str(TypeName.parse(target_typename))
     given = [
         (candidate, type_)
         for candidate, type_ in (
@@ -201,7 +203,10 @@ def typed(value: Any, type_: Type[Any] | None) -> TypedValue:
     if not isinstance(type_, Type):
         raise DefinitionError(f"value {value!r} needs its value_type, a Type, not {type_!r}")
     try:
-        return TypedValue(type_.typename, type_.serializer().serialize(value))
+        encoded = type_.serializer().serialize(value)
+        if not isinstance(encoded, bytes):
+            raise TypeError(f"its serializer returned {type(encoded).__name__}, not bytes")
+        return TypedValue(type_.typename, encoded)
     except Exception as error:
         raise DefinitionError(
             f"{value!r} does not encode as {type_.typename}: {type(error).__name__}: {error}"

@@ -24,8 +24,8 @@ class ValueSpec:
     'visits'
 
     Raises:
-        DefinitionError: if the name is no lower-case identifier, the type is no
-            :class:`~statefun.Type`, or both expirations are given.
+        DefinitionError: if the name is no lower-case identifier or one of Python's own, the type
+            is no :class:`~statefun.Type`, an expiration is not positive, or both are given.
     """
 
     name: str
@@ -43,6 +43,8 @@ class ValueSpec:
             raise DefinitionError(
                 f"a value's name is a lower-case Python identifier, which {name!r} is not"
             )
+        if hasattr(Storage, name):  # such as __class__: an attribute that would hide the value
+            raise DefinitionError(f"a value's name cannot be {name!r}, which Python uses itself")
         if not isinstance(self.type, Type):
             raise DefinitionError(
                 f"value {name!r}: its type is a Type such as IntType, not {self.type!r}"
@@ -52,8 +54,12 @@ class ValueSpec:
                 f"value {name!r} expires either after a call or after a write, not both"
             )
         for expiration in (self.expire_after_call, self.expire_after_write):
-            if expiration is not None and expiration <= timedelta(0):
-                raise DefinitionError(f"value {name!r} expires after {expiration}: not positive")
+            if expiration is None:
+                continue
+            if not (isinstance(expiration, timedelta) and expiration > timedelta(0)):
+                raise DefinitionError(
+                    f"value {name!r} expires after a positive timedelta, not {expiration!r}"
+                )
 
 
 class Storage:

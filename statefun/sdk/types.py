@@ -196,6 +196,8 @@ def _wrapper_type(typename: str, wrapper: Any, python_type: type[T]) -> SimpleTy
     """Make a primitive type, encoded as the Protobuf ``wrapper`` with one field ``value``."""
 
     def serialize(value: T) -> bytes:
+        if value is None:  # Protobuf takes it for "not set", and so for zero
+            raise TypeError("None is no value")
         encoded: bytes = wrapper(value=value).SerializeToString()
         return encoded
 

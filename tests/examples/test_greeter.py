@@ -11,9 +11,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
-
 from harness import KafkaHarness
+
 from statefun.dev import EmbeddedKafka
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "greeter"
@@ -38,7 +39,8 @@ def submit(broker: EmbeddedKafka, folder: Path, *options: str) -> subprocess.Pop
         **os.environ,
         "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}",
         "KAFKA_ADDRESS": broker.bootstrap_servers,
-        "SPARK_HOME": str(Path(__import__("pyspark").__file__).parent),
+        # A local cluster starts its executors from there.
+        "SPARK_HOME": str(Path(pyspark.__path__[0])),
     }
     environment.pop("PYSPARK_SUBMIT_ARGS", None)
     with (folder / "log").open("a") as log:

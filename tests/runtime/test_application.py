@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
-
 from harness import KafkaHarness, Received, run
+
 from statefun import (
     BindingError,
     Context,

@@ -10,7 +10,7 @@ import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
 from statefun.protocol.runtime_pb2 import Outcome, Segment
-from statefun.runtime.dispatch.dispatcher import AddressValues, DispatchError, Dispatcher, Rows
+from statefun.runtime.dispatch.dispatcher import AddressValues, Dispatcher, DispatchError, Rows
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.effects import EgressColumns
@@ -59,4 +59,7 @@ def _rows(chunk: pd.DataFrame) -> Rows:
 
 
 def _frame(outcomes: list[Outcome]) -> pd.DataFrame:
-    return pd.DataFrame({"outcome": [outcome.SerializeToString() for outcome in outcomes]})
+    frame: pd.DataFrame = pd.DataFrame(
+        {"outcome": [outcome.SerializeToString() for outcome in outcomes]}
+    )
+    return frame

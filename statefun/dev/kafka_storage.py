@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an embedded Kafka needs on disk: jars, settings and formatted storage."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from statefun.runtime import jars
+from statefun.sdk.errors import PlatformError
+
+KAFKA = jars.MavenArtifact("org.apache.kafka", "kafka_2.13", "4.3.1")
+HOST = "127.0.0.1"
+READY = "Kafka Server started"
+"""What the broker logs when it serves clients."""
+
+_LOGGING_JARS = ("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl")
+
+_CONFIG = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "3",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "3",
+    # a killed broker may only come back when the session of its former life has ended
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "200",
+    "log.cleaner.dedupe.buffer.size": "4194304",  # the default takes 128 MB of the heap
+    "num.network.threads": "2",
+    "num.io.threads": "2",
+}
+
+_LOGGING = f"""\
+status=error
+appender.console.type=Console
+appender.console.name=console
+appender.console.layout.type=PatternLayout
+appender.console.layout.pattern=%d %p %m (%c)%n%rThrowable{{4}}
+rootLogger.level=WARN
+rootLogger.appenderRef.console.ref=console
+# says {READY!r}
+logger.server.name=kafka.server.KafkaRaftServer
+logger.server.level=INFO
+"""
+
+
+def find_class_path(progress: Callable[[str], None]) -> str:
+    """Return the broker's class path; downloads what is not cached.
+
+    Raises:
+        PlatformError: if a jar is missing.
+    """
+    # the logging jars that Spark ships serve the broker too
+    shipped = jars.spark_jars_folder()
+    logging_jars = [jar for name in _LOGGING_JARS for jar in shipped.glob(f"{name}-[0-9]*.jar")]
+    if len(logging_jars) < len(_LOGGING_JARS):
+        raise PlatformError(f"{shipped} lacks some of {', '.join(_LOGGING_JARS)}")
+    kafka_jars = jars.resolve([KAFKA], exclude=_LOGGING_JARS, progress=progress)
+    return os.pathsep.join(map(str, (*kafka_jars, *logging_jars)))
+
+
+def prepare_storage(folder: Path, class_path: str) -> None:
+    """Format new storage as ``kafka-storage.sh format`` does, mostly without its JVM."""
+    (folder / "log4j2.properties").write_text(_LOGGING)
+    (folder / "broker.log").touch()
+    logs = folder / "data"
+    if (logs / "meta.properties").exists():
+        return
+    logs.mkdir(exist_ok=True)
+    shutil.copyfile(_bootstrap_checkpoint(class_path), logs / "bootstrap.checkpoint")
+    _write_properties(logs / "meta.properties", {"version": "1", **_identity()})
+
+
+def _bootstrap_checkpoint(class_path: str) -> Path:
+    """Give the file with the feature levels that new storage starts from.
+
+    It is the same for every cluster of a Kafka version, so one run of Kafka's tool makes it for
+    all. Without it a broker does start, but with old features: transactions of version 0.
+    """
+    kept = jars.cache_folder() / "kafka" / f"bootstrap-{KAFKA.version}.checkpoint"
+    if kept.exists():
+        return kept
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".format-", dir=kept.parent) as work:
+        write_settings(Path(work), 9092, 9093, {})
+        tool = [jars.java_command(), "-cp", class_path, "kafka.tools.StorageTool", "format"]
+        arguments = ["-t", _identity()["cluster.id"], "-c", f"{work}/server.properties"]
+        done = subprocess.run([*tool, *arguments], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise PlatformError(f"cannot format Kafka's storage: {done.stdout}{done.stderr}")
+        (Path(work) / "data" / "bootstrap.checkpoint").replace(kept)
+    return kept
+
+
+def _identity() -> dict[str, str]:
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return {"cluster.id": cluster, "node.id": _CONFIG["node.id"]}
+
+
+def write_settings(folder: Path, port: int, controller: int, config: Mapping[str, str]) -> None:
+    """Write ``server.properties``; ``config`` wins over what is set here."""
+    settings = {
+        **_CONFIG,
+        "controller.quorum.voters": f"{_CONFIG['node.id']}@{HOST}:{controller}",
+        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "log.dir": str(folder / "data"),
+        **config,
+    }
+    _write_properties(folder / "server.properties", settings)
+
+
+def _write_properties(file: Path, properties: Mapping[str, str]) -> None:
+    # JSON's escapes are among those of Java's properties files
+    lines = [f"{key}={json.dumps(value)[1:-1]}\n" for key, value in properties.items()]
+    file.write_text("".join(lines))

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every code block of the README does what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import KafkaHarness, run
+
+from statefun import Context, FunctionError, Message, StatefulFunctions, StringType
+from statefun.runtime.settings import KEYS
+from statefun.sdk.functions import default_functions
+from statefun.sdk.message import typed
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCKS = re.findall(
+    r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+)
+
+
+def blocks(language: str) -> list[str]:
+    """Return the code blocks of one language, in order."""
+    return [text for kind, text in BLOCKS if kind == language]
+
+
+def test_every_block_has_its_test() -> None:
+    """A new block needs a test here."""
+    assert [kind for kind, _ in BLOCKS] == ["sh", "python", "yaml", "sh", "python", "text", "sh"]
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_function_runs_with_the_module_file(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """The function and module.yaml greet; a failure reads as the README shows it."""
+    users, greetings = kafka.topic("users"), kafka.topic("greetings")
+    names: dict[str, Any] = {}
+    exec(blocks("python")[0], names)
+    original = default_functions.for_typename("com.example.docs/greeter")
+    functions = StatefulFunctions()
+
+    @functions.bind("com.example.docs/greeter", specs=list(original.specs.values()))
+    def greet(ctx: Context, message: Message) -> None:
+        if message.as_string() == "nobody":
+            raise ValueError("no such user")
+        original.call(ctx, message)
+
+    code = names["greet"].__code__
+    topic = tuple(greetings if const == "greetings" else const for const in code.co_consts)
+    names["greet"].__code__ = code.replace(co_consts=topic)
+    module = (
+        blocks("yaml")[0]
+        .replace("${KAFKA_ADDRESS:-localhost:9092}", kafka.address)
+        .replace("topic: users", f"topic: {users}")
+    )
+    texts = [typed(name, StringType).value for name in ("Ada", "Alan", "Ada")]
+    kafka.send(users, zip(["Ada", "Alan", "Ada"], texts, strict=True))
+
+    run(module, functions, checkpoint)
+    kafka.send(users, [("Ada", typed("nobody", StringType).value)])
+    with pytest.raises(FunctionError) as caught:
+        run(module, functions, checkpoint)
+
+    assert sorted(record.value for record in kafka.receive(greetings)) == [
+        "Hello Ada, visit 1",
+        "Hello Ada, visit 2",
+        "Hello Alan, visit 1",
+    ]
+    shown = blocks("text")[0].replace("\n", " ").replace("offset 7", "offset 3").strip()
+    assert f"statefun: {caught.value}".replace(users, "users") == shown
+
+
+def test_the_types_do_what_is_asserted() -> None:
+    """The block's own assertions hold."""
+    exec(blocks("python")[1], {})
+
+
+def test_the_commands_exist() -> None:
+    """Make knows the targets, and the program to submit is there."""
+    commands = [line for block in blocks("sh") for line in block.splitlines()]
+    targets = [command.split()[1] for command in commands if command.startswith("make ")]
+
+    done = subprocess.run(
+        ["make", "--dry-run", *targets], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert targets == ["demo", "test"]
+    assert done.returncode == 0, done.stderr
+    assert (ROOT / commands[1].removeprefix("spark-submit ")).exists()
+
+
+def test_the_settings_are_all_there() -> None:
+    """The table lists each setting that there is."""
+    listed = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+    assert sorted(listed) == sorted(KEYS)
