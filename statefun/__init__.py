@@ -4,7 +4,10 @@
 Everything public is here; modules below are private to the project.
 """
 
-from statefun.runtime.run import run
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.address import Address as SdkAddress
 from statefun.sdk.context import Context
@@ -46,6 +49,9 @@ from statefun.sdk.types import (
     make_protobuf_type,
     simple_type,
 )
+
+if TYPE_CHECKING:
+    from statefun.runtime.run import run
 
 __all__ = [
     "Address",
@@ -92,3 +98,12 @@ __all__ = [
     "run",
     "simple_type",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import ``run``, and with it Spark, when it is asked for: functions do without."""
+    if name == "run":
+        from statefun.runtime.run import run  # noqa: PLC0415 - see above
+
+        return run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

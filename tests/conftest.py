@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from harness import KafkaHarness
+from hypothesis import settings
 
 from statefun.dev import EmbeddedKafka
 
@@ -18,6 +19,10 @@ os.environ["PYSPARK_SUBMIT_ARGS"] = (
     "--master local[2] --driver-memory 2g --conf spark.ui.enabled=false pyspark-shell"
 )
 os.environ["PYSPARK_PYTHON"] = sys.executable
+
+# How long an example takes says nothing on a machine that others share.
+settings.register_profile("statefun", deadline=None)
+settings.load_profile("statefun")
 
 
 @pytest.fixture(scope="session")

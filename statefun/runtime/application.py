@@ -19,7 +19,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from statefun.protocol.runtime_pb2 import Failure, Outcome
 from statefun.runtime.binding import check_binding
 from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.dispatch.pandas_path import PandasOperator
+from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.egress.publisher import Publisher
@@ -28,7 +28,7 @@ from statefun.runtime.ingress.kafka import read_kafka
 from statefun.runtime.ingress.startup import check_topics, starting_offsets
 from statefun.runtime.lock import checkpoint_lock
 from statefun.runtime.outbox import Outbox
-from statefun.runtime.session import open_session
+from statefun.runtime.session import can_dispatch_arrow, open_session
 from statefun.runtime.settings import Settings
 from statefun.sdk import errors
 from statefun.sdk.errors import EngineError, StatefunError
@@ -147,14 +147,19 @@ class Application:
                 for ingress, start in zip(self._module.ingresses, starts, strict=True)
             ),
         )
-        payload = Payload.of(Program(self._functions, frozenset(self._egresses)))
+        operator = Operator(
+            Payload.of(Program(self._functions, frozenset(self._egresses))),
+            SegmentWriter(settings.checkpoint),
+            settings.async_concurrency,
+            arrow=settings.dispatch == "arrow" and can_dispatch_arrow(session),
+        )
         outcomes = (
             # The sort on the second column keeps each address's messages in order.
             rows.repartition("target")
             .sortWithinPartitions("target", "offset")
             .groupBy("target")
             .applyInPandasWithState(
-                PandasOperator(payload, SegmentWriter(settings.checkpoint)).__call__,
+                operator.__call__,
                 outputStructType="outcome binary",
                 stateStructType="state binary",
                 outputMode="append",

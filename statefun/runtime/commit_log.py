@@ -8,10 +8,12 @@ Files ``commits/N`` and ``offsets/N`` are created atomically; the newest hundred
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from statefun.runtime.filesystem import Folder
 from statefun.sdk.errors import CheckpointError
+
+# What Spark writes for a source that has not had any data yet.
+_NO_OFFSET = "-"
 
 
 class CommitLog:
@@ -57,21 +59,24 @@ class CommitLog:
         Raises:
             CheckpointError: if the log has no such batch or another form.
         """
+        file = f"{self._checkpoint.location}/offsets/{batch}"
         try:
-            lines = self._offsets.read(str(batch)).decode().splitlines()
+            version, *lines = self._offsets.read(str(batch)).decode().split("\n")
+            if version != "v1":
+                raise CheckpointError(f"{file} has the format {version}, not v1")
+            return [_kafka_offsets(line) for line in lines[1:]]
         except FileNotFoundError:
             raise CheckpointError(
                 f"{self._checkpoint.location}/offsets has no batch {batch}"
             ) from None
-        version, _, *sources = lines
-        if version != "v1":
-            raise CheckpointError(
-                f"{self._checkpoint.location}/offsets/{batch} has the format {version}, not v1"
-            )
-        return [_kafka_offsets(json.loads(line)) for line in sources]
+        except ValueError as error:
+            raise CheckpointError(f"{file} is not what Spark writes: {error}") from error
 
 
-def _kafka_offsets(offset: Any) -> dict[str, dict[str, int]] | None:
+def _kafka_offsets(line: str) -> dict[str, dict[str, int]] | None:
+    if line == _NO_OFFSET:
+        return None
+    offset = json.loads(line)
     if isinstance(offset, dict) and all(isinstance(value, dict) for value in offset.values()):
         return offset
     return None

@@ -41,10 +41,9 @@ class Folder:
         """
         text = str(location)
         scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
-        if scheme is None:
-            return cls(str(Path(text).absolute()))
-        if scheme[1] == "file":
-            return cls(unquote(urlsplit(text).path))
+        if scheme is None or scheme[1] == "file":
+            path = text if scheme is None else unquote(urlsplit(text).path)
+            return cls(str(Path(path).absolute()))
         folder = cls(text.rstrip("/"))
         try:
             _ = folder._filesystem

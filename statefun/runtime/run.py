@@ -33,6 +33,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     available_now: bool | None = None,
     records_per_batch: int | None = None,
     state_partitions: int | None = None,
+    async_concurrency: int | None = None,
+    dispatch: str | None = None,
     kafka_timeout: timedelta | None = None,
     debug: bool | None = None,
     functions: StatefulFunctions = default_functions,
@@ -53,6 +55,9 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             (default 100,000).
         state_partitions: into how many parts the state is divided, from a checkpoint's first
             start on; as many as there are cores if not given.
+        async_concurrency: how many addresses of coroutine functions a worker runs side by side
+            (default 1,000).
+        dispatch: ``arrow`` (default) or ``pandas``, Spark's own and slower way to call functions.
         kafka_timeout: how long to try to reach Kafka at start (default 15 seconds).
         debug: show Spark's log, and the causes of errors.
         functions: the registry to run, the one of ``@function`` if not given.
@@ -75,6 +80,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         available_now=available_now,
         records_per_batch=records_per_batch,
         state_partitions=state_partitions,
+        async_concurrency=async_concurrency,
+        dispatch=dispatch,
         kafka_timeout=kafka_timeout,
         debug=debug,
     )

@@ -9,9 +9,10 @@ import sys
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, __version__
 from pyspark.sql import SparkSession
 
+from statefun.runtime.dispatch import daemon
 from statefun.runtime.jars import spark_kafka_connector
 from statefun.runtime.settings import running_script
 from statefun.sdk.errors import ConfigurationError
@@ -46,6 +47,9 @@ _QUERY_CONF = {
 }
 
 
+_DAEMON = "spark.python.daemon.module"
+
+
 def spark_conf() -> dict[str, str]:
     """Return Spark's configuration, before or after a session was made."""
     SparkContext._ensure_initialized()  # noqa: SLF001 - connects to spark-submit's JVM, whose properties SparkConf then reads
@@ -65,7 +69,8 @@ def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
     for key, value in _context_conf(spark_conf()).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate().newSession()
-    if session.sparkContext.getConf().get("spark.speculation", "false") == "true":
+    # Spark takes the word in upper case, too.
+    if session.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
         raise ConfigurationError(
             "spark.speculation=true would invoke functions twice at the same time; switch it off"
         )
@@ -78,10 +83,23 @@ def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
     return session
 
 
+def can_dispatch_arrow(session: SparkSession) -> bool:
+    """Tell whether the workers of ``session`` can evaluate the operator on Arrow batches."""
+    active = session.sparkContext.getConf().get(_DAEMON, "pyspark.daemon")
+    if active != daemon.MODULE:
+        reason = f"the Python worker daemon is {active}"
+    elif not __version__.startswith(daemon.TESTED):
+        reason = f"it is not tested with PySpark {__version__}"
+    else:
+        return True
+    logger.warning("functions are called through pandas, which is slower: %s", reason)
+    return False
+
+
 def _context_conf(given: dict[str, str]) -> dict[str, str]:
     """Return settings of a new Spark context that the user has not made."""
     script = running_script()
-    conf = {"spark.ui.showConsoleProgress": "false"}
+    conf = {"spark.ui.showConsoleProgress": "false", _DAEMON: daemon.MODULE}
     if script:
         conf["spark.app.name"] = script.stem
     if given.get("spark.master", "local").startswith("local"):

@@ -35,6 +35,10 @@ class Settings:
     """How many records a micro-batch takes from each ingress at most."""
     state_partitions: int | None
     """Into how many parts state is divided; fixed by a checkpoint's first start."""
+    async_concurrency: int
+    """How many addresses of coroutine functions a worker runs side by side."""
+    dispatch: str
+    """How workers evaluate the operator: ``arrow``, or ``pandas`` as Spark itself does."""
     kafka_timeout: timedelta
     """How long to try to reach a Kafka cluster at start."""
     debug: bool
@@ -81,6 +85,8 @@ class Settings:
             available_now=pick("available-now", _flag, default=False),
             records_per_batch=pick("records-per-batch", _positive, 100_000),
             state_partitions=pick("state-partitions", _positive, None),
+            async_concurrency=pick("async-concurrency", _positive, 1000),
+            dispatch=pick("dispatch", _dispatch, "arrow"),
             kafka_timeout=pick("kafka-timeout", _duration, timedelta(seconds=15)),
             debug=pick("debug", _flag, default=False),
         )
@@ -88,9 +94,11 @@ class Settings:
 
 KEYS = frozenset(
     {
+        "async-concurrency",
         "available-now",
         "checkpoint",
         "debug",
+        "dispatch",
         "kafka-timeout",
         "module",
         "records-per-batch",
@@ -118,6 +126,8 @@ def _paths(value: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
 
 
 def _duration(value: str | timedelta) -> timedelta:
+    if not isinstance(value, str | timedelta):
+        raise TypeError("expected a timedelta")
     duration = value if isinstance(value, timedelta) else parse_duration(value)
     if duration < timedelta(0):
         raise ValueError("a duration cannot be negative")
@@ -128,13 +138,20 @@ def _flag(value: str | bool) -> bool:  # noqa: FBT001 - the value itself is a bo
     words = {"true": True, "false": False}
     if isinstance(value, bool):
         return value
-    if value.strip().lower() not in words:
+    word = str(value).strip().lower()
+    if word not in words:
         raise ValueError("expected true or false")
-    return words[value.strip().lower()]
+    return words[word]
 
 
 def _positive(value: str | int) -> int:
-    number = int(value)
-    if number < 1:
+    text = str(value).strip()
+    if not (text.isdecimal() and int(text) >= 1):
         raise ValueError("expected a whole number from 1 up")
-    return number
+    return int(text)
+
+
+def _dispatch(value: str) -> str:
+    if value not in {"arrow", "pandas"}:
+        raise ValueError("expected arrow or pandas")
+    return value

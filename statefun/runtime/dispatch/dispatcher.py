@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dispatching: one address's messages and state in, its new state and effects out."""
+"""Dispatching: messages of addresses and their state in, new state and effects out."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from statefun.protocol.runtime_pb2 import AddressState, Failure
@@ -14,11 +15,11 @@ from statefun.runtime.envelope import REJECTION_NAMESPACE, address_of, rejection
 from statefun.sdk.address import Address
 from statefun.sdk.errors import (
     FunctionError,
-    InvocationError,
     RecordError,
     StatefunError,
     UnknownFunctionError,
 )
+from statefun.sdk.functions import StatefulFunction
 from statefun.sdk.invocation import (
     Invocation,
     InvocationBatch,
@@ -56,38 +57,50 @@ class Rows(NamedTuple):
 class AddressValues:
     """The state of one address while its messages are dispatched."""
 
+    __slots__ = ("_stored", "_values", "changed")
+
     def __init__(self, stored: bytes | None) -> None:
-        self._values: dict[str, TypedValue] = {}
-        if stored:
-            for value in AddressState.FromString(stored).values:
-                self._values[value.name] = TypedValue(value.typename, value.value)
+        self._stored = stored
+        self._values: dict[str, TypedValue] | None = None
         self.changed = False
         """Whether :meth:`encoded` differs from what was stored."""
 
     @property
-    def values(self) -> Mapping[str, TypedValue]:
+    def values(self) -> dict[str, TypedValue]:
         """The current values by name."""
+        if self._values is None:
+            stored = AddressState.FromString(self._stored).values if self._stored else ()
+            self._values = {value.name: TypedValue(value.typename, value.value) for value in stored}
         return self._values
 
     def apply(self, mutations: Mapping[str, TypedValue | None]) -> None:
         """Take over what an invocation has assigned and deleted."""
+        values = self.values
         for name, value in mutations.items():
-            if self._values.get(name) == value:
+            if values.get(name) == value:
                 continue
             self.changed = True
             if value is None:
-                del self._values[name]
+                del values[name]
             else:
-                self._values[name] = value
+                values[name] = value
 
     def encoded(self) -> bytes | None:
         """Return what to store; None if the address keeps nothing."""
-        if not self._values:
+        if not self.values:
             return None
         state = AddressState()
-        for name, (typename, value) in self._values.items():
+        for name, (typename, value) in self.values.items():
             state.values.add(name=name, typename=typename, value=value)
         return state.SerializeToString()
+
+
+class Group(NamedTuple):
+    """What arrived for one address, and its state."""
+
+    key: bytes
+    rows: Rows
+    values: AddressValues
 
 
 class DispatchError(Exception):
@@ -95,54 +108,69 @@ class DispatchError(Exception):
 
     def __init__(self, error: StatefunError, traceback: str = "") -> None:
         super().__init__(str(error))
-        self.failure = Failure(code=error.code, message=error.message, traceback=traceback)
+        self.failure = Failure(
+            code=error.code, message=_printable(error.message), traceback=_printable(traceback)
+        )
 
 
 class Dispatcher:
-    """Calls an application's functions; one instance serves one task."""
+    """Calls a program's functions; one instance serves one task."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, concurrency: int) -> None:
         self._functions = program.functions
         self._egresses = dict.fromkeys(program.egresses)
+        self._concurrency = concurrency
 
-    def dispatch(
-        self, key: bytes, rows: Rows, values: AddressValues, effects: EgressColumns
-    ) -> None:
-        """Invoke the function at ``key`` with ``rows``; update its values, collect its effects.
+    def dispatch(self, groups: Iterable[Group], effects: EgressColumns) -> None:
+        """Invoke the functions at the addresses of ``groups``, each of which occurs once.
+
+        Coroutine functions of different addresses run side by side; each address's messages
+        are handled one after the other. Values and effects are updated in the order of the
+        groups.
 
         Raises:
-            DispatchError: if a row cannot be dispatched or an invocation failed.
+            DispatchError: if a row cannot be dispatched or an invocation failed; then no
+                effects of this call may be used.
         """
-        address = address_of(key)
-        if address.namespace == REJECTION_NAMESPACE:
-            reason = rejection(address.name)
-            raise DispatchError(RecordError(f"{rows.origin(0)}: {reason}"))
-        function = self._functions.find(address.typename)
-        if function is None:
-            hint = self._functions.hint(address.typename)
-            raise DispatchError(
-                UnknownFunctionError(
-                    f"{rows.origin(0)}: no function {address.typename} is registered{hint}"
-                )
-            )
-        invocations = [
-            Invocation(None if caller is None else address_of(caller), TypedValue(typename, value))
-            for caller, typename, value in zip(rows.caller, rows.typename, rows.value, strict=True)
-        ]
-        batch = InvocationBatch(address, values.values, invocations)
-        try:
+        waiting: list[tuple[Group, StatefulFunction, InvocationBatch]] = []
+        for group in groups:
+            address = address_of(group.key)
+            function = self._function(address, group.rows)
+            batch = InvocationBatch(address, group.values.values, _invocations(group.rows))
             if function.is_async:
-                result = asyncio.run(invoke_async(function, batch))
-            else:
+                waiting.append((group, function, batch))
+                continue
+            try:
                 result = invoke(function, batch)
-        except InvocationFailedError as failed:
-            raise DispatchError(
-                _with_origin(failed.error, rows.origin(failed.index)), failed.traceback
-            ) from failed
-        self._collect(address, result, effects)
-        values.apply(result.state_mutations)
+            except InvocationFailedError as failed:
+                raise _failed(failed, group) from failed
+            self._collect(group, address, result, effects)
+        if waiting:
+            calls = [invoke_async(function, batch) for _, function, batch in waiting]
+            results = _event_loop().run_until_complete(_side_by_side(calls, self._concurrency))
+            for (group, _, batch), outcome in zip(waiting, results, strict=True):
+                if isinstance(outcome, InvocationFailedError):
+                    raise _failed(outcome, group) from outcome
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                self._collect(group, batch.target, outcome, effects)
 
-    def _collect(self, address: Address, result: InvocationResult, effects: EgressColumns) -> None:
+    def _function(self, address: Address, rows: Rows) -> StatefulFunction:
+        function = self._functions.find(address.typename)
+        if function is not None:
+            return function
+        if address.namespace == REJECTION_NAMESPACE:
+            raise DispatchError(RecordError(f"{rows.origin(0)}: {rejection(address.name)}"))
+        raise DispatchError(
+            UnknownFunctionError(
+                f"{rows.origin(0)}: no function {address.typename} is registered"
+                f"{self._functions.hint(address.typename)}"
+            )
+        )
+
+    def _collect(
+        self, group: Group, address: Address, result: InvocationResult, effects: EgressColumns
+    ) -> None:
         if result.messages:
             raise DispatchError(
                 FunctionError(
@@ -158,7 +186,43 @@ class Dispatcher:
             raise DispatchError(
                 type(error)(f"function {address.typename} at address {address}: {error.message}")
             ) from error
+        group.values.apply(result.state_mutations)
 
 
-def _with_origin(error: InvocationError, origin: str) -> InvocationError:
-    return type(error)(f"{error.message} ({origin})")
+def _printable(text: str) -> str:
+    """Escape lone surrogates, which users' error texts may hold and Protobuf refuses."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _invocations(rows: Rows) -> list[Invocation]:
+    return [
+        Invocation(None if caller is None else address_of(caller), TypedValue(typename, value))
+        for caller, typename, value in zip(rows.caller, rows.typename, rows.value, strict=True)
+    ]
+
+
+def _failed(failed: InvocationFailedError, group: Group) -> DispatchError:
+    error = failed.error
+    origin = group.rows.origin(failed.index)
+    return DispatchError(type(error)(f"{error.message} ({origin})"), failed.traceback)
+
+
+@cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """Return the worker process's loop: what user code ties to it lives as long as it does."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    return loop
+
+
+async def _side_by_side(
+    calls: Sequence[Awaitable[InvocationResult]], limit: int
+) -> list[InvocationResult | BaseException]:
+    """Await all calls, at most ``limit`` at a time; one that fails leaves the others alone."""
+    semaphore = asyncio.Semaphore(limit)
+
+    async def bounded(call: Awaitable[InvocationResult]) -> InvocationResult:
+        async with semaphore:
+            return await call
+
+    return await asyncio.gather(*map(bounded, calls), return_exceptions=True)

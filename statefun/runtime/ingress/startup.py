@@ -33,7 +33,9 @@ _EARLIEST, _LATEST = -2, -1
 
 def client_properties(ingress: KafkaIngress) -> dict[str, Any]:
     """Return the ingress's properties for a consumer that never joins or commits by itself."""
-    properties: dict[str, Any] = dict(ingress.properties)
+    # As in Java, and so in Spark's source. librdkafka's own default takes what lies behind the
+    # first open transaction for not being there: an offset to start from would be out of range.
+    properties: dict[str, Any] = {"isolation.level": "read_uncommitted", **ingress.properties}
     properties["bootstrap.servers"] = ingress.address
     # librdkafka insists on a group, even for clients that use none.
     properties["group.id"] = ingress.consumer_group_id or "statefun"
@@ -82,8 +84,13 @@ def starting_offsets(
                     millis = round(position.date.timestamp() * 1000)
                     asked = [KafkaPartition(p.topic, p.partition, millis) for p in every]
                     found = consumer.offsets_for_times(asked, timeout=seconds)
+                elif ingress.consumer_group_id is None:
+                    found = every  # the group that the client has is not the ingress's
                 else:
                     found = consumer.committed(every, timeout=seconds)
+                for partition in found:
+                    if partition.error is not None:
+                        raise KafkaException(partition.error)
                 chosen = {_key(p): p.offset for p in found}
                 if isinstance(position, FromSpecificOffsets):
                     chosen.update({key: o for key, o in position.offsets.items() if key in chosen})

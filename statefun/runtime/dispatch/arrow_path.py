@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluating the operator on whole Arrow batches instead of several pandas frames per address.
+
+Input and output are those of Spark's ``ApplyInPandasWithStateSerializer``. A batch holds the
+rows of many addresses, one after the other, and in its last column, one struct per address from
+the top: the address's state and which rows are its. An address with many rows goes on in the
+next batches. A result batch has three columns that are read independently, each from the top:
+counts, outcomes, and states.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+from collections.abc import Iterator
+from typing import IO
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+
+from statefun.runtime.dispatch.dispatcher import AddressValues, Group, Rows
+from statefun.runtime.dispatch.operator import Operator
+from statefun.sdk.errors import CheckpointError
+
+_COUNTS = pa.struct([("dataCount", pa.int32()), ("stateCount", pa.int32())])
+_OUTCOME = pa.struct([("outcome", pa.binary())])
+_STATE = pa.struct(
+    [
+        ("properties", pa.string()),
+        ("keyRowAsUnsafe", pa.binary()),
+        ("object", pa.binary()),
+        ("oldTimeoutTimestamp", pa.int64()),
+    ]
+)
+_NO_TIMEOUT = -1
+
+
+class ArrowPath:
+    """Takes the place of Spark's serializer for tasks that run our operator."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+
+    def load_stream(self, stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
+        """Read what Spark hands over."""
+        return ArrowStreamSerializer().load_stream(stream)
+
+    def dump_stream(self, batches: Iterator[pa.RecordBatch], stream: IO[bytes]) -> None:
+        """Evaluate ``batches`` one at a time and write the results."""
+        results = evaluate(self._operator, batches)
+        ArrowStreamSerializer(write_start_stream=True).dump_stream(results, stream)
+
+
+def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Dispatch what is in ``batches``; return result batches."""
+    evaluation = operator.start()
+    continued: AddressValues | None = None
+    states = _States("{}")
+    for batch in batches:
+        chunk = _Chunk(batch)
+        states = _States(chunk.properties)
+        groups = list(chunk.groups(continued))
+        evaluation.dispatch(groups, chunk.rows)
+        continued = groups[-1].values if groups and not chunk.is_complete else None
+        if evaluation.failed:
+            continue  # Spark has to be rid of all of its input all the same
+        for group, key_row in zip(groups, chunk.key_rows, strict=True):
+            if group.values.changed and group.values is not continued:
+                states.add(key_row, group.values)
+        if states:
+            yield _result([], states)
+    yield _result(evaluation.finish(), _States(states.properties))
+
+
+class _Chunk:
+    """One batch of Spark's: rows of many addresses, and which are whose."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        state = batch.column(batch.num_columns - 1)
+        entries = state.slice(0, batch.num_rows - state.null_count)
+        self._batch = batch
+        self._starts = entries.field("startOffset").to_pylist()
+        self._counts = entries.field("numRows").to_pylist()
+        self._objects = entries.field("object").to_pylist()
+        self.key_rows = entries.field("keyRowAsUnsafe").to_pylist()
+        """The grouping key of each address as Spark wants it back."""
+        self.properties = entries.field("properties")[0].as_py() if len(entries) else "{}"
+        """What Spark says of the state; of all that it says, this is the same everywhere."""
+        self.rows = sum(self._counts)
+        """How many messages there are."""
+        complete = entries.field("isLastChunk")
+        self.is_complete = not len(entries) or complete[len(entries) - 1].as_py()
+        """Whether the last address has all of its rows in this batch."""
+
+    def groups(self, continued: AddressValues | None) -> Iterator[Group]:
+        """Return what there is for each address; the first one may go on from before."""
+        batch = self._batch
+        keys = batch.column("target").take(pa.array(self._starts, pa.int32())).to_pylist()
+        columns = [batch.column(name).to_pylist() for name in Rows._fields]
+        spans = zip(keys, self._starts, self._counts, self._objects, strict=True)
+        for key, start, count, state in spans:
+            if continued is None:
+                values = AddressValues(_stored(state) if state else None)
+            else:
+                values, continued = continued, None
+            end = start + count
+            yield Group(key, Rows(*[column[start:end] for column in columns]), values)
+
+
+class _States:
+    """New states of addresses, on their way back to Spark."""
+
+    def __init__(self, properties: str) -> None:
+        self.properties = properties
+        self._properties: list[str] = []
+        self._key_rows: list[bytes] = []
+        self._objects: list[bytes | None] = []
+        said = json.loads(properties)
+        self._updated = json.dumps({**said, "defined": True, "updated": True, "removed": False})
+        self._removed = json.dumps({**said, "defined": False, "updated": False, "removed": True})
+
+    def __len__(self) -> int:
+        return len(self._key_rows)
+
+    def add(self, key_row: bytes, values: AddressValues) -> None:
+        encoded = values.encoded()
+        self._key_rows.append(key_row)
+        self._properties.append(self._updated if encoded is not None else self._removed)
+        self._objects.append(None if encoded is None else pickle.dumps((encoded,)))
+
+    def arrays(self) -> list[pa.Array]:
+        return [
+            pa.array(self._properties, pa.string()),
+            pa.array(self._key_rows, pa.binary()),
+            pa.array(self._objects, pa.binary()),
+            pa.array([_NO_TIMEOUT] * len(self), pa.int64()),
+        ]
+
+
+def _result(outcomes: list[bytes], states: _States) -> pa.RecordBatch:
+    rows = max(1, len(outcomes), len(states))
+    counts = [pa.array([count] * rows, pa.int32()) for count in (len(outcomes), len(states))]
+    data = [pa.array(outcomes, pa.binary())]
+    return pa.record_batch(
+        [
+            _struct(counts, _COUNTS, rows),
+            _struct(data, _OUTCOME, rows),
+            _struct(states.arrays(), _STATE, rows),
+        ],
+        names=["_0", "_1", "_2"],
+    )
+
+
+def _struct(columns: list[pa.Array], type_: pa.StructType, rows: int) -> pa.StructArray:
+    """Combine columns, which may be shorter than ``rows``: Spark reads by count."""
+    padded = [
+        column
+        if len(column) == rows
+        else pa.concat_arrays([column, pa.nulls(rows - len(column), column.type)])
+        for column in columns
+    ]
+    return pa.StructArray.from_arrays(padded, fields=list(type_))
+
+
+# How Spark pickles a row of one binary column: a converter for the row's schema, applied to
+# bytes(bytearray(<text>, "latin-1")), where <text> is in UTF-8 behind its length in four bytes.
+_TEXT = b"c__builtin__\nbytearray\nX"
+_LENGTH = struct.Struct("<I")
+_END = b"q\x03X\x07\x00\x00\x00latin-1q\x04\x86Rq\x05\x85Rq\x06tRq\x07."
+
+
+def _stored(state: bytes) -> bytes:
+    """Take the bytes out of a pickled row, without running a pickle."""
+    start = state.find(_TEXT) + len(_TEXT) + _LENGTH.size
+    end = start + _LENGTH.unpack_from(state, start - _LENGTH.size)[0]
+    if start <= len(_TEXT) + _LENGTH.size or state[end:] != _END:
+        raise CheckpointError(
+            f"a stored state is not in the form that Spark {pyspark.__version__} should give it "
+            f"({state[:200]!r}); run with spark.statefun.dispatch=pandas, and report this"
+        )
+    return state[start:end].decode().encode("latin-1")

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stateful operator: what Spark hands over per task becomes outcomes and new state.
+
+It is evaluated in one of two ways, with the same results: by Spark itself, which calls the
+operator once per address with pandas frames, or by ``arrow_path`` on whole Arrow batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import attrs
+import pandas as pd
+from pyspark.sql.streaming.state import GroupState
+
+from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.dispatch.dispatcher import (
+    AddressValues,
+    Dispatcher,
+    DispatchError,
+    Group,
+    Rows,
+)
+from statefun.runtime.dispatch.payload import Payload
+from statefun.runtime.dispatch.segments import SegmentWriter
+from statefun.runtime.effects import EgressColumns
+
+
+@attrs.frozen
+class Operator:
+    """What travels to the workers; Spark evaluates it by calling it."""
+
+    payload: Payload
+    segments: SegmentWriter
+    concurrency: int
+    """How many addresses of coroutine functions run side by side."""
+    arrow: bool
+    """Whether a worker that can may evaluate it on Arrow batches."""
+
+    def start(self) -> Evaluation:
+        """Begin to evaluate the operator for what Spark hands over."""
+        return Evaluation(self)
+
+    def __call__(
+        self, key: tuple[bytes], chunks: Iterator[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        """Dispatch all messages of one address; puts out ``Outcome`` values."""
+        evaluation = self.start()
+        values = AddressValues(state.get[0] if state.exists else None)
+        for chunk in chunks:
+            rows = Rows(*(chunk[name].tolist() for name in Rows._fields))
+            evaluation.dispatch([Group(bytes(key[0]), rows, values)], len(chunk))
+        outcomes = evaluation.finish()
+        if values.changed and not evaluation.failed:
+            encoded = values.encoded()
+            if encoded is None:
+                state.remove()
+            else:
+                state.update((encoded,))
+        yield pd.DataFrame({"outcome": outcomes})
+
+
+class Evaluation:
+    """Dispatches batches of groups and gathers what becomes of them."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._dispatcher = Dispatcher(operator.payload.load(), operator.concurrency)
+        self._segments = operator.segments
+        self._effects = EgressColumns()
+        self._outcomes: list[Outcome] = []
+        self._invocations = 0
+        self.failed = False
+        """Whether something failed: then nothing of the micro-batch will be used."""
+
+    def dispatch(self, groups: Iterable[Group], rows: int) -> None:
+        """Dispatch ``groups``, which have ``rows`` rows in all; nothing after a failure."""
+        if self.failed:
+            return
+        try:
+            self._dispatcher.dispatch(groups, self._effects)
+        except DispatchError as error:
+            self.failed = True
+            self._outcomes = [Outcome(failure=error.failure)]
+            return
+        self._invocations += rows
+        if self._segments.is_full(self._effects):
+            self._flush()
+
+    def finish(self) -> list[bytes]:
+        """Return all outcomes, serialized."""
+        if not self.failed:
+            if self._effects:
+                self._flush()
+            self._outcomes.append(Outcome(invocations=self._invocations))
+        return [outcome.SerializeToString() for outcome in self._outcomes]
+
+    def _flush(self) -> None:
+        self._outcomes.append(Outcome(segment=self._segments.write(self._effects)))

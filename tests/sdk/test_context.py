@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from statefun import (
+    Address,
+    Context,
+    DefinitionError,
+    EgressMessage,
+    IntType,
+    KafkaEgressMessage,
+    TypedValue,
+    message_builder,
+)
+from statefun.sdk.storage import Storage
+
+ADDRESS = Address("com.example.fns", "greeter", "Ada")
+
+
+@pytest.fixture
+def context() -> Context:
+    """Return the context of a function that keeps no values."""
+    return Context(ADDRESS, Storage({}, {}))
+
+
+def _record(value: str) -> KafkaEgressMessage:
+    return KafkaEgressMessage("com.example/greets", topic="greetings", value=value)
+
+
+def test_a_context_starts_without_effects() -> None:
+    """It knows its address and storage; nobody called yet, and nothing was sent."""
+    storage = Storage({}, {})
+
+    context = Context(ADDRESS, storage)
+
+    assert context.address is ADDRESS
+    assert context.storage is storage
+    assert context.caller is None
+    assert context.messages == []
+    assert context.egress_messages == []
+
+
+def test_what_is_sent_is_kept_in_order(context: Context) -> None:
+    """Messages to functions and to egresses are two lists, each in the order of sending."""
+    first, second = (message_builder(ADDRESS.typename, name, int_value=1) for name in "ab")
+    record, other = _record("Hello"), EgressMessage("a/b", TypedValue(IntType.typename, b""))
+
+    context.send(first)
+    context.send(record)
+    context.send(second)
+    context.send_egress(other)
+
+    assert context.messages == [first, second]
+    assert context.egress_messages == [record, other]
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("Hello", "send takes a Message or an EgressMessage, not str"),
+        (None, "send takes a Message or an EgressMessage, not NoneType"),
+        (
+            KafkaEgressMessage.for_egress("com.example/greets"),
+            "send takes a Message or an EgressMessage, not KafkaEgressBuilder; call its .build()",
+        ),
+    ],
+    ids=["text", "none", "builder"],
+)
+def test_other_things_cannot_be_sent(context: Context, message: Any, text: str) -> None:
+    """The error names the type, and the step that was forgotten."""
+    with pytest.raises(DefinitionError) as raised:
+        context.send(message)
+    with pytest.raises(DefinitionError) as raised_by_alias:
+        context.send_egress(message)
+
+    assert raised.value.message == raised_by_alias.value.message == text
+    assert context.messages == []
+    assert context.egress_messages == []
+
+
+def test_a_context_takes_no_other_attributes(context: Context) -> None:
+    """State belongs into the storage: what is put on the context would be lost."""
+    with pytest.raises(AttributeError):
+        context.visits = 1  # type: ignore[attr-defined]

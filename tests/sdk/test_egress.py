@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import (
+    JSON,
+    PRIMITIVE_TYPES,
+    type_names,
+    typed_values,
+    types_and_values,
+    unicode_texts,
+)
+
+from statefun import (
+    DefinitionError,
+    EgressMessage,
+    KafkaEgressMessage,
+    LongType,
+    StringType,
+    Type,
+    TypedValue,
+    kafka_egress_message,
+)
+from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
+from statefun.sdk.egress import KAFKA_RECORD_TYPENAME
+
+EGRESS = "com.example/greets"
+RECORD = f"a record for egress {EGRESS}, topic greetings: "
+
+plain_values = st.binary() | unicode_texts() | st.integers(-(2**31), 2**31 - 1) | st.floats()
+
+
+@given(
+    name=type_names(),
+    topic=unicode_texts(min_size=1),
+    key=st.none() | unicode_texts(),
+    value_and_type=st.tuples(plain_values, st.none())
+    | types_and_values().map(lambda pair: (pair[1], pair[0])),
+)
+def test_all_ways_build_the_same_record(
+    name: object, topic: str, key: str | None, value_and_type: tuple[Any, Type[Any] | None]
+) -> None:
+    """Steps, keywords, the older name and the wire form agree."""
+    typename, (value, value_type) = str(name), value_and_type
+
+    by_steps = (
+        KafkaEgressMessage.for_egress(typename)
+        .with_topic(topic)
+        .with_key(key)
+        .with_value(value, value_type)
+        .build()
+    )
+    by_keywords = KafkaEgressMessage(
+        typename, topic=topic, key=key, value=value, value_type=value_type
+    )
+    by_function = kafka_egress_message(typename, topic, value, value_type, key)
+    from_wire = KafkaEgressMessage.from_typed_value(typename, by_steps.typed_value)
+
+    for message in (by_steps, by_keywords, by_function, from_wire):
+        assert message.typename == typename
+        assert message.topic == topic
+        assert message.key == (key or None)
+        assert message.value == by_steps.value
+        assert message.typed_value == by_steps.typed_value
+
+
+def test_the_wire_form_is_a_producer_record() -> None:
+    """Any runtime that speaks the protocol can write the record."""
+    message = KafkaEgressMessage(EGRESS, topic="greetings", key="Ada", value="Hello")
+
+    typename, value = message.typed_value
+
+    assert typename == "type.googleapis.com/io.statefun.sdk.egress.KafkaProducerRecord"
+    assert KafkaProducerRecord.FromString(value) == KafkaProducerRecord(
+        key="Ada", value_bytes=b"Hello", topic="greetings"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "value_type", "expected"),
+    [
+        ("Grüße", None, "Grüße".encode()),
+        (b"\xff\0", None, b"\xff\0"),
+        (bytearray(b"ab"), None, b"ab"),
+        (memoryview(b"ab"), None, b"ab"),
+        (258, None, b"\0\0\x01\x02"),
+        (-1, None, b"\xff\xff\xff\xff"),
+        (2**31 - 1, None, b"\x7f\xff\xff\xff"),
+        (-(2**31), None, b"\x80\0\0\0"),
+        (1.5, None, struct.pack(">d", 1.5)),
+        ("", None, b""),
+        (2**40, LongType, LongType.serializer().serialize(2**40)),
+        ("Ada", StringType, b"\x0a\x03Ada"),
+        (None, JSON, b"null"),
+        (True, JSON, b"true"),
+    ],
+    ids=repr,
+)
+def test_values_are_encoded_by_their_python_type(
+    value: object, value_type: Type[Any] | None, expected: bytes
+) -> None:
+    """Plain values have the encoding that is documented, all others that of their type."""
+    message = KafkaEgressMessage(EGRESS, topic="greetings", value=value, value_type=value_type)
+
+    assert message.value == expected
+
+
+def test_a_value_is_copied() -> None:
+    """Changing a buffer after it was sent does not change the record."""
+    buffer = bytearray(b"Hello")
+
+    message = KafkaEgressMessage(EGRESS, topic="greetings", value=buffer)
+    buffer[:] = b"later"
+
+    assert message.value == b"Hello"
+
+
+@pytest.mark.parametrize("key", [None, ""])
+def test_an_empty_key_is_no_key(key: str | None) -> None:
+    """The wire cannot tell them apart, so the message does not either."""
+    message = KafkaEgressMessage(EGRESS, topic="greetings", key=key, value="Hello")
+
+    assert message.key is None
+
+
+@pytest.mark.parametrize("topic", ["", None, b"greetings"])
+def test_a_record_needs_a_topic(topic: Any) -> None:
+    """There is no default topic."""
+    with pytest.raises(DefinitionError) as raised:
+        KafkaEgressMessage(EGRESS, topic=topic, value="Hello")
+
+    assert raised.value.message == f"a record for egress {EGRESS} needs a topic, not {topic!r}"
+
+
+@pytest.mark.parametrize("key", [b"Ada", 7])
+def test_a_key_is_text(key: Any) -> None:
+    """Keys are ids of addresses elsewhere: strings."""
+    with pytest.raises(DefinitionError) as raised:
+        KafkaEgressMessage(EGRESS, topic="greetings", key=key, value="Hello")
+
+    assert raised.value.message == f"{RECORD}its key is a string or None, not {key!r}"
+
+
+@pytest.mark.parametrize("parts", [{"key": "\ud800", "value": ""}, {"value": "\ud800"}])
+def test_text_without_an_encoding_is_refused(parts: dict[str, str]) -> None:
+    """A lone surrogate, which JSON input may hold, fails in the function that sends it."""
+    with pytest.raises(DefinitionError) as raised:
+        kafka_egress_message(EGRESS, "greetings", **parts)  # type: ignore[arg-type]
+
+    assert raised.value.message == (
+        f"{RECORD}its key or value is not valid Unicode: 'utf-8' codec can't encode character "
+        "'\\ud800' in position 0: surrogates not allowed"
+    )
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1])
+def test_a_large_integer_needs_its_type(value: int) -> None:
+    """What does not fit into 4 bytes is not cut off."""
+    with pytest.raises(DefinitionError) as raised:
+        KafkaEgressMessage(EGRESS, topic="greetings", value=value)
+
+    text = raised.value.message
+    assert text.startswith(f"{RECORD}{value} does not fit: ")
+    assert text.endswith("; give a value_type such as LongType")
+
+
+@pytest.mark.parametrize(
+    ("value", "name"), [(None, "NoneType"), (True, "bool"), ({"a": 1}, "dict"), ([], "list")]
+)
+def test_other_values_of_records_need_their_type(value: object, name: str) -> None:
+    """Nothing is converted to text by guessing; bools are no integers here."""
+    with pytest.raises(DefinitionError) as raised:
+        KafkaEgressMessage(EGRESS, topic="greetings", value=value)
+
+    assert raised.value.message == (
+        f"{RECORD}a {name} needs its value_type; without one a value is bytes, str, int or float"
+    )
+
+
+def test_a_value_that_its_type_cannot_encode_is_refused() -> None:
+    """The type's own error is passed on."""
+    with pytest.raises(DefinitionError, match="'x' does not encode as "):
+        KafkaEgressMessage(EGRESS, topic="greetings", value="x", value_type=LongType)
+
+
+def test_an_egress_has_a_whole_typename() -> None:
+    """Steps start with the egress's id, which is parsed."""
+    assert KafkaEgressMessage.for_egress(f" {EGRESS} ").with_topic("t").with_value("").build()
+    with pytest.raises(DefinitionError, match="typename 'greets' is not of the form"):
+        KafkaEgressMessage.for_egress("greets")
+
+
+def test_unfinished_steps_do_not_build() -> None:
+    """A builder without a topic, or without a value, says which is missing."""
+    builder = KafkaEgressMessage.for_egress(EGRESS)
+
+    with pytest.raises(DefinitionError, match="needs a topic, not ''"):
+        builder.with_value("Hello").build()
+    with pytest.raises(DefinitionError, match="a NoneType needs its value_type"):
+        KafkaEgressMessage.for_egress(EGRESS).with_topic("greetings").build()
+
+
+def test_a_builder_can_be_used_again() -> None:
+    """What was built does not change with its builder."""
+    builder = KafkaEgressMessage.for_egress(EGRESS).with_topic("greetings").with_value("Hello")
+
+    first = builder.with_key("Ada").build()
+    second = builder.with_key(None).with_value("Bye").build()
+
+    assert (first.key, first.value) == ("Ada", b"Hello")
+    assert (second.key, second.value) == (None, b"Bye")
+
+
+@given(typed_values())
+def test_other_typed_values_are_no_kafka_records(value: TypedValue) -> None:
+    """A Kafka egress takes nothing but producer records."""
+    with pytest.raises(DefinitionError) as raised:
+        KafkaEgressMessage.from_typed_value(EGRESS, value)
+
+    assert raised.value.message == (
+        f"the Kafka egress {EGRESS} takes {KAFKA_RECORD_TYPENAME}, not {value.typename}; "
+        "build the message with KafkaEgressMessage"
+    )
+
+
+def test_bytes_that_are_no_record_are_refused() -> None:
+    """The error says which egress they were for and how long they were."""
+    with pytest.raises(DefinitionError) as raised:
+        KafkaEgressMessage.from_typed_value(EGRESS, TypedValue(KAFKA_RECORD_TYPENAME, b"\xff"))
+
+    assert raised.value.message.startswith(
+        f"a record for egress {EGRESS} (1 bytes) does not decode as {KAFKA_RECORD_TYPENAME}: "
+    )
+
+
+def test_a_record_from_the_wire_needs_a_topic() -> None:
+    """An empty topic, which Protobuf cannot tell from none, is refused."""
+    without_topic = KafkaProducerRecord(key="Ada").SerializeToString()
+
+    with pytest.raises(DefinitionError, match="needs a topic, not ''"):
+        KafkaEgressMessage.from_typed_value(
+            EGRESS, TypedValue(KAFKA_RECORD_TYPENAME, without_topic)
+        )
+
+
+@given(typed_values())
+def test_an_egress_message_passes_its_value(value: TypedValue) -> None:
+    """Messages for other egresses are any typed value."""
+    message = EgressMessage(EGRESS, value)
+
+    assert message.typename == EGRESS
+    assert message.typed_value is value
+
+
+def test_a_record_prints_no_content() -> None:
+    """The repr has where the record goes and how long it is."""
+    message = KafkaEgressMessage(EGRESS, topic="greetings", key="Ada", value="secret")
+
+    assert isinstance(message, EgressMessage)
+    assert repr(message) == (
+        "KafkaEgressMessage('com.example/greets', topic='greetings', key='Ada', 6 bytes)"
+    )
+
+
+@pytest.mark.parametrize("value_type", PRIMITIVE_TYPES, ids=repr)
+def test_none_is_no_primitive_value(value_type: Type[Any]) -> None:
+    """A value that is missing is not sent as zero."""
+    with pytest.raises(DefinitionError) as raised:
+        KafkaEgressMessage(EGRESS, topic="greetings", value=None, value_type=value_type)
+
+    assert raised.value.message == (
+        f"None does not encode as {value_type.typename}: TypeError: None is no value"
+    )

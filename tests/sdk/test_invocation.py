@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import addresses, typed_values
+
+from statefun import (
+    Address,
+    Context,
+    FunctionError,
+    IntType,
+    KafkaEgressMessage,
+    Message,
+    StatefulFunctions,
+    TypedValue,
+    ValueDecodeError,
+    ValueSpec,
+    message_builder,
+)
+from statefun.sdk.functions import StatefulFunction
+from statefun.sdk.invocation import (
+    Invocation,
+    InvocationBatch,
+    InvocationFailedError,
+    InvocationResult,
+    invoke,
+    invoke_async,
+)
+from statefun.sdk.message import typed
+
+TARGET = Address("com.example.fns", "counter", "Ada")
+CALLER = Address("com.example.fns", "greeter", "Bob")
+
+Run = Callable[[Callable[[Context, Message], None], InvocationBatch], InvocationResult]
+
+
+def _registered(fun: Any) -> StatefulFunction:
+    functions = StatefulFunctions()
+    functions.register(TARGET.typename, fun, [ValueSpec("count", IntType)])
+    return functions.for_typename(TARGET.typename)
+
+
+def _run_plain(fun: Callable[[Context, Message], None], batch: InvocationBatch) -> InvocationResult:
+    return invoke(_registered(fun), batch)
+
+
+def _run_coroutine(
+    fun: Callable[[Context, Message], None], batch: InvocationBatch
+) -> InvocationResult:
+    async def coroutine(context: Context, message: Message) -> None:
+        await asyncio.sleep(0)
+        fun(context, message)
+
+    return asyncio.run(invoke_async(_registered(coroutine), batch))
+
+
+@pytest.fixture(params=[_run_plain, _run_coroutine], ids=["plain", "coroutine"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Return what runs a function over a batch: as it is, or as a coroutine."""
+    runner: Run = request.param
+    return runner
+
+
+def _batch(
+    *numbers: int, state: dict[str, TypedValue] | None = None, caller: Address | None = None
+) -> InvocationBatch:
+    invocations = [Invocation(caller, typed(number, IntType)) for number in numbers]
+    return InvocationBatch(TARGET, state or {}, invocations)
+
+
+def _record(number: int) -> KafkaEgressMessage:
+    return KafkaEgressMessage("com.example/out", topic="numbers", value=number)
+
+
+def _add(context: Context, message: Message) -> None:
+    context.storage.count = (context.storage.count or 0) + message.as_int()
+
+
+def test_a_batch_runs_in_order_with_one_storage(run: Run) -> None:
+    """Each invocation sees what those before it have stored, and the last value remains."""
+    seen: list[tuple[int | None, int]] = []
+
+    def add(context: Context, message: Message) -> None:
+        seen.append((context.storage.count, message.as_int()))
+        _add(context, message)
+
+    result = run(add, _batch(1, 2, 3, state={"count": typed(10, IntType)}))
+
+    assert seen == [(10, 1), (11, 2), (13, 3)]
+    assert result == InvocationResult({"count": typed(16, IntType)}, [], [])
+
+
+@given(st.lists(st.integers(-1000, 1000)), st.integers(0, 10))
+def test_batches_can_be_cut_anywhere(numbers: list[int], cut: int) -> None:
+    """Two batches in a row end in the state that one batch of both ends in."""
+    function = _registered(_add)
+
+    whole = invoke(function, _batch(*numbers)).state_mutations
+    first = invoke(function, _batch(*numbers[:cut])).state_mutations
+    state = {name: value for name, value in first.items() if value is not None}
+    second = invoke(function, _batch(*numbers[cut:], state=state)).state_mutations
+
+    assert {**first, **second} == whole
+    assert whole == ({"count": typed(sum(numbers), IntType)} if numbers else {})
+
+
+@given(addresses(), st.lists(st.tuples(st.none() | addresses(), typed_values())))
+def test_each_message_arrives_with_its_caller(
+    target: Address, sent: Sequence[tuple[Address | None, TypedValue]]
+) -> None:
+    """A message is addressed to the target; the caller is whoever sent this one, or None."""
+    received: list[tuple[Address | None, TypedValue]] = []
+
+    def receive(context: Context, message: Message) -> None:
+        assert context.address == target
+        assert (message.target_typename, message.target_id) == (target.typename, target.id)
+        received.append((context.caller, message.typed_value))
+
+    invoke(_registered(receive), InvocationBatch(target, {}, [Invocation(*each) for each in sent]))
+
+    assert received == list(sent)
+
+
+def test_effects_are_collected_over_the_batch(run: Run) -> None:
+    """Messages and records of all invocations are returned, in the order of sending."""
+
+    def send(context: Context, message: Message) -> None:
+        number = message.as_int()
+        assert context.caller == CALLER
+        context.send(message_builder(CALLER.typename, context.caller.id, int_value=number))
+        context.send(_record(number))
+
+    result = run(send, _batch(1, 2, caller=CALLER))
+
+    assert [message.as_int() for message in result.messages] == [1, 2]
+    assert [message.typed_value for message in result.egress_messages] == [
+        _record(1).typed_value,
+        _record(2).typed_value,
+    ]
+    assert result.state_mutations == {}
+
+
+def test_a_deleted_value_is_a_mutation(run: Run) -> None:
+    """Deleting is told by None; a value set afterwards wins."""
+
+    def delete(context: Context, message: Message) -> None:
+        del context.storage.count
+        if message.as_int():
+            context.storage.count = message.as_int()
+
+    deleted = run(delete, _batch(1, 0, state={"count": typed(1, IntType)}))
+    replaced = run(delete, _batch(0, 1, state={"count": typed(1, IntType)}))
+
+    assert deleted.state_mutations == {"count": None}
+    assert replaced.state_mutations == {"count": typed(1, IntType)}
+
+
+def test_an_empty_batch_has_no_effects(run: Run) -> None:
+    """Without messages the function is not called."""
+    result = run(_add, _batch())
+
+    assert result == InvocationResult({}, [], [])
+
+
+def _fail_on_two(context: Context, message: Message) -> None:
+    _add(context, message)
+    if message.as_int() == 2:
+        raise KeyError("user")
+
+
+def test_a_failure_says_where_it_was(run: Run) -> None:
+    """The error has the function, the address, what it raised, and which invocation it was."""
+    with pytest.raises(InvocationFailedError) as raised:
+        run(_fail_on_two, _batch(1, 2, 3))
+
+    failed = raised.value
+    assert failed.index == 1
+    assert type(failed.error) is FunctionError
+    assert failed.error.message == (
+        "function com.example.fns/counter failed at address com.example.fns/counter/Ada: "
+        "KeyError: 'user'"
+    )
+    assert isinstance(failed.__cause__, KeyError)
+
+
+def test_a_failure_leaves_the_state_alone(run: Run) -> None:
+    """What the batch was given is what it was before."""
+    state = {"count": typed(7, IntType)}
+
+    with pytest.raises(InvocationFailedError):
+        run(_fail_on_two, _batch(1, 2, state=state))
+
+    assert state == {"count": typed(7, IntType)}
+
+
+def test_a_traceback_starts_in_the_users_code() -> None:
+    """The frames of the loop that calls functions are of no use to anybody."""
+    with pytest.raises(InvocationFailedError) as raised:
+        invoke(_registered(_fail_on_two), _batch(2))
+
+    lines = raised.value.traceback.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1].startswith(f'  File "{__file__}"')
+    assert lines[1].endswith("in _fail_on_two")
+    assert lines[-1] == "KeyError: 'user'"
+
+
+def test_a_traceback_has_the_causes(run: Run) -> None:
+    """Chained exceptions are part of it."""
+
+    def fail(_context: Context, _message: Message) -> None:
+        try:
+            raise KeyError("inner")
+        except KeyError as error:
+            raise RuntimeError("outer") from error
+
+    with pytest.raises(InvocationFailedError) as raised:
+        run(fail, _batch(1))
+
+    assert "KeyError: 'inner'" in raised.value.traceback
+    assert "RuntimeError: outer" in raised.value.traceback
+
+
+def test_errors_of_an_invocation_pass(run: Run) -> None:
+    """What names its own cause, such as a value that does not decode, is not wrapped."""
+
+    def read(_context: Context, message: Message) -> None:
+        message.as_int()
+
+    batch = InvocationBatch(TARGET, {}, [Invocation(None, TypedValue("a/b", b"Hello"))])
+
+    with pytest.raises(InvocationFailedError) as raised:
+        run(read, batch)
+
+    assert type(raised.value.error) is ValueDecodeError
+    assert raised.value.error.message.startswith("message to com.example.fns/counter/Ada: ")
+
+
+def test_ill_formed_messages_are_errors_of_the_function(run: Run) -> None:
+    """A definition error inside a function keeps its own code in the text."""
+
+    def send(context: Context, _message: Message) -> None:
+        context.send("Hello")  # type: ignore[arg-type]
+
+    with pytest.raises(InvocationFailedError) as raised:
+        run(send, _batch(1))
+
+    assert str(raised.value.error) == (
+        "[SF301] function com.example.fns/counter failed at address com.example.fns/counter/Ada: "
+        "DefinitionError: [SF200] send takes a Message or an EgressMessage, not str"
+    )
+
+
+def test_an_interrupt_is_no_failure(run: Run) -> None:
+    """Ctrl-C and exits are not the function's."""
+
+    def interrupt(_context: Context, _message: Message) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(interrupt, _batch(1))

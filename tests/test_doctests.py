@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import statefun
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(statefun.__path__, "statefun.")
+    if not module.name.startswith("statefun.protocol") and not module.name.endswith("__main__")
+)
+
+
+@pytest.mark.parametrize("name", ["statefun", *MODULES])
+def test_examples_of_docstrings_run(name: str) -> None:
+    """Every example in a docstring prints what it says."""
+    module = importlib.import_module(name)
+
+    outcome = doctest.testmod(module)
+
+    assert outcome.failed == 0
+
+
+def test_there_are_examples() -> None:
+    """The modules that users write against are found, and show how."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+
+    examples = {
+        name: sum(len(test.examples) for test in finder.find(importlib.import_module(name)))
+        for name in MODULES
+    }
+
+    assert examples["statefun.sdk.storage"] > 0
+    assert sum(examples.values()) > 0

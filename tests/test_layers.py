@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import ast
+import graphlib
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import attrs
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "statefun"
+MAX_LINES = 400
+
+ALLOWED = {
+    "sdk": {"statefun.sdk", "statefun.protocol", "google.protobuf", "attrs"},
+    "spec": {"statefun.spec", "statefun.sdk", "yaml", "attrs"},
+}
+"""What a layer may import, besides the standard library."""
+
+FORBIDDEN = {
+    "runtime": {"statefun.dev", "statefun.testing", "statefun.cli"},
+}
+
+
+@attrs.frozen
+class Import:
+    """One name that a module imports."""
+
+    name: str
+    """The module, or `module.attribute`."""
+    for_types_only: bool
+    """Whether it stands below `if TYPE_CHECKING`."""
+
+
+def _imports(source: str, package: str) -> Iterator[Import]:
+    """Find the imports of a module that is in `package`, those inside functions included."""
+    todo = [(node, False) for node in ast.parse(source).body]
+    while todo:
+        node, for_types = todo.pop()
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, for_types) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join(parents) if node.level else ""
+            origin = ".".join(part for part in (base, node.module) if part)
+            yield from (Import(f"{origin}.{alias.name}", for_types) for alias in node.names)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            todo += [(child, True) for child in node.body]
+            todo += [(child, for_types) for child in node.orelse]
+        else:
+            todo += [
+                (child, for_types)
+                for child in ast.walk(node)
+                if child is not node and isinstance(child, ast.stmt)
+            ]
+
+
+def _modules() -> Mapping[str, Path]:
+    """List the modules of the package that people wrote, by name."""
+    names = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if not path.stem.endswith("_pb2")
+    }
+    return {name.removesuffix(".__init__"): path for name, path in names.items()}
+
+
+MODULES = _modules()
+IMPORTS = {
+    name: list(
+        _imports(
+            path.read_text("utf-8"),
+            name if path.name == "__init__.py" else name.rpartition(".")[0],
+        )
+    )
+    for name, path in MODULES.items()
+}
+
+
+def _below(name: str, parents: Iterable[str]) -> bool:
+    return any(f"{name}.".startswith(f"{parent}.") for parent in parents)
+
+
+def _layer(name: str) -> list[str]:
+    return [module for module in MODULES if _below(module, [f"statefun.{name}"])]
+
+
+def _cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        cycle: list[str] = error.args[1]
+        return cycle
+    return []
+
+
+@pytest.mark.parametrize("layer", sorted(ALLOWED))
+def test_lower_layers_import_what_they_may(layer: str) -> None:
+    """Neither Spark nor a Kafka client gets below the runtime, nor YAML into the SDK."""
+    allowed = ALLOWED[layer] | sys.stdlib_module_names
+
+    excess = [
+        f"{module} imports {found.name}"
+        for module in _layer(layer)
+        for found in IMPORTS[module]
+        if not _below(found.name, allowed)
+    ]
+
+    assert _layer(layer)
+    assert excess == []
+
+
+def test_the_protocol_imports_nothing_of_ours() -> None:
+    """Generated code stands alone."""
+    sources = {path: path.read_text("utf-8") for path in (PACKAGE / "protocol").glob("*.py")}
+
+    ours = [
+        f"{path.name} imports {found.name}"
+        for path, source in sources.items()
+        for found in _imports(source, "statefun.protocol")
+        if _below(found.name, ["statefun"]) and not _below(found.name, ["statefun.protocol"])
+    ]
+
+    assert len(sources) > 1
+    assert ours == []
+
+
+@pytest.mark.parametrize("layer", sorted(FORBIDDEN))
+def test_the_runtime_runs_without_tools(layer: str) -> None:
+    """What runs in production does not import what developers use."""
+    excess = [
+        f"{module} imports {found.name}"
+        for module in _layer(layer)
+        for found in IMPORTS[module]
+        if _below(found.name, FORBIDDEN[layer])
+    ]
+
+    assert _layer(layer)
+    assert excess == []
+
+
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    """The modules have an order, even if imports inside functions count."""
+    graph = {
+        module: {
+            found.name if found.name in MODULES else found.name.rpartition(".")[0]
+            for found in found_all
+            if not found.for_types_only
+        }
+        for module, found_all in IMPORTS.items()
+    }
+
+    assert graph["statefun.sdk.context"] >= {"statefun.sdk.address", "statefun.sdk.storage"}
+    assert _cycle(graph) == []
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_modules_are_small(module: str) -> None:
+    """One idea per module."""
+    lines = MODULES[module].read_text("utf-8").count("\n")
+
+    assert lines < MAX_LINES
+
+
+def test_all_forms_of_imports_are_found() -> None:
+    """The rules above see relative, nested and type-checking imports too."""
+    source = """
+import a, b.c as d
+from e.f import g
+from . import h
+from .i import j
+from ..k import l
+if TYPE_CHECKING:
+    import m
+else:
+    import n
+def function():
+    try:
+        import o
+    except ImportError:
+        pass
+"""
+
+    found = {each.name: each.for_types_only for each in _imports(source, "x.y")}
+
+    runtime = ["a", "b.c", "e.f.g", "x.k.l", "x.y.h", "x.y.i.j", "n", "o"]
+    assert found == {**dict.fromkeys(runtime, False), "m": True}
+
+
+def test_circles_are_found() -> None:
+    """The rule above can fail."""
+    assert set(_cycle({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]})) == {"a", "b", "c"}
+    assert _cycle({"a": ["b", "c"], "b": ["c"]}) == []

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+import statefun
+
+NAMES = [
+    "Address",
+    "BindingError",
+    "BoolType",
+    "CheckpointError",
+    "ConfigurationError",
+    "Context",
+    "DefinitionError",
+    "DoubleType",
+    "EgressMessage",
+    "EngineError",
+    "FloatType",
+    "FunctionError",
+    "IntType",
+    "InvocationError",
+    "KafkaEgressMessage",
+    "KafkaError",
+    "LongType",
+    "Message",
+    "ModuleError",
+    "PlatformError",
+    "RecordError",
+    "SdkAddress",
+    "SimpleType",
+    "StatefulFunctions",
+    "StatefunError",
+    "StringType",
+    "TopicError",
+    "Type",
+    "TypeName",
+    "TypeRegistry",
+    "TypeSerializer",
+    "TypedValue",
+    "UnknownEgressError",
+    "UnknownFunctionError",
+    "ValueDecodeError",
+    "ValueSpec",
+    "function",
+    "kafka_egress_message",
+    "make_json_type",
+    "make_protobuf_type",
+    "message_builder",
+    "run",
+    "simple_type",
+]
+
+
+def test_public_names_are_these() -> None:
+    """A name that comes or goes is a decision."""
+    assert statefun.__all__ == NAMES
+
+
+def test_public_names_are_sorted() -> None:
+    """The list can be searched by eye, and no name is in it twice."""
+    assert statefun.__all__ == sorted(set(statefun.__all__))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_public_names_can_be_imported(name: str) -> None:
+    """What is promised is there."""
+    assert getattr(statefun, name) is not None
