@@ -16,7 +16,9 @@ from statefun.dev import EmbeddedKafka
 
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 os.environ["PYSPARK_SUBMIT_ARGS"] = (
-    "--master local[2] --driver-memory 2g --conf spark.ui.enabled=false pyspark-shell"
+    "--master local[2] --driver-memory 2g --conf spark.ui.enabled=false "
+    # A sort spills early, so that order is tested with spills.
+    "--conf spark.shuffle.spill.numElementsForceSpillThreshold=5000 pyspark-shell"
 )
 os.environ["PYSPARK_PYTHON"] = sys.executable
 

@@ -14,13 +14,13 @@ from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.state import GroupStateTimeout
 
 from statefun.protocol.runtime_pb2 import Failure, Outcome
 from statefun.runtime.binding import check_binding
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
+from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.egress.publisher import Publisher
 from statefun.runtime.ingress.group_offsets import GroupOffsets
@@ -153,23 +153,14 @@ class Application:
             settings.async_concurrency,
             arrow=settings.dispatch == "arrow" and can_dispatch_arrow(session),
         )
-        outcomes = (
-            # The sort on the second column keeps each address's messages in order.
-            rows.repartition("target")
-            .sortWithinPartitions("target", "offset")
-            .groupBy("target")
-            .applyInPandasWithState(
-                operator.__call__,
-                outputStructType="outcome binary",
-                stateStructType="state binary",
-                outputMode="append",
-                timeoutConf=GroupStateTimeout.NoTimeout,
-            )
-        )
         run_id = uuid.uuid4().hex
-        writer = outcomes.writeStream.foreachBatch(
-            lambda frame, batch: self._stage(frame, batch, publisher, run_id)
-        ).option("checkpointLocation", settings.checkpoint.spark_uri)
+        writer = (
+            dispatch(rows, operator)
+            .writeStream.foreachBatch(
+                lambda frame, batch: self._stage(frame, batch, publisher, run_id)
+            )
+            .option("checkpointLocation", settings.checkpoint.spark_uri)
+        )
         if settings.available_now:
             writer = writer.trigger(availableNow=True)
         else:

@@ -99,7 +99,7 @@ def can_dispatch_arrow(session: SparkSession) -> bool:
 def _context_conf(given: dict[str, str]) -> dict[str, str]:
     """Return settings of a new Spark context that the user has not made."""
     script = running_script()
-    conf = {"spark.ui.showConsoleProgress": "false", _DAEMON: daemon.MODULE}
+    conf = {_DAEMON: daemon.MODULE}
     if script:
         conf["spark.app.name"] = script.stem
     if given.get("spark.master", "local").startswith("local"):
@@ -110,7 +110,9 @@ def _context_conf(given: dict[str, str]) -> dict[str, str]:
             conf["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(
                 [str(script.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
             )
-    return {key: value for key, value in conf.items() if key not in given}
+    conf = {key: value for key, value in conf.items() if key not in given}
+    # Not only if it is not given: spark-submit switches it on for whatever Python has launched.
+    return {"spark.ui.showConsoleProgress": "false", **conf}
 
 
 def _quieten() -> None:

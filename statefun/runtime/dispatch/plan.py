@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of the query that dispatches: rows by address into the operator."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+from statefun.runtime.dispatch.operator import Operator
+
+
+def dispatch(rows: DataFrame, operator: Operator) -> DataFrame:
+    """Apply ``operator`` to ``rows`` (of ``envelope.SCHEMA``), keyed by target address.
+
+    Returns:
+        One column ``outcome`` of serialized ``Outcome`` messages.
+    """
+    return (
+        rows.repartition("target")
+        # Spark sorts by target anyway, and takes this sort as its own. The second column keeps
+        # each address's messages in order, which shuffles, merges and spills do not.
+        .sortWithinPartitions("target", "offset")
+        .groupBy("target")
+        .applyInPandasWithState(
+            operator.__call__,
+            outputStructType="outcome binary",
+            stateStructType="state binary",
+            outputMode="append",
+            timeoutConf=GroupStateTimeout.NoTimeout,
+        )
+    )
