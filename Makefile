@@ -4,7 +4,7 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format protocol clean
+.PHONY: help setup demo test bench lint format protocol clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,6 +17,10 @@ demo: setup ## Run the greeter on an embedded Kafka; ARGS=--flights for 334,264 
 
 test: setup ## Run all tests, the real broker and Spark included; ARGS goes to pytest
 	@$(VENV)/python -m pytest $(ARGS)
+
+NAME ?= dispatch growth coroutines kafka
+bench: setup ## Run the benchmarks; NAME=dispatch for one of them, ARGS for its options
+	@for name in $(NAME); do $(VENV)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 lint: setup ## Check style and types
 	@$(VENV)/ruff check

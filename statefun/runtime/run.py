@@ -89,7 +89,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         sys.excepthook = sys.__excepthook__
     _show_log(debug=settings.debug)
     application = Application(load_module_files(settings.modules), functions, settings)
-    with _sigterm_interrupts():
+    with _signals_interrupt(debug=settings.debug):
         try:
             summary = application.run()
         except (Py4JError, ConnectionError) as error:
@@ -131,17 +131,30 @@ def _show_log(*, debug: bool) -> None:
 
 
 @contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """Let SIGTERM stop the application the way Ctrl-C does."""
+def _signals_interrupt(*, debug: bool) -> Iterator[None]:
+    """Let SIGTERM stop the application the way Ctrl-C does, and both without a stack trace."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
+        if not debug:
+            _silence_interrupted_call()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not one of the program's
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _silence_interrupted_call() -> None:
+    """Keep py4j from logging, with the root logger itself, which call was interrupted."""
+    root = logging.getLogger()
+    root.addFilter(lambda record: record.module != "java_gateway")
+    if not root.handlers:
+        root.addHandler(logging.NullHandler())  # or logging would add one that prints

@@ -65,8 +65,13 @@ def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
     """
     if not debug:
         _quieten()
+    given = spark_conf()
+    if _is_local(given):
+        # PySpark's own default is whatever "python3" the PATH has; it asks no configuration.
+        python = given.get("spark.pyspark.python", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", python)
     builder = SparkSession.builder
-    for key, value in _context_conf(spark_conf()).items():
+    for key, value in _context_conf(given).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate().newSession()
     # Spark takes the word in upper case, too.
@@ -102,17 +107,18 @@ def _context_conf(given: dict[str, str]) -> dict[str, str]:
     conf = {_DAEMON: daemon.MODULE}
     if script:
         conf["spark.app.name"] = script.stem
-    if given.get("spark.master", "local").startswith("local"):
-        if "PYSPARK_PYTHON" not in os.environ:
-            conf["spark.pyspark.python"] = sys.executable
-        if script:
-            # Workers import the modules beside the program, as the program itself does.
-            conf["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(
-                [str(script.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-            )
+    if script and _is_local(given):
+        # Workers import the modules beside the program, as the program itself does.
+        conf["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(
+            [str(script.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        )
     conf = {key: value for key, value in conf.items() if key not in given}
     # Not only if it is not given: spark-submit switches it on for whatever Python has launched.
     return {"spark.ui.showConsoleProgress": "false", **conf}
+
+
+def _is_local(conf: dict[str, str]) -> bool:
+    return conf.get("spark.master", "local").startswith("local")
 
 
 def _quieten() -> None:

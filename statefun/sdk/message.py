@@ -202,11 +202,20 @@ def typed(value: Any, type_: Type[Any] | None) -> TypedValue:
     """
     if not isinstance(type_, Type):
         raise DefinitionError(f"value {value!r} needs its value_type, a Type, not {type_!r}")
+    return encoded(value, type_)
+
+
+def encoded(value: Any, type_: Type[Any]) -> TypedValue:
+    """Encode ``value`` with ``type_``, which is known to be a type.
+
+    Raises:
+        DefinitionError: if the type cannot encode the value.
+    """
     try:
-        encoded = type_.serializer().serialize(value)
-        if not isinstance(encoded, bytes):
-            raise TypeError(f"its serializer returned {type(encoded).__name__}, not bytes")
-        return TypedValue(type_.typename, encoded)
+        content = type_.serializer().serialize(value)
+        if not isinstance(content, bytes):
+            raise TypeError(f"its serializer returned {type(content).__name__}, not bytes")
+        return TypedValue(type_.typename, content)
     except Exception as error:
         raise DefinitionError(
             f"{value!r} does not encode as {type_.typename}: {type(error).__name__}: {error}"

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from statefun.sdk.errors import DefinitionError, ValueDecodeError
-from statefun.sdk.message import typed
+from statefun.sdk.message import encoded
 from statefun.sdk.types import Type, TypedValue
 
 
@@ -114,7 +114,7 @@ class Storage:
             raise AttributeError(self.__unknown(name))
         if value is None:
             raise DefinitionError(f"value {name!r} cannot be set to None; delete it with 'del'")
-        self.__changed[name] = typed(value, spec.type)
+        self.__changed[name] = encoded(value, spec.type)
 
     def __delattr__(self, name: str) -> None:
         if name not in self.__specs:

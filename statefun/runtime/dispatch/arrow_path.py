@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
-from statefun.runtime.dispatch.dispatcher import AddressValues, Group, Rows
+from statefun.runtime.dispatch.dispatcher import AddressValues, Columns, Group
 from statefun.runtime.dispatch.operator import Operator
 from statefun.sdk.errors import CheckpointError
 
@@ -57,56 +57,64 @@ def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[
     """Dispatch what is in ``batches``; return result batches."""
     evaluation = operator.start()
     continued: AddressValues | None = None
-    states = _States("{}")
+    properties = "{}"
     for batch in batches:
-        chunk = _Chunk(batch)
-        states = _States(chunk.properties)
-        groups = list(chunk.groups(continued))
-        evaluation.dispatch(groups, chunk.rows)
-        continued = groups[-1].values if groups and not chunk.is_complete else None
-        if evaluation.failed:
-            continue  # Spark has to be rid of all of its input all the same
-        for group, key_row in zip(groups, chunk.key_rows, strict=True):
+        chunk = _Chunk(batch, continued)
+        continued, properties = chunk.continued, chunk.properties
+        states = _States(properties)
+        for group in evaluation.dispatch(chunk):
             if group.values.changed and group.values is not continued:
-                states.add(key_row, group.values)
-        if states:
+                states.add(chunk.key_row(group), group.values)
+        # After a failure Spark has to be rid of its input all the same, but gets nothing back.
+        if states and not evaluation.failed:
             yield _result([], states)
-    yield _result(evaluation.finish(), _States(states.properties))
+    yield _result(evaluation.finish(), _States(properties))
 
 
 class _Chunk:
     """One batch of Spark's: rows of many addresses, and which are whose."""
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
+    def __init__(self, batch: pa.RecordBatch, continued: AddressValues | None) -> None:
         state = batch.column(batch.num_columns - 1)
         entries = state.slice(0, batch.num_rows - state.null_count)
-        self._batch = batch
-        self._starts = entries.field("startOffset").to_pylist()
+        starts = entries.field("startOffset")
+        self._columns = Columns(*(batch.column(name).to_pylist() for name in Columns._fields))
+        self._keys = batch.column("target").take(starts).to_pylist()
+        self._starts = starts.to_pylist()
         self._counts = entries.field("numRows").to_pylist()
+        self._key_rows = dict(
+            zip(self._starts, entries.field("keyRowAsUnsafe").to_pylist(), strict=True)
+        )
         self._objects = entries.field("object").to_pylist()
-        self.key_rows = entries.field("keyRowAsUnsafe").to_pylist()
-        """The grouping key of each address as Spark wants it back."""
         self.properties = entries.field("properties")[0].as_py() if len(entries) else "{}"
-        """What Spark says of the state; of all that it says, this is the same everywhere."""
-        self.rows = sum(self._counts)
-        """How many messages there are."""
-        complete = entries.field("isLastChunk")
-        self.is_complete = not len(entries) or complete[len(entries) - 1].as_py()
-        """Whether the last address has all of its rows in this batch."""
+        """What Spark says of a state beside its value: the same for all of a micro-batch."""
+        self._first = continued or self._values(0)
+        complete = not len(entries) or entries.field("isLastChunk")[len(entries) - 1].as_py()
+        self._last = self._first if len(entries) == 1 else self._values(-1)
+        self.continued = None if complete else self._last
+        """The values of the last address, if it goes on in the next batch."""
 
-    def groups(self, continued: AddressValues | None) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[Group]:
         """Return what there is for each address; the first one may go on from before."""
-        batch = self._batch
-        keys = batch.column("target").take(pa.array(self._starts, pa.int32())).to_pylist()
-        columns = [batch.column(name).to_pylist() for name in Rows._fields]
-        spans = zip(keys, self._starts, self._counts, self._objects, strict=True)
-        for key, start, count, state in spans:
-            if continued is None:
-                values = AddressValues(_stored(state) if state else None)
+        last = len(self._keys) - 1
+        for index, key in enumerate(self._keys):
+            if index == 0:
+                values = self._first
+            elif index == last:
+                values = self._last
             else:
-                values, continued = continued, None
-            end = start + count
-            yield Group(key, Rows(*[column[start:end] for column in columns]), values)
+                values = self._values(index)
+            start = self._starts[index]
+            yield Group(key, self._columns, start, start + self._counts[index], values)
+
+    def key_row(self, group: Group) -> bytes:
+        """Return the grouping key of ``group`` as Spark wants it back."""
+        key_row: bytes = self._key_rows[group.start]
+        return key_row
+
+    def _values(self, index: int) -> AddressValues:
+        stored = self._objects[index] if self._objects else None
+        return AddressValues(_stored(stored) if stored else None)
 
 
 class _States:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -31,8 +31,8 @@ from statefun.sdk.invocation import (
 from statefun.sdk.types import TypedValue
 
 
-class Rows(NamedTuple):
-    """Messages of one address, in order, column by column (see ``envelope.SCHEMA``)."""
+class Columns(NamedTuple):
+    """Rows of ``envelope.SCHEMA`` without their target, column by column."""
 
     offset: Sequence[int]
     caller: Sequence[bytes | None]
@@ -41,37 +41,33 @@ class Rows(NamedTuple):
     topic: Sequence[str | None]
     partition: Sequence[int | None]
 
-    def origin(self, index: int) -> str:
+    def origin(self, row: int) -> str:
         """Say where a row came from, for people."""
-        partition = self.partition[index]
-        if self.topic[index] is not None and partition is not None:
+        partition = self.partition[row]
+        if self.topic[row] is not None and partition is not None:
             # pandas turns a column of integers that has nulls into one of floats.
-            return (
-                f"topic {self.topic[index]}, partition {int(partition)}, "
-                f"offset {self.offset[index]}"
-            )
-        caller = self.caller[index]
+            return f"topic {self.topic[row]}, partition {int(partition)}, offset {self.offset[row]}"
+        caller = self.caller[row]
         return f"message from {address_of(caller)}" if caller is not None else "message"
 
 
 class AddressValues:
     """The state of one address while its messages are dispatched."""
 
-    __slots__ = ("_stored", "_values", "changed")
+    __slots__ = ("changed", "values")
 
     def __init__(self, stored: bytes | None) -> None:
-        self._stored = stored
-        self._values: dict[str, TypedValue] | None = None
-        self.changed = False
-        """Whether :meth:`encoded` differs from what was stored."""
-
-    @property
-    def values(self) -> dict[str, TypedValue]:
+        self.values: dict[str, TypedValue] = (
+            {
+                value.name: TypedValue(value.typename, value.value)
+                for value in AddressState.FromString(stored).values
+            }
+            if stored
+            else {}
+        )
         """The current values by name."""
-        if self._values is None:
-            stored = AddressState.FromString(self._stored).values if self._stored else ()
-            self._values = {value.name: TypedValue(value.typename, value.value) for value in stored}
-        return self._values
+        self.changed = False
+        """Whether they differ from what was stored."""
 
     def apply(self, mutations: Mapping[str, TypedValue | None]) -> None:
         """Take over what an invocation has assigned and deleted."""
@@ -99,7 +95,11 @@ class Group(NamedTuple):
     """What arrived for one address, and its state."""
 
     key: bytes
-    rows: Rows
+    columns: Columns
+    start: int
+    """The first of its rows in ``columns``."""
+    end: int
+    """The row behind its last one."""
     values: AddressValues
 
 
@@ -121,12 +121,15 @@ class Dispatcher:
         self._egresses = dict.fromkeys(program.egresses)
         self._concurrency = concurrency
 
-    def dispatch(self, groups: Iterable[Group], effects: EgressColumns) -> None:
+    def dispatch(self, groups: Iterable[Group], effects: EgressColumns) -> Iterator[Group]:
         """Invoke the functions at the addresses of ``groups``, each of which occurs once.
 
         Coroutine functions of different addresses run side by side; each address's messages
-        are handled one after the other. Values and effects are updated in the order of the
-        groups.
+        are handled one after the other.
+
+        Yields:
+            Each group whose values and effects are up to date. Nothing holds on to it any
+            longer: a batch's worth of small objects would keep the garbage collector busy.
 
         Raises:
             DispatchError: if a row cannot be dispatched or an invocation failed; then no
@@ -135,8 +138,10 @@ class Dispatcher:
         waiting: list[tuple[Group, StatefulFunction, InvocationBatch]] = []
         for group in groups:
             address = address_of(group.key)
-            function = self._function(address, group.rows)
-            batch = InvocationBatch(address, group.values.values, _invocations(group.rows))
+            function = self._functions.find(address.typename)
+            if function is None:
+                raise self._no_function(address, group)
+            batch = InvocationBatch(address, group.values.values, _invocations(group))
             if function.is_async:
                 waiting.append((group, function, batch))
                 continue
@@ -145,6 +150,7 @@ class Dispatcher:
             except InvocationFailedError as failed:
                 raise _failed(failed, group) from failed
             self._collect(group, address, result, effects)
+            yield group
         if waiting:
             calls = [invoke_async(function, batch) for _, function, batch in waiting]
             results = _event_loop().run_until_complete(_side_by_side(calls, self._concurrency))
@@ -154,16 +160,15 @@ class Dispatcher:
                 if isinstance(outcome, BaseException):
                     raise outcome
                 self._collect(group, batch.target, outcome, effects)
+                yield group
 
-    def _function(self, address: Address, rows: Rows) -> StatefulFunction:
-        function = self._functions.find(address.typename)
-        if function is not None:
-            return function
+    def _no_function(self, address: Address, group: Group) -> DispatchError:
+        origin = group.columns.origin(group.start)
         if address.namespace == REJECTION_NAMESPACE:
-            raise DispatchError(RecordError(f"{rows.origin(0)}: {rejection(address.name)}"))
-        raise DispatchError(
+            return DispatchError(RecordError(f"{origin}: {rejection(address.name)}"))
+        return DispatchError(
             UnknownFunctionError(
-                f"{rows.origin(0)}: no function {address.typename} is registered"
+                f"{origin}: no function {address.typename} is registered"
                 f"{self._functions.hint(address.typename)}"
             )
         )
@@ -194,16 +199,19 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _invocations(rows: Rows) -> list[Invocation]:
+def _invocations(group: Group) -> list[Invocation]:
+    columns, rows = group.columns, slice(group.start, group.end)
     return [
         Invocation(None if caller is None else address_of(caller), TypedValue(typename, value))
-        for caller, typename, value in zip(rows.caller, rows.typename, rows.value, strict=True)
+        for caller, typename, value in zip(
+            columns.caller[rows], columns.typename[rows], columns.value[rows], strict=True
+        )
     ]
 
 
 def _failed(failed: InvocationFailedError, group: Group) -> DispatchError:
     error = failed.error
-    origin = group.rows.origin(failed.index)
+    origin = group.columns.origin(group.start + failed.index)
     return DispatchError(type(error)(f"{error.message} ({origin})"), failed.traceback)
 
 

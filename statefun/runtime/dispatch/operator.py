@@ -16,10 +16,10 @@ from pyspark.sql.streaming.state import GroupState
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.dispatch.dispatcher import (
     AddressValues,
+    Columns,
     Dispatcher,
     DispatchError,
     Group,
-    Rows,
 )
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
@@ -48,8 +48,10 @@ class Operator:
         evaluation = self.start()
         values = AddressValues(state.get[0] if state.exists else None)
         for chunk in chunks:
-            rows = Rows(*(chunk[name].tolist() for name in Rows._fields))
-            evaluation.dispatch([Group(bytes(key[0]), rows, values)], len(chunk))
+            columns = Columns(*(chunk[name].tolist() for name in Columns._fields))
+            group = Group(bytes(key[0]), columns, 0, len(chunk), values)
+            for _ in evaluation.dispatch([group]):
+                pass
         outcomes = evaluation.finish()
         if values.changed and not evaluation.failed:
             encoded = values.encoded()
@@ -72,19 +74,19 @@ class Evaluation:
         self.failed = False
         """Whether something failed: then nothing of the micro-batch will be used."""
 
-    def dispatch(self, groups: Iterable[Group], rows: int) -> None:
-        """Dispatch ``groups``, which have ``rows`` rows in all; nothing after a failure."""
+    def dispatch(self, groups: Iterable[Group]) -> Iterator[Group]:
+        """Dispatch ``groups`` and yield those that are done; nothing after a failure."""
         if self.failed:
             return
         try:
-            self._dispatcher.dispatch(groups, self._effects)
+            for group in self._dispatcher.dispatch(groups, self._effects):
+                self._invocations += group.end - group.start
+                if self._segments.is_full(self._effects):
+                    self._flush()
+                yield group
         except DispatchError as error:
             self.failed = True
             self._outcomes = [Outcome(failure=error.failure)]
-            return
-        self._invocations += rows
-        if self._segments.is_full(self._effects):
-            self._flush()
 
     def finish(self) -> list[bytes]:
         """Return all outcomes, serialized."""

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operator alone: Spark's pandas evaluation against ours on Arrow batches.
+
+Every message updates one state value and sends one egress record. The same plan, state store
+and functions; only the Python side of the operator differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from operator_runs import run_batches, write_batches
+from pyspark.sql import SparkSession
+from report import Case, alternate, report
+
+from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
+from statefun.runtime.session import open_session
+
+
+def functions() -> StatefulFunctions:
+    """Return the function under test."""
+    registry = StatefulFunctions()
+
+    @registry.bind("bench/count", [ValueSpec("seen", IntType)])
+    def count(ctx: Context, _message: Message) -> None:
+        seen = (ctx.storage.seen or 0) + 1
+        ctx.storage.seen = seen
+        ctx.send(KafkaEgressMessage("bench/out", topic="out", key=ctx.address.id, value=seen))
+
+    return registry
+
+
+def last_batch(session: SparkSession, source: Path, folder: Path, *, arrow: bool) -> float:
+    """Return the seconds that the last micro-batch takes."""
+    run = run_batches(session, source, folder, functions(), arrow=arrow)
+    return run.collect_seconds[-1]
+
+
+def main() -> None:
+    """Measure at 1, 10 and 100 messages per address."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--addresses", type=int, default=200_000)
+    parser.add_argument("--messages", default="1,10,100", help="per address")
+    parser.add_argument("--runs", type=int, default=3)
+    arguments = parser.parse_args()
+    session = open_session(debug=False, state_partitions=2)
+    generator = np.random.default_rng(1)
+    cases, notes = [], []
+    with tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
+        folder = Path(name)
+        for per_address in map(int, arguments.messages.split(",")):
+            # Two micro-batches, of which the second counts: state is there, and all is warm.
+            addresses = arguments.addresses // per_address
+            ids = np.repeat(np.arange(addresses), per_address)
+            source = folder / f"in-{per_address}"
+            write_batches(source, "bench/count", [generator.permutation(ids) for _ in range(2)])
+
+            measure = partial(last_batch, session, source, folder)
+            ours, other = alternate(
+                arguments.runs, partial(measure, arrow=True), partial(measure, arrow=False)
+            )
+            case = Case(f"{addresses:,} addresses, {per_address} messages each", "s", ours, other)
+            cases.append(case)
+            rate = addresses / sorted(ours)[len(ours) // 2]
+            notes.append(
+                f"{case.name}: {rate:,.0f} addresses/s, {rate * per_address:,.0f} messages/s"
+            )
+    report("dispatch", cases, notes)
+
+
+if __name__ == "__main__":
+    main()
