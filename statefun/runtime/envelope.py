@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -68,5 +70,13 @@ def address_of(key: bytes) -> Address:
     'com.example.fns/greeter/Ada'
     """
     id_, _, typename = key.rpartition(SEPARATOR)
-    namespace, _, name = typename.decode().rpartition("/")
-    return Address(namespace, name, id_.decode())
+    namespace, name, text = _typename_parts(typename)
+    return Address._make((namespace, name, id_.decode(), text))
+
+
+@cache
+def _typename_parts(typename: bytes) -> tuple[str, str, str]:
+    """Split a typename: there are few, and addresses by the million."""
+    text = typename.decode()
+    namespace, _, name = text.rpartition("/")
+    return namespace, name, text

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -73,7 +77,8 @@ def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
     builder = SparkSession.builder
     for key, value in _context_conf(given).items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate().newSession()
+    with _own_interrupts():
+        session = builder.getOrCreate().newSession()
     # Spark takes the word in upper case, too.
     if session.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
         raise ConfigurationError(
@@ -115,6 +120,19 @@ def _context_conf(given: dict[str, str]) -> dict[str, str]:
     conf = {key: value for key, value in conf.items() if key not in given}
     # Not only if it is not given: spark-submit switches it on for whatever Python has launched.
     return {"spark.ui.showConsoleProgress": "false", **conf}
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keep the program's way to take Ctrl-C.
+
+    A new Spark context brings its own, which calls Spark from within whatever call to Spark was
+    interrupted; that fails, and says so at length.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
 
 
 def _is_local(conf: dict[str, str]) -> bool:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import attrs
 
 from statefun.sdk.errors import DefinitionError
@@ -44,22 +46,40 @@ class TypeName:
         return f"{self.namespace}/{self.name}"
 
 
-@attrs.frozen
-class Address:
+class _AddressParts(NamedTuple):
+    namespace: str
+    name: str
+    id: str
+    typename: str
+    """``namespace/name`` in one string."""
+
+
+class Address(_AddressParts):
     """Where one function instance lives: its type (``namespace/name``) and its ``id``.
+
+    A tuple underneath, since one is made for every address of every micro-batch.
 
     >>> Address("com.example.fns", "greeter", "Ada").typename
     'com.example.fns/greeter'
     """
 
-    namespace: str
-    name: str
-    id: str
-    typename: str = attrs.field(eq=False, repr=False, init=False)
-    """``namespace/name`` in one string."""
+    __slots__ = ()
 
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "typename", f"{self.namespace}/{self.name}")
+    def __new__(  # noqa: PYI034 - Python 3.10 has no Self
+        cls,
+        namespace: str,
+        name: str,
+        id: str,  # noqa: A002 - the field's name
+    ) -> Address:
+        """Make the address; nothing is checked."""
+        return cls._make((namespace, name, id, f"{namespace}/{name}"))
+
+    def __getnewargs__(self) -> tuple[str, str, str, str]:
+        # What __new__ takes, and not what a named tuple would give it.
+        return self[:3]  # type: ignore[return-value] # the same
 
     def __str__(self) -> str:
         return f"{self.typename}/{self.id}"
+
+    def __repr__(self) -> str:
+        return f"Address(namespace={self.namespace!r}, name={self.name!r}, id={self.id!r})"

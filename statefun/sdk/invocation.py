@@ -8,7 +8,7 @@ The two values mirror the request-reply protocol's ``InvocationBatchRequest`` an
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import attrs
@@ -30,8 +30,7 @@ class Invocation(NamedTuple):
     argument: TypedValue
 
 
-@attrs.frozen
-class InvocationBatch:
+class InvocationBatch(NamedTuple):
     """All messages for one address, in order, with the state that it has before them."""
 
     target: Address
@@ -39,8 +38,7 @@ class InvocationBatch:
     invocations: Sequence[Invocation]
 
 
-@attrs.frozen
-class InvocationResult:
+class InvocationResult(NamedTuple):
     """The effects of a batch."""
 
     state_mutations: Mapping[str, TypedValue | None]
@@ -61,50 +59,22 @@ class InvocationFailedError(Exception):
     """What Python would have printed."""
 
 
-class _Turn:
-    """One address's turn: iterating sets up each invocation in the shared context."""
-
-    def __init__(self, function: StatefulFunction, batch: InvocationBatch) -> None:
-        self._batch = batch
-        self._index = 0
-        self.context = Context(batch.target, Storage(function.specs, batch.state))
-
-    def __iter__(self) -> Iterator[Message]:
-        context, target = self.context, self._batch.target
-        for index, (caller, argument) in enumerate(self._batch.invocations):
-            self._index = index
-            context.caller = caller
-            yield Message(target.typename, target.id, argument)
-
-    def failed(self, error: Exception) -> InvocationFailedError:
-        # The first frame is the loop that called the user's function.
-        frames = error.__traceback__.tb_next if error.__traceback__ else None
-        text = "".join(traceback.format_exception(type(error), error, frames))
-        if not isinstance(error, InvocationError):
-            error = FunctionError(
-                f"function {self.context.address.typename} failed at address "
-                f"{self.context.address}: {type(error).__name__}: {error}"
-            )
-        return InvocationFailedError(self._index, error, text)
-
-    def result(self) -> InvocationResult:
-        context = self.context
-        return InvocationResult(changes(context.storage), context.messages, context.egress_messages)
-
-
 def invoke(function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
     """Run a plain function over a batch.
 
     Raises:
         InvocationFailedError: if one of the invocations failed.
     """
-    turn = _Turn(function, batch)
-    for message in turn:
-        try:
-            function.call(turn.context, message)
-        except Exception as error:
-            raise turn.failed(error) from error
-    return turn.result()
+    target, call = batch.target, function.call
+    context = _context(function, batch)
+    index = 0
+    try:
+        for index, (caller, argument) in enumerate(batch.invocations):  # noqa: B007 - names the failing one
+            context.caller = caller
+            call(context, Message(target.typename, target.id, argument))
+    except Exception as error:
+        raise _failed(target, index, error) from error
+    return _result(context)
 
 
 async def invoke_async(function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
@@ -113,10 +83,33 @@ async def invoke_async(function: StatefulFunction, batch: InvocationBatch) -> In
     Raises:
         InvocationFailedError: if one of the invocations failed.
     """
-    turn = _Turn(function, batch)
-    for message in turn:
-        try:
-            await function.call(turn.context, message)
-        except Exception as error:
-            raise turn.failed(error) from error
-    return turn.result()
+    target, call = batch.target, function.call
+    context = _context(function, batch)
+    index = 0
+    try:
+        for index, (caller, argument) in enumerate(batch.invocations):  # noqa: B007 - names the failing one
+            context.caller = caller
+            await call(context, Message(target.typename, target.id, argument))
+    except Exception as error:
+        raise _failed(target, index, error) from error
+    return _result(context)
+
+
+def _context(function: StatefulFunction, batch: InvocationBatch) -> Context:
+    return Context(batch.target, Storage(function.specs, batch.state))
+
+
+def _result(context: Context) -> InvocationResult:
+    return InvocationResult(changes(context.storage), context.messages, context.egress_messages)
+
+
+def _failed(target: Address, index: int, error: Exception) -> InvocationFailedError:
+    # The first frame is the loop that called the user's function.
+    frames = error.__traceback__.tb_next if error.__traceback__ else None
+    text = "".join(traceback.format_exception(type(error), error, frames))
+    if not isinstance(error, InvocationError):
+        error = FunctionError(
+            f"function {target.typename} failed at address {target}: "
+            f"{type(error).__name__}: {error}"
+        )
+    return InvocationFailedError(index, error, text)

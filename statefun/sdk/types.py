@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import Message as ProtobufMessage
 
@@ -25,16 +25,23 @@ class TypedValue(NamedTuple):
     value: bytes
 
 
-class TypeSerializer(ABC, Generic[T]):
+class TypeSerializer(Protocol[T]):
     """Turns values of one type into bytes and back."""
 
     @abstractmethod
-    def serialize(self, value: T) -> bytes:
+    def serialize(self, value: T, /) -> bytes:
         """Encode ``value``."""
 
     @abstractmethod
-    def deserialize(self, value: bytes) -> T:
+    def deserialize(self, value: bytes, /) -> T:
         """Decode ``value``; any exception means that the bytes are not of this type."""
+
+
+class _Functions(NamedTuple, Generic[T]):
+    """A serializer made of two functions."""
+
+    serialize: Callable[[T], bytes]
+    deserialize: Callable[[bytes], T]
 
 
 class Type(ABC, Generic[T]):
@@ -49,20 +56,6 @@ class Type(ABC, Generic[T]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.typename!r})"
-
-
-class _FunctionSerializer(TypeSerializer[T]):
-    def __init__(
-        self, serialize_fn: Callable[[T], bytes], deserialize_fn: Callable[[bytes], T]
-    ) -> None:
-        self._serialize = serialize_fn
-        self._deserialize = deserialize_fn
-
-    def serialize(self, value: T) -> bytes:
-        return self._serialize(value)
-
-    def deserialize(self, value: bytes) -> T:
-        return self._deserialize(value)
 
 
 class SimpleType(Type[T]):
@@ -86,7 +79,7 @@ class SimpleType(Type[T]):
             if not callable(fn):
                 raise DefinitionError(f"type {typename}: {name} is {fn!r}, not a function")
         self.deserialize_fn = deserialize_fn
-        self._serializer = _FunctionSerializer(serialize_fn, deserialize_fn)
+        self._serializer = _Functions(serialize_fn, deserialize_fn)
 
     def serializer(self) -> TypeSerializer[T]:
         """Return the serializer of this type."""

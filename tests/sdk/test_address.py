@@ -84,7 +84,7 @@ def test_names_and_addresses_are_frozen() -> None:
     """Neither can be changed: they are keys."""
     address = Address("com.example.fns", "greeter", "Ada")
 
-    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         address.id = "Bob"  # type: ignore[misc]
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         TypeName("a", "b").name = "c"  # type: ignore[misc]

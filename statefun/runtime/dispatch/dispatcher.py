@@ -59,7 +59,7 @@ class AddressValues:
     def __init__(self, stored: bytes | None) -> None:
         self.values: dict[str, TypedValue] = (
             {
-                value.name: TypedValue(value.typename, value.value)
+                value.name: TypedValue._make((value.typename, value.value))
                 for value in AddressState.FromString(stored).values
             }
             if stored
@@ -201,12 +201,9 @@ def _printable(text: str) -> str:
 
 def _invocations(group: Group) -> list[Invocation]:
     columns, rows = group.columns, slice(group.start, group.end)
-    return [
-        Invocation(None if caller is None else address_of(caller), TypedValue(typename, value))
-        for caller, typename, value in zip(
-            columns.caller[rows], columns.typename[rows], columns.value[rows], strict=True
-        )
-    ]
+    callers = [None if key is None else address_of(key) for key in columns.caller[rows]]
+    arguments = map(TypedValue._make, zip(columns.typename[rows], columns.value[rows], strict=True))
+    return [*map(Invocation._make, zip(callers, arguments, strict=True))]
 
 
 def _failed(failed: InvocationFailedError, group: Group) -> DispatchError:
