@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from statefun.protocol.runtime_pb2 import Failure, Outcome
+from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.binding import check_binding
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.dispatch.operator import Operator
@@ -65,7 +65,7 @@ class Application:
         self._outbox = Outbox(settings.checkpoint)
         self._commit_log = CommitLog(settings.checkpoint)
         self._egresses = {str(egress.id): egress for egress in module.egresses}
-        self._failure: Failure | None = None
+        self._stage_error: Exception | None = None
         self._summary = Summary()
 
     def run(self) -> Summary:
@@ -157,7 +157,7 @@ class Application:
         writer = (
             dispatch(rows, operator)
             .writeStream.foreachBatch(
-                lambda frame, batch: self._stage(frame, batch, publisher, run_id)
+                lambda frame, batch: self._try_to_stage(frame, batch, publisher, run_id)
             )
             .option("checkpointLocation", settings.checkpoint.spark_uri)
         )
@@ -168,13 +168,25 @@ class Application:
             writer = writer.trigger(processingTime=f"{millis} milliseconds")
         return writer.start()
 
+    def _try_to_stage(
+        self, frame: DataFrame, batch: int, publisher: Publisher, run_id: str
+    ) -> None:
+        try:
+            self._stage(frame, batch, publisher, run_id)
+        except Exception as error:  # noqa: BLE001 - all of them are reported, by _reason
+            self._stage_error = error
+            # Spark matches the text of what is raised here against a regular expression that
+            # overflows the JVM's stack on long ones, such as tracebacks.
+            raise RuntimeError("the micro-batch was not staged") from None
+
     def _stage(self, frame: DataFrame, batch: int, publisher: Publisher, run_id: str) -> None:
         """Run the batch, in the one action that is allowed, and make its effects durable."""
         outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
         for outcome in outcomes:
             if outcome.HasField("failure"):
-                self._failure = outcome.failure
-                raise RuntimeError("an invocation failed")  # ends the query before its commit
+                reason = errors.by_code(outcome.failure.code)(outcome.failure.message)
+                reason.details = outcome.failure.traceback
+                raise reason  # ends the query before the batch is committed
         segments = [outcome.segment for outcome in outcomes if outcome.HasField("segment")]
         if segments:
             query_id = self._commit_log.query_id()
@@ -185,15 +197,12 @@ class Application:
 
     def _reason(self, error: StreamingQueryException, publisher: Publisher) -> StatefunError:
         """Say in statefun's words why the query has ended."""
-        if self._failure is not None:
-            reason = errors.by_code(self._failure.code)(self._failure.message)
-            reason.details = self._failure.traceback
-            return reason
-        if publisher.error is not None:
-            return publisher.error
-        text = str(error).strip().splitlines()
+        cause = self._stage_error or publisher.error or error
+        if isinstance(cause, StatefunError):
+            return cause
+        text = str(cause).strip().splitlines()
         return EngineError(
-            f"the streaming query has ended: {text[0] if text else error!r}; run with "
+            f"the streaming query has ended: {text[0] if text else repr(cause)}; run with "
             "spark.statefun.debug=true to see what Spark says"
         )
 

@@ -25,12 +25,14 @@ logger = logging.getLogger("statefun")
 
 _CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
-# Their stack traces repeat what the user is told in one line.
+# Their stack traces repeat what the user is told in one line, or say what was interrupted.
 _SILENCED = (
     "org.apache.spark.api.python",
+    "org.apache.spark.broadcast",
     "org.apache.spark.executor",
     "org.apache.spark.scheduler",
     "org.apache.spark.sql.execution",
+    "org.apache.spark.storage",
     "org.apache.spark.util.Utils",
     "py4j",
 )

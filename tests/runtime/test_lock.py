@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from statefun.runtime.filesystem import Folder
+from statefun.runtime.lock import checkpoint_lock
+from statefun.sdk.errors import CheckpointError
+
+AT_ONCE = timedelta(0)
+LONG = timedelta(minutes=2)
+
+HOLDER = """\
+import sys
+from statefun.runtime.filesystem import Folder
+from statefun.runtime.lock import checkpoint_lock
+
+with checkpoint_lock(Folder.at(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@contextmanager
+def holder(checkpoint: Path) -> Iterator[subprocess.Popen[str]]:
+    """Let another process hold the lock until it reads a line, or its input ends."""
+    command = [sys.executable, "-c", HOLDER, str(checkpoint)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+
+
+def test_a_second_process_is_refused(checkpoint: Path) -> None:
+    """The error names the checkpoint and the process that holds it, and what to do."""
+    with (
+        holder(checkpoint) as process,
+        pytest.raises(CheckpointError) as caught,
+        checkpoint_lock(Folder.at(checkpoint), patience=AT_ONCE),
+    ):
+        pytest.fail("two processes hold the lock")
+
+    assert caught.value.message == (
+        f"checkpoint {checkpoint} is in use by process {process.pid}; stop that one, or give this "
+        "one a checkpoint of its own"
+    )
+
+
+def test_a_killed_holder_lets_go(checkpoint: Path) -> None:
+    """No stale lock is left behind by a process that had no chance to clean up."""
+    with holder(checkpoint) as process:
+        process.kill()
+        process.wait()
+
+    with checkpoint_lock(Folder.at(checkpoint), patience=AT_ONCE):
+        owner = (checkpoint / "driver.lock").read_text()
+
+    assert owner == str(os.getpid())
+
+
+def test_a_holder_that_is_about_to_end_is_waited_for(checkpoint: Path) -> None:
+    """A restart right after a stop gets the lock when the former driver has gone."""
+    with holder(checkpoint) as process:
+        assert process.stdin is not None
+        process.stdin.close()
+
+        with checkpoint_lock(Folder.at(checkpoint), patience=LONG):
+            owner = (checkpoint / "driver.lock").read_text()
+
+    assert owner == str(os.getpid())
+
+
+def test_one_process_has_one_driver(checkpoint: Path) -> None:
+    """A second application in the same process is refused just so."""
+    folder = Folder.at(checkpoint)
+    with (
+        checkpoint_lock(folder),
+        pytest.raises(CheckpointError, match=f"in use by process {os.getpid()};"),
+        checkpoint_lock(folder, patience=AT_ONCE),
+    ):
+        pytest.fail("the lock is held twice")
+
+
+def test_the_lock_ends_with_its_block(checkpoint: Path) -> None:
+    """An error releases the lock like an ordinary end."""
+    folder = Folder.at(checkpoint)
+
+    with pytest.raises(LookupError), checkpoint_lock(folder):
+        raise LookupError
+
+    with checkpoint_lock(folder, patience=AT_ONCE), holder(checkpoint.parent / "other"):
+        pass
+
+
+def test_the_name_of_a_former_holder_is_replaced(checkpoint: Path) -> None:
+    """The process in the message is the holder alone, however long the former number was."""
+    checkpoint.mkdir()
+    (checkpoint / "driver.lock").write_text("123456789012345")
+
+    with checkpoint_lock(Folder.at(checkpoint)):
+        owner = (checkpoint / "driver.lock").read_text()
+
+    assert owner == str(os.getpid())
+
+
+def test_a_checkpoint_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """The error names the checkpoint and what the system says."""
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "checkpoint"
+
+    with (
+        pytest.raises(CheckpointError) as caught,
+        checkpoint_lock(Folder.at(folder), patience=AT_ONCE),
+    ):
+        pytest.fail("a file was taken for a folder")
+
+    assert caught.value.message.startswith(f"checkpoint {folder} cannot be written: [Errno 20] ")
+
+
+def test_other_file_systems_have_no_lock() -> None:
+    """A checkpoint that is not local is not locked here."""
+    folder = Folder.at("mock://bucket/checkpoint")
+
+    with checkpoint_lock(folder, patience=AT_ONCE), checkpoint_lock(folder, patience=AT_ONCE):
+        names = folder.names()
+
+    assert names == []

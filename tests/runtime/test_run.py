@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What programs that end with ``statefun.run()`` print, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from harness import KafkaHarness
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+PROGRAM = """\
+import os, time
+import statefun
+from statefun import IntType, KafkaEgressMessage, ValueSpec
+
+
+@statefun.function("test.fns/count", specs=[ValueSpec("seen", IntType)])
+def count(ctx, message):
+    time.sleep(0.02)
+    ctx.storage.seen = (ctx.storage.seen or 0) + 1
+    value = f"{ctx.address.id} {ctx.storage.seen}"
+    ctx.send(KafkaEgressMessage("test/out", topic=os.environ["OUT"], key=ctx.address.id, value=value))
+
+
+@statefun.function("test.fns/fail")
+def fail(ctx, message):
+    raise LookupError("no such thing")
+
+
+if __name__ == "__main__":
+    statefun.run(records_per_batch=20)
+"""
+NOISE = (
+    # The JVM's and Spark's words before the program has any influence.
+    "NOTE: Picked up ",
+    "Picked up ",
+    "Setting default log level",
+    "To adjust logging level",
+    "Using Spark's default log4j",
+    "WARNING: ",
+)
+STOPPED = "statefun: stopped; start again to continue from the last committed batch"
+
+
+class Program:
+    """A program beside its module file, and what it has printed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "app.py").write_text(PROGRAM)
+
+    def start(self, out: str = "", **conf: str) -> subprocess.Popen[bytes]:
+        """Run the program with settings of Spark's configuration, in a process group of its own."""
+        options = "".join(
+            f" --conf spark.statefun.{key.replace('_', '-')}={value}" for key, value in conf.items()
+        )
+        # Where Spark looks at what the launcher of a program was given.
+        arguments = os.environ["PYSPARK_SUBMIT_ARGS"].replace(" pyspark-shell", "")
+        environment = {**os.environ, "OUT": out}
+        # Users do not set it, and the first python3 of their PATH may be any.
+        environment.pop("PYSPARK_PYTHON", None)
+        environment["PYSPARK_SUBMIT_ARGS"] = f"{arguments}{options} pyspark-shell"
+        with (self.folder / "stdout").open("wb") as stdout, self.log.open("wb") as stderr:
+            return subprocess.Popen(
+                [sys.executable, "app.py"],
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+
+    @property
+    def log(self) -> Path:
+        """The file of its standard error."""
+        return self.folder / "stderr"
+
+    def errors(self) -> list[str]:
+        """Return what the last run has written to standard error, but for what Java says."""
+        lines = self.log.read_text().splitlines()
+        return [line for line in lines if not line.startswith(NOISE)]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """Return a program in a folder of its own, whose name has a blank."""
+    folder = tmp_path / "my app"
+    folder.mkdir()
+    return Program(folder)
+
+
+def test_a_typo_in_the_module_file_is_said_with_its_place(
+    kafka: KafkaHarness, program: Program
+) -> None:
+    """The user reads file, line, column, key and what would be right, and nothing else."""
+    module = kafka.module({"users": ["test.fns/count"]}).replace(
+        "consumerGroupId", "consumerGruopId"
+    )
+    (program.folder / "module.yaml").write_text(module)
+
+    status = program.start().wait()
+
+    file = program.folder / "module.yaml"
+    assert status == 1
+    errors = program.errors()
+    assert errors[0] == "statefun: [SF101] 1 problem in the module files"
+    assert errors[1].startswith(f"  {file}:5:3: ")
+    assert "consumerGruopId" in errors[1]
+    assert len(errors) == 2
+
+
+def test_a_missing_module_file_is_said(program: Program) -> None:
+    """The user reads where the file was expected, and what it should be."""
+    status = program.start().wait()
+
+    file = program.folder / "module.yaml"
+    assert status == 1
+    assert "\n".join(program.errors()) == (
+        "statefun: [SF101] 1 problem in the module files\n"
+        f"  {file}:1:1: there is no such file; expected a module file, YAML with the ingresses "
+        "and egresses of the application"
+    )
+
+
+def test_debug_shows_where_an_error_comes_from(program: Program) -> None:
+    """With the debug setting, the traceback is there."""
+    status = program.start(debug="true").wait()
+
+    assert status == 1
+    log = program.log.read_text()
+    assert "Traceback (most recent call last):\n" in log
+    assert "statefun.sdk.errors.ModuleError: [SF101] 1 problem in the module files\n" in log
+
+
+def test_a_failing_function_is_shown_by_the_users_own_lines(
+    kafka: KafkaHarness, program: Program
+) -> None:
+    """The function's traceback comes first, then one line that says which record it was."""
+    users = kafka.topic("users")
+    (program.folder / "module.yaml").write_text(kafka.module({users: ["test.fns/fail"]}))
+    kafka.send(users, [("Ada", "a")])
+
+    status = program.start(available_now="true").wait()
+
+    assert status == 1
+    errors = program.errors()
+    assert errors[-1] == (
+        "statefun: [SF301] function test.fns/fail failed at address test.fns/fail/Ada: "
+        f"LookupError: no such thing (topic {users}, partition 0, offset 0)"
+    )
+    trace = errors.index("Traceback (most recent call last):")
+    assert [line.strip() for line in errors[trace + 1 : -1] if "^" not in line] == [
+        f'File "{program.folder / "app.py"}", line 16, in fail',
+        'raise LookupError("no such thing")',
+        "LookupError: no such thing",
+    ]
+    assert all(line.startswith("statefun: ") for line in errors[:trace])
+
+
+def test_a_stopped_application_continues(kafka: KafkaHarness, program: Program) -> None:
+    """SIGTERM, and Ctrl-C in the terminal, stop it with one line; the next start goes on."""
+    users, out = kafka.topic("users", partitions=2), kafka.topic("out")
+    (program.folder / "module.yaml").write_text(kafka.module({users: ["test.fns/count"]}))
+    names = ["Ada", "Alan", "Grace", "Edsger"]
+    kafka.send(users, ((name, "x") for _ in range(100) for name in names))
+
+    ends = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = len(kafka.receive(out))
+        process = program.start(out)
+        while len(kafka.receive(out)) < before + 40:
+            assert process.poll() is None, program.log.read_text()
+            time.sleep(0.1)
+        if number is signal.SIGTERM:
+            process.send_signal(number)
+        else:
+            os.killpg(process.pid, number)  # as terminals do: to Spark and its workers as well
+        status = process.wait(timeout=60)
+        ends.append((status != 0, program.errors()[-1]))
+        assert "Traceback" not in program.log.read_text()
+
+    received = kafka.receive(out)
+    assert ends == [(True, STOPPED), (True, STOPPED)]
+    assert (program.folder / ".statefun" / "app" / "commits").is_dir()
+    counted = {name: {int(r.value.split()[1]) for r in received if r.key == name} for name in names}
+    assert sum(map(len, counted.values())) >= 80 - 20  # one batch may have been published twice
+    assert all(seen == set(range(1, len(seen) + 1)) for seen in counted.values())

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+from pyspark import SparkConf, SparkContext
+
+from statefun.runtime.session import open_session, spark_conf
+from statefun.sdk.errors import ConfigurationError
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _context() -> None:
+    """Start the process's only Spark context the way applications do."""
+    open_session(debug=False, state_partitions=None)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (
+            "spark.sql.streaming.stateStore.providerClass",
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        ),
+        ("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true"),
+        ("spark.sql.streaming.stateStore.checkpointFormatVersion", "2"),
+        ("spark.sql.adaptive.enabled", "false"),
+    ],
+)
+def test_state_is_kept_the_way_that_the_guarantees_need(key: str, expected: str) -> None:
+    """The session of a query has the state store that changes cost what they are."""
+    session = open_session(debug=False, state_partitions=None)
+
+    assert session.conf.get(key) == expected
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(3, "3"), (None, "2")])
+def test_state_has_as_many_parts_as_there_are_cores_unless_set(
+    asked: int | None, expected: str
+) -> None:
+    """The number of state partitions is the setting's, or that of the cores."""
+    session = open_session(debug=False, state_partitions=asked)
+
+    assert session.conf.get("spark.sql.shuffle.partitions") == expected
+
+
+def test_sessions_do_not_disturb_each_other() -> None:
+    """Every query has a session of its own, on the one Spark context of the process."""
+    one = open_session(debug=False, state_partitions=5)
+    two = open_session(debug=False, state_partitions=7)
+
+    assert one.conf.get("spark.sql.shuffle.partitions") == "5"
+    assert two.conf.get("spark.sql.shuffle.partitions") == "7"
+    assert one.sparkContext is two.sparkContext
+
+
+def test_the_kafka_connector_is_there() -> None:
+    """A Kafka source can be made without anything on the command line."""
+    session = open_session(debug=False, state_partitions=None)
+
+    frame = (
+        session.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", "127.0.0.1:1")
+        .option("subscribe", "users")
+        .load()
+    )
+
+    assert frame.columns[:3] == ["key", "value", "topic"]
+
+
+@pytest.mark.parametrize("word", ["true", "TRUE"])
+def test_speculation_is_refused(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two attempts of a task at the same time would both call functions."""
+    conf = SparkConf(loadDefaults=False).set("spark.speculation", word)
+    monkeypatch.setattr(SparkContext, "getConf", lambda _context: conf)
+
+    with pytest.raises(ConfigurationError) as caught:
+        open_session(debug=False, state_partitions=None)
+
+    assert caught.value.message == (
+        "spark.speculation=true would invoke functions twice at the same time; switch it off"
+    )
+
+
+def test_the_configuration_is_that_of_the_running_context() -> None:
+    """Settings of the context, such as those of spark-submit, are found."""
+    conf = spark_conf()
+
+    assert conf["spark.master"] == "local[2]"
+    assert conf["spark.ui.showConsoleProgress"] == "false"

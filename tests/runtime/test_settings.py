@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import attrs
+import pytest
+
+from statefun.runtime.filesystem import Folder
+from statefun.runtime.settings import KEYS, Settings, running_script
+from statefun.sdk.errors import ConfigurationError
+
+SCRIPT = Path("/srv/greeter/app.py")
+EMPTY: Mapping[str, str] = {}
+
+
+def resolve(conf: Mapping[str, str] = EMPTY, **arguments: object) -> Settings:
+    """Resolve settings for a program in a folder of its own."""
+    return Settings.resolve(conf, SCRIPT, **arguments)
+
+
+def test_nothing_has_to_be_set() -> None:
+    """Without arguments and configuration, everything has a value; files lie by the program."""
+    settings = resolve()
+
+    assert settings.modules == (Path("/srv/greeter/module.yaml"),)
+    assert settings.checkpoint == Folder("/srv/greeter/.statefun/app")
+    assert settings.trigger == timedelta(0)
+    assert settings.available_now is False
+    assert settings.records_per_batch == 100_000
+    assert settings.state_partitions is None
+    assert settings.kafka_timeout == timedelta(seconds=15)
+    assert settings.debug is False
+
+
+def test_an_interactive_session_uses_its_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a program, defaults are relative to where Python was started."""
+    monkeypatch.chdir(tmp_path)
+
+    settings = Settings.resolve({}, None)
+
+    assert settings.modules == (tmp_path / "module.yaml",)
+    assert settings.checkpoint == Folder.at(tmp_path / ".statefun" / "application")
+
+
+def test_every_setting_has_a_key() -> None:
+    """What can be set by an argument can be set by Spark's configuration."""
+    fields = {field.name.replace("_", "-") for field in attrs.fields(Settings)}
+
+    assert fields - {"modules"} | {"module"} == KEYS
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "field", "expected"),
+    [
+        ("module", "a.yaml", "modules", (Path("a.yaml"),)),
+        ("module", "a.yaml, /b c/d.yaml ,", "modules", (Path("a.yaml"), Path("/b c/d.yaml"))),
+        ("checkpoint", "/a b", "checkpoint", Folder("/a b")),
+        ("checkpoint", "file:///a%20b", "checkpoint", Folder("/a b")),
+        ("checkpoint", "mock://b/c/", "checkpoint", Folder("mock://b/c")),
+        ("trigger", "5s", "trigger", timedelta(seconds=5)),
+        ("trigger", "250", "trigger", timedelta(milliseconds=250)),
+        ("available-now", "true", "available_now", True),
+        ("available-now", " False ", "available_now", False),
+        ("records-per-batch", "10", "records_per_batch", 10),
+        ("state-partitions", " 3 ", "state_partitions", 3),
+        ("kafka-timeout", "1 min", "kafka_timeout", timedelta(minutes=1)),
+        ("debug", "TRUE", "debug", True),
+    ],
+)
+def test_configuration_is_text(key: str, text: str, field: str, expected: object) -> None:
+    """Every key of Spark's configuration is read into the type of its field."""
+    settings = resolve({f"spark.statefun.{key}": text, "spark.other": "x", "other": "y"})
+
+    assert getattr(settings, field) == expected
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "field", "expected"),
+    [
+        ("module", Path("a,b.yaml"), "modules", (Path("a,b.yaml"),)),
+        ("module", ["a.yaml", Path("b.yaml")], "modules", (Path("a.yaml"), Path("b.yaml"))),
+        ("checkpoint", Path("/a b"), "checkpoint", Folder("/a b")),
+        ("trigger", timedelta(seconds=5), "trigger", timedelta(seconds=5)),
+        ("trigger", timedelta(0), "trigger", timedelta(0)),
+        ("available_now", False, "available_now", False),
+        ("records_per_batch", 10, "records_per_batch", 10),
+        ("state_partitions", 3, "state_partitions", 3),
+        ("kafka_timeout", timedelta(minutes=1), "kafka_timeout", timedelta(minutes=1)),
+        ("debug", False, "debug", False),
+    ],
+)
+def test_arguments_win(argument: str, value: object, field: str, expected: object) -> None:
+    """What the program says counts more than Spark's configuration, a False as well."""
+    conf = {
+        "spark.statefun.module": "conf.yaml",
+        "spark.statefun.checkpoint": "/conf",
+        "spark.statefun.trigger": "99s",
+        "spark.statefun.available-now": "true",
+        "spark.statefun.records-per-batch": "99",
+        "spark.statefun.state-partitions": "99",
+        "spark.statefun.kafka-timeout": "99s",
+        "spark.statefun.debug": "true",
+    }
+
+    given, not_given = resolve(conf, **{argument: value}), resolve(conf, **{argument: None})
+
+    assert getattr(given, field) == expected
+    assert getattr(not_given, field) == getattr(resolve(conf), field) != expected
+
+
+def test_an_unknown_key_is_refused_with_those_there_are() -> None:
+    """A misspelt key does not pass in silence."""
+    with pytest.raises(ConfigurationError) as caught:
+        resolve({"spark.statefun.avialable-now": "true"})
+
+    assert caught.value.message == (
+        "spark.statefun.avialable-now is no setting; there are: "
+        + ", ".join(f"spark.statefun.{key}" for key in sorted(KEYS))
+    )
+
+
+NO_DURATION = (
+    "is not a duration; write a whole number and a unit (d, h, min, s, ms, us or ns), such as "
+    "'15min'; without a unit it is milliseconds"
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "reason"),
+    [
+        ("module", " , ", "name at least one module file"),
+        ("trigger", "soon", NO_DURATION),
+        ("trigger", "-1s", NO_DURATION),
+        ("kafka-timeout", "", NO_DURATION),
+        ("available-now", "yes", "expected true or false"),
+        ("debug", "1", "expected true or false"),
+        ("records-per-batch", "0", "expected a whole number from 1 up"),
+        ("records-per-batch", "many", "expected a whole number from 1 up"),
+        ("state-partitions", "-2", "expected a whole number from 1 up"),
+        ("state-partitions", "2.5", "expected a whole number from 1 up"),
+    ],
+)
+def test_configuration_that_cannot_be_read_is_named(key: str, text: str, reason: str) -> None:
+    """The error says which key has which value, and what would be right."""
+    with pytest.raises(ConfigurationError) as caught:
+        resolve({f"spark.statefun.{key}": text})
+
+    assert caught.value.message == f"spark.statefun.{key}={text}: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "reason"),
+    [
+        ("module", [], "name at least one module file"),
+        ("module", 5, "'int' object is not iterable"),
+        ("trigger", 5, "expected a timedelta"),
+        ("trigger", timedelta(seconds=-1), "a duration cannot be negative"),
+        ("kafka_timeout", 1.5, "expected a timedelta"),
+        ("available_now", 1, "expected true or false"),
+        ("records_per_batch", 0, "expected a whole number from 1 up"),
+        ("records_per_batch", 2.5, "expected a whole number from 1 up"),
+        ("state_partitions", True, "expected a whole number from 1 up"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_named(argument: str, value: object, reason: str) -> None:
+    """A wrong type or value is an error of the caller's, said in the caller's words."""
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(EMPTY, **{argument: value})
+
+    assert caught.value.message == f"{argument}={value}: {reason}"
+
+
+def test_a_checkpoint_that_nobody_reaches_is_refused() -> None:
+    """A location of an unknown file system fails when settings are read, not in the first batch."""
+    with pytest.raises(ConfigurationError, match="folder 'ftp://host/c' cannot be used"):
+        resolve({"spark.statefun.checkpoint": "ftp://host/c"})
+
+
+def test_the_running_script_is_the_main_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program's path is absolute; an interactive session has none."""
+    monkeypatch.chdir(tmp_path)
+    main = sys.modules["__main__"]
+
+    monkeypatch.setattr(main, "__file__", "folder/app.py")
+    script = running_script()
+    monkeypatch.delattr(main, "__file__")
+
+    assert script == tmp_path / "folder" / "app.py"
+    assert running_script() is None
