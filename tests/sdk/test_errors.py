@@ -103,7 +103,7 @@ def test_errors_travel_between_processes(class_: type[StatefunError]) -> None:
     error = _make(class_)
     error.details = "Traceback (most recent call last): ..."
 
-    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301 - our own
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(twin) is class_
         assert str(twin) == str(error)
         assert twin.details == error.details
