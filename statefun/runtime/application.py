@@ -31,7 +31,7 @@ from statefun.runtime.outbox import Outbox
 from statefun.runtime.session import can_dispatch_arrow, open_session
 from statefun.runtime.settings import Settings
 from statefun.sdk import errors
-from statefun.sdk.errors import EngineError, StatefunError
+from statefun.sdk.errors import EngineError, KafkaError, StatefunError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.spec.model import Module
 
@@ -200,6 +200,11 @@ class Application:
         cause = self._stage_error or publisher.error or error
         if isinstance(cause, StatefunError):
             return cause
+        try:  # the likeliest reason from outside, which Spark names by its inner workings
+            for ingress in self._module.ingresses:
+                check_topics(ingress, self._settings.kafka_timeout)
+        except KafkaError as unreachable:
+            return unreachable
         text = str(cause).strip().splitlines()
         return EngineError(
             f"the streaming query has ended: {text[0] if text else repr(cause)}; run with "

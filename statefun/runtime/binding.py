@@ -7,13 +7,13 @@ import logging
 
 from statefun.sdk.errors import BindingError
 from statefun.sdk.functions import StatefulFunctions
-from statefun.spec.model import Module
+from statefun.spec.model import DeliverySemantic, Module
 
 logger = logging.getLogger("statefun")
 
 
 def check_binding(module: Module, functions: StatefulFunctions) -> None:
-    """Check that every ingress target has a function.
+    """Check that every ingress target has a function, and that nothing asked for is missing.
 
     Raises:
         BindingError: with everything that does not fit.
@@ -32,6 +32,12 @@ def check_binding(module: Module, functions: StatefulFunctions) -> None:
         for function in functions
         for spec in function.specs.values()
         if spec.expire_after_call or spec.expire_after_write
+    ]
+    problems += [
+        f"{egress.location}: egress {egress.id} asks for exactly-once, which this version does not "
+        "deliver; declare at-least-once"
+        for egress in module.egresses
+        if egress.delivery_semantic is DeliverySemantic.EXACTLY_ONCE
     ]
     if not len(functions):
         problems.append("no function is registered; decorate one with @function(...)")

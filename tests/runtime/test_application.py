@@ -12,6 +12,7 @@ from harness import KafkaHarness, Received, run
 from statefun import (
     BindingError,
     Context,
+    EngineError,
     FunctionError,
     IntType,
     KafkaEgressMessage,
@@ -25,6 +26,9 @@ from statefun import (
     ValueDecodeError,
     ValueSpec,
 )
+from statefun.protocol.runtime_pb2 import Segment
+from statefun.runtime.filesystem import Folder
+from statefun.runtime.outbox import Outbox
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -309,3 +313,19 @@ def test_a_missing_egress_topic_keeps_the_records(kafka: KafkaHarness, checkpoin
 
     assert (second.invocations, second.egress_records) == (0, 1)
     assert values(kafka.receive(late)) == ["Ada a 1"]
+
+
+def test_a_damaged_outbox_is_named_and_kept(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """What cannot be published ends the application, and stays where it is."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    module = kafka.module({users: ["test.fns/count"]})
+    run(module, counting(out), checkpoint)
+    kafka.send(users, [("Ada", "a")])
+    run(module, counting(out), checkpoint)
+    outbox = Outbox(Folder.at(checkpoint))
+    outbox.stage(0, [Segment(content=b"no Arrow stream")], query_id="q", run_id="r")
+
+    with pytest.raises(EngineError, match=r"batch 0 cannot be published: ArrowInvalid: .* kept"):
+        run(module, counting(out), checkpoint)
+
+    assert outbox.manifest(0) is not None

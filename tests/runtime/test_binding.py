@@ -9,7 +9,15 @@ import pytest
 from statefun import BindingError, Context, IntType, Message, StatefulFunctions, ValueSpec
 from statefun.runtime.binding import check_binding
 from statefun.sdk.address import TypeName
-from statefun.spec.model import KafkaIngress, Location, Module, TopicRoute, Unsupported
+from statefun.spec.model import (
+    DeliverySemantic,
+    KafkaEgress,
+    KafkaIngress,
+    Location,
+    Module,
+    TopicRoute,
+    Unsupported,
+)
 
 
 def functions(*typenames: str, specs: tuple[ValueSpec, ...] = ()) -> StatefulFunctions:
@@ -85,6 +93,24 @@ def test_an_application_without_functions_and_ingresses_is_refused() -> None:
         "module files and functions do not fit\n"
         "  no function is registered; decorate one with @function(...)\n"
         "  no ingress is declared, so that no function would ever be invoked"
+    )
+
+
+def test_exactly_once_is_refused() -> None:
+    """A promise that would not be kept is not made in silence."""
+    location = Location("module.yaml", 12, 1)
+    egress = KafkaEgress(
+        TypeName("test", "out"), "kafka:9092", location, DeliverySemantic.EXACTLY_ONCE
+    )
+    module = Module(ingresses=(ingress("test.fns/one"),), egresses=(egress,))
+
+    with pytest.raises(BindingError) as caught:
+        check_binding(module, functions("test.fns/one"))
+
+    assert caught.value.message == (
+        "module files and functions do not fit\n"
+        "  module.yaml:12:1: egress test/out asks for exactly-once, which this version does not "
+        "deliver; declare at-least-once"
     )
 
 

@@ -20,7 +20,7 @@ from statefun.runtime.effects import EgressRecord, read_egress_records
 from statefun.runtime.egress.kafka import KafkaPublisher, UndeliveredError
 from statefun.runtime.ingress.group_offsets import GroupOffsets
 from statefun.runtime.outbox import Outbox
-from statefun.sdk.errors import CheckpointError, StatefunError
+from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
 from statefun.spec.model import KafkaEgress
 
 logger = logging.getLogger("statefun.egress")
@@ -145,6 +145,11 @@ class Publisher:
             logger.info("stopped with unpublished batches; they are published at the next start")
         except StatefunError as error:
             self.error = error
+        except Exception as error:  # noqa: BLE001 - a thread that just ended would hang the driver
+            self.error = EngineError(
+                f"batch {self._waiting[0]} cannot be published: {type(error).__name__}: {error}; "
+                "it is kept in the outbox"
+            )
         finally:
             with self._changed:
                 self._changed.notify_all()
