@@ -126,8 +126,8 @@ class _States:
         self._key_rows: list[bytes] = []
         self._objects: list[bytes | None] = []
         said = json.loads(properties)
-        self._updated = json.dumps({**said, "defined": True, "updated": True, "removed": False})
-        self._removed = json.dumps({**said, "defined": False, "updated": False, "removed": True})
+        self._updated = _json({**said, "defined": True, "updated": True, "removed": False})
+        self._removed = _json({**said, "defined": False, "updated": False, "removed": True})
 
     def __len__(self) -> int:
         return len(self._key_rows)
@@ -145,6 +145,11 @@ class _States:
             pa.array(self._objects, pa.binary()),
             pa.array([_NO_TIMEOUT] * len(self), pa.int64()),
         ]
+
+
+def _json(properties: dict[str, object]) -> str:
+    # Spark parses it for every state that changes: the shorter, the better.
+    return json.dumps(properties, separators=(",", ":"))
 
 
 def _result(outcomes: list[bytes], states: _States) -> pa.RecordBatch:
