@@ -15,7 +15,7 @@ from operator_runs import run_batches, write_batches
 from report import Case, report
 
 from statefun import Context, Message, StatefulFunctions
-from statefun.runtime.session import open_session
+from statefun.runtime.session import keep_checkpoint_locally, open_session
 
 ADDRESSES = 1000
 AWAIT_SECONDS = 0.1
@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     arguments = parser.parse_args()
     session = open_session(debug=False, state_partitions=2)
+    keep_checkpoint_locally(session)
     with tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
         source = Path(name) / "in"
         write_batches(source, "bench/wait", [range(ADDRESSES)] * (arguments.runs + 1))

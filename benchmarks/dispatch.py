@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from report import Case, alternate, report
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
-from statefun.runtime.session import open_session
+from statefun.runtime.session import keep_checkpoint_locally, open_session
 
 
 def functions() -> StatefulFunctions:
@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     arguments = parser.parse_args()
     session = open_session(debug=False, state_partitions=2)
+    keep_checkpoint_locally(session)
     generator = np.random.default_rng(1)
     cases, notes = [], []
     with tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:

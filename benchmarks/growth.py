@@ -19,7 +19,7 @@ from dispatch import functions
 from operator_runs import run_batches, write_batches
 from report import Case, report
 
-from statefun.runtime.session import open_session
+from statefun.runtime.session import keep_checkpoint_locally, open_session
 
 FILL = 100_000
 
@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=30)
     arguments = parser.parse_args()
     session = open_session(debug=False, state_partitions=2)
+    keep_checkpoint_locally(session)
     generator = np.random.default_rng(1)
     notes = []
     medians: dict[int, list[float]] = {}

@@ -28,7 +28,7 @@ from statefun.runtime.ingress.kafka import read_kafka
 from statefun.runtime.ingress.startup import check_topics, starting_offsets
 from statefun.runtime.lock import checkpoint_lock
 from statefun.runtime.outbox import Outbox
-from statefun.runtime.session import can_dispatch_arrow, open_session
+from statefun.runtime.session import can_dispatch_arrow, keep_checkpoint_locally, open_session
 from statefun.runtime.settings import Settings
 from statefun.sdk import errors
 from statefun.sdk.errors import EngineError, KafkaError, StatefunError
@@ -119,6 +119,8 @@ class Application:
     def _run_query(self, publisher: Publisher, starts: list[str]) -> None:
         settings = self._settings
         session = open_session(debug=settings.debug, state_partitions=settings.state_partitions)
+        if settings.checkpoint.is_local:
+            keep_checkpoint_locally(session)
         query = self._start_query(session, publisher, starts)
         logger.info(
             "running %d functions; checkpoint %s",

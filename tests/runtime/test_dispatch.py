@@ -38,7 +38,7 @@ from statefun.runtime.effects import EgressRecord, read_egress_records
 from statefun.runtime.envelope import SCHEMA, address_key
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox
-from statefun.runtime.session import can_dispatch_arrow, open_session
+from statefun.runtime.session import can_dispatch_arrow, keep_checkpoint_locally, open_session
 from statefun.sdk.address import Address
 
 pytestmark = pytest.mark.spark
@@ -81,6 +81,7 @@ def session() -> SparkSession:
     """Open a session with what applications set."""
     opened = open_session(debug=False, state_partitions=2)
     assert can_dispatch_arrow(opened)
+    keep_checkpoint_locally(opened)
     return opened
 
 
