@@ -78,7 +78,7 @@ class Application:
         settings = self._settings
         with checkpoint_lock(settings.checkpoint):
             newest = self._commit_log.newest()
-            self._outbox.drop_uncommitted(newest)
+            leftovers = self._outbox.recover(newest)
             starts = self._starting_offsets()
             with closing(GroupOffsets(self._module.ingresses, self._commit_log)) as group_offsets:
                 publisher = Publisher(
@@ -90,7 +90,14 @@ class Application:
                 )
                 publisher.start()
                 try:
-                    self._publish_leftovers(publisher, newest)
+                    if leftovers:
+                        logger.info(
+                            "publishing %d batches that an earlier run had committed",
+                            len(leftovers),
+                        )
+                    for batch in leftovers:
+                        publisher.add(batch)
+                    publisher.drain(newest)
                     self._run_query(publisher, starts)
                     publisher.drain(self._commit_log.newest())
                 finally:
@@ -107,14 +114,6 @@ class Application:
             # Spark ignores them once the checkpoint says where to go on.
             starts.append(starting_offsets(ingress, partitions, timeout) if fresh else "latest")
         return starts
-
-    def _publish_leftovers(self, publisher: Publisher, newest: int) -> None:
-        leftovers = self._outbox.staged()
-        if leftovers:
-            logger.info("publishing %d batches that an earlier run had committed", len(leftovers))
-        for batch in leftovers:
-            publisher.add(batch)
-        publisher.drain(newest)
 
     def _run_query(self, publisher: Publisher, starts: list[str]) -> None:
         settings = self._settings

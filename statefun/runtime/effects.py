@@ -33,15 +33,12 @@ class EgressRecord(NamedTuple):
 class EgressColumns:
     """Collects egress records column by column."""
 
+    size: int
+    """Bytes of all values so far."""
+    _columns: tuple[list[str], list[str], list[str | None], list[bytes]]
+
     def __init__(self) -> None:
-        self._columns: tuple[list[str], list[str], list[str | None], list[bytes]] = (
-            [],
-            [],
-            [],
-            [],
-        )
-        self.size = 0
-        """Bytes of all values so far."""
+        self._clear()
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -64,11 +61,15 @@ class EgressColumns:
             ],
             schema=EGRESS_SCHEMA,
         )
-        self.__init__()  # type: ignore[misc]
+        self._clear()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, EGRESS_SCHEMA) as writer:
             writer.write_batch(batch)
         return bytes(sink.getvalue())
+
+    def _clear(self) -> None:
+        self._columns = ([], [], [], [])
+        self.size = 0
 
 
 def read_egress_records(file: BinaryIO) -> Iterator[EgressRecord]:

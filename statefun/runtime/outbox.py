@@ -37,10 +37,6 @@ class Outbox:
         manifest = Manifest(batch=batch, query_id=query_id, run_id=run_id, segments=segments)
         self.batch_folder(batch).write(MANIFEST, manifest.SerializeToString())
 
-    def staged(self) -> list[int]:
-        """List all batches of which anything is there, in order."""
-        return sorted(int(name) for name in self._folder.names() if name.isdecimal())
-
     def manifest(self, batch: int) -> Manifest | None:
         """Return the manifest of ``batch``, or None if it has none (any more).
 
@@ -74,8 +70,19 @@ class Outbox:
         folder.remove(MANIFEST)
         folder.remove_all()
 
-    def drop_uncommitted(self, newest_commit: int) -> None:
-        """Delete what was staged for batches that will run again."""
-        for batch in self.staged():
-            if batch > newest_commit:
+    def recover(self, newest_commit: int) -> list[int]:
+        """Delete what crashes have left of batches that will run again or are published.
+
+        Returns:
+            The batches that are committed and not published yet, in order.
+        """
+        unpublished = []
+        for batch in self._batches():
+            if batch <= newest_commit and self.batch_folder(batch).has(MANIFEST):
+                unpublished.append(batch)
+            else:
                 self.remove(batch)
+        return unpublished
+
+    def _batches(self) -> list[int]:
+        return sorted(int(name) for name in self._folder.names() if name.isdecimal())

@@ -25,17 +25,9 @@ logger = logging.getLogger("statefun")
 
 _CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
-# Their stack traces repeat what the user is told in one line, or say what was interrupted.
-_SILENCED = (
-    "org.apache.spark.api.python",
-    "org.apache.spark.broadcast",
-    "org.apache.spark.executor",
-    "org.apache.spark.scheduler",
-    "org.apache.spark.sql.execution",
-    "org.apache.spark.storage",
-    "org.apache.spark.util.Utils",
-    "py4j",
-)
+# What Spark logs is a stack trace of what ends up as an exception here as well, which the user is
+# told in one line, or of what a signal has interrupted.
+_SILENCED = ("org.apache.spark", "py4j")
 
 _QUERY_CONF = {
     # The default store keeps all state on the heap and writes all of a partition each time.

@@ -66,10 +66,16 @@ class OutboxMachine(RuleBasedStateMachine):
         self.batches.pop(batch, None)
 
     @rule(newest=st.integers(-1, 12))
-    def drop_uncommitted(self, newest: int) -> None:
-        """Drop what will run again."""
-        self.outbox.drop_uncommitted(newest)
-        self.batches = {batch: c for batch, c in self.batches.items() if batch <= newest}
+    def recover(self, newest: int) -> None:
+        """Start again: what will run again goes, and so does what failed attempts left."""
+        self.batches = {
+            batch: contents
+            for batch, contents in self.batches.items()
+            if batch <= newest and contents is not None
+        }
+
+        assert self.outbox.recover(newest) == sorted(self.batches)
+        assert names_in(self.root / "check point") == sorted(map(str, self.batches))
 
     @rule()
     def restart(self) -> None:
@@ -79,7 +85,6 @@ class OutboxMachine(RuleBasedStateMachine):
     @invariant()
     def holds_what_the_model_holds(self) -> None:
         """Batches, manifests and contents are those of the model."""
-        assert self.outbox.staged() == sorted(self.batches)
         for batch in range(13):
             contents = self.batches.get(batch)
             manifest = self.outbox.manifest(batch)
@@ -91,6 +96,11 @@ class OutboxMachine(RuleBasedStateMachine):
 
 TestOutboxModel = OutboxMachine.TestCase
 TestOutboxModel.settings = settings(stateful_step_count=25, deadline=None)
+
+
+def names_in(checkpoint: Path) -> list[str]:
+    """List what is in the outbox of a checkpoint."""
+    return Folder.at(checkpoint).child("outbox").names()
 
 
 def outbox_at(checkpoint: Path) -> Outbox:
@@ -165,11 +175,10 @@ def test_a_crash_while_a_batch_is_removed_leaves_it_published(
         patch.setattr(Folder, "remove_all", crash)
         with pytest.raises(KeyboardInterrupt):
             outbox.remove(3)
-    manifest, staged = outbox.manifest(3), outbox.staged()
-    outbox.remove(3)
 
-    assert (manifest, staged) == (None, [3])
-    assert outbox.staged() == []
+    assert outbox.manifest(3) is None
+    assert outbox.recover(3) == []
+    assert names_in(checkpoint) == []
 
 
 def test_a_segment_file_that_is_gone_is_an_error(checkpoint: Path) -> None:
@@ -198,13 +207,12 @@ def test_a_damaged_manifest_is_named(checkpoint: Path) -> None:
 def test_what_is_no_batch_is_left_alone(checkpoint: Path) -> None:
     """Only folders with a batch's number are batches."""
     outbox = outbox_at(checkpoint)
-    outbox.batch_folder(10).write("x", b"")
-    outbox.batch_folder(9).write("x", b"")
     for name in ("README", "7.tmp", "-1"):
         Folder.at(checkpoint / "outbox").write(name, b"")
 
-    staged = outbox.staged()
-    outbox.drop_uncommitted(-1)
+    outbox.stage(9, [], query_id="", run_id="")
+    outbox.stage(10, [], query_id="", run_id="")
 
-    assert staged == [9, 10]
+    assert outbox.recover(10) == [9, 10]
+    assert outbox.recover(-1) == []
     assert Folder.at(checkpoint / "outbox").names() == ["-1", "7.tmp", "README"]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark import SparkConf, SparkContext
 
@@ -89,3 +91,19 @@ def test_the_configuration_is_that_of_the_running_context() -> None:
 
     assert conf["spark.master"] == "local[2]"
     assert conf["spark.ui.showConsoleProgress"] == "false"
+
+
+@pytest.mark.parametrize(
+    "logger",
+    [
+        "org.apache.spark.TaskContextImpl",  # when a running task's blocks are gone already
+        "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+    ],
+)
+def test_spark_prints_no_stack_traces(logger: str) -> None:
+    """What Spark logs when it is stopped in the middle is not for the user."""
+    session = open_session(debug=False, state_partitions=None)
+
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - Log4j has no other door
+
+    assert jvm.org.apache.logging.log4j.LogManager.getLogger(logger).getLevel().toString() == "OFF"

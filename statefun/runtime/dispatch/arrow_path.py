@@ -60,11 +60,12 @@ def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[
     properties = "{}"
     for batch in batches:
         chunk = _Chunk(batch, continued)
-        continued, properties = chunk.continued, chunk.properties
+        properties = chunk.properties
         states = _States(properties)
         for group in evaluation.dispatch(chunk):
-            if group.values.changed and group.values is not continued:
+            if group.values.changed and group.values is not chunk.continued:
                 states.add(chunk.key_row(group), group.values)
+        continued = chunk.continued
         # After a failure Spark has to be rid of its input all the same, but gets nothing back.
         if states and not evaluation.failed:
             yield _result([], states)
@@ -88,22 +89,18 @@ class _Chunk:
         self._objects = entries.field("object").to_pylist()
         self.properties = entries.field("properties")[0].as_py() if len(entries) else "{}"
         """What Spark says of a state beside its value: the same for all of a micro-batch."""
-        self._first = continued or self._values(0)
-        complete = not len(entries) or entries.field("isLastChunk")[len(entries) - 1].as_py()
-        self._last = self._first if len(entries) == 1 else self._values(-1)
-        self.continued = None if complete else self._last
-        """The values of the last address, if it goes on in the next batch."""
+        self._before = continued
+        ends = entries.field("isLastChunk").to_pylist()
+        self._unfinished = None if ends and ends[-1] else len(ends) - 1
+        self.continued = None if ends else continued
+        """Once iterated: the values of the last address, if it goes on in the next batch."""
 
     def __iter__(self) -> Iterator[Group]:
         """Return what there is for each address; the first one may go on from before."""
-        last = len(self._keys) - 1
         for index, key in enumerate(self._keys):
-            if index == 0:
-                values = self._first
-            elif index == last:
-                values = self._last
-            else:
-                values = self._values(index)
+            values = (index == 0 and self._before) or self._values(index)
+            if index == self._unfinished:
+                self.continued = values
             start = self._starts[index]
             yield Group(key, self._columns, start, start + self._counts[index], values)
 
