@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import socket
+from functools import cache
 from typing import Any
 
 from pyspark import daemon
@@ -19,8 +20,12 @@ TESTED = ("4.2.",)
 """The PySpark releases whose workers are known to be as this module expects them."""
 
 
+@cache
 def install() -> None:
-    """Watch the functions that this worker reads.
+    """Watch the functions that this worker process reads.
+
+    Spark calls a worker anew for each task of the process, hence the cache: watches that are
+    put around watches would make every task slower than the one before, and fail in the end.
 
     What is needed is imported here, after the fork: some of it starts threads.
     """
