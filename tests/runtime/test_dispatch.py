@@ -255,6 +255,22 @@ def test_order_holds_when_spark_spills(
         assert numbers == list(range(first, count, 7))
 
 
+def test_snapshots_of_the_state_are_taken(
+    operate: Callable[..., Outcomes], session: SparkSession
+) -> None:
+    """A run outlives the micro-batches after which Spark writes all of the state."""
+    setting = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
+    session.conf.set(setting, 1)  # then, five batches without a snapshot are too many
+    try:
+        outcomes = operate(obedient(), [[("plain", "x", b'[["add", "a"]]')]] * 12)
+    finally:
+        session.conf.unset(setting)
+
+    [state] = outcomes.state.values()
+    [value] = AddressState.FromString(state).values
+    assert IntType.serializer().deserialize(value.value) == 12
+
+
 def test_a_million_messages_for_one_address(operate: Callable[..., Outcomes]) -> None:
     """A huge group comes in chunks, and its state is carried from one to the next."""
     functions = StatefulFunctions()

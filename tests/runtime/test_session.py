@@ -71,6 +71,11 @@ def test_the_kafka_connector_is_there() -> None:
     assert frame.columns[:3] == ["key", "value", "topic"]
 
 
+def test_workers_are_talked_to_through_unix_sockets() -> None:
+    """Over TCP every task of a worker would start 40 ms late."""
+    assert spark_conf()["spark.python.unix.domain.socket.enabled"] == "true"
+
+
 @pytest.mark.parametrize("word", ["true", "TRUE"])
 def test_speculation_is_refused(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two attempts of a task at the same time would both call functions."""
