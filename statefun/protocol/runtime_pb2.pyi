@@ -66,37 +66,64 @@ class AddressState(_message.Message):
 Global___AddressState: _TypeAlias = AddressState  # noqa: Y015
 
 @_typing.final
+class EffectStream(_message.Message):
+    """Effects of one kind, as an Arrow IPC stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    content: _builtins.bytes
+    file: _builtins.str
+    """beside the manifest"""
+    records: _builtins.int
+    def __init__(
+        self,
+        *,
+        content: _builtins.bytes = ...,
+        file: _builtins.str = ...,
+        records: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file", b"file", "location", b"location"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file", b"file", "location", b"location", "records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_location: _TypeAlias = _typing.Literal["content", "file"]  # noqa: Y015
+    _WhichOneofArgType_location: _TypeAlias = _typing.Literal["location", b"location"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_location) -> _WhichOneofReturnType_location | None: ...
+
+Global___EffectStream: _TypeAlias = EffectStream  # noqa: Y015
+
+@_typing.final
 class Segment(_message.Message):
     """Effects of some addresses of one micro-batch and one state partition, in order."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITION_FIELD_NUMBER: _builtins.int
-    CONTENT_FIELD_NUMBER: _builtins.int
-    FILE_FIELD_NUMBER: _builtins.int
-    EGRESS_RECORDS_FIELD_NUMBER: _builtins.int
+    EGRESS_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
-    """the state partition: a sender's records are all in the same one"""
-    content: _builtins.bytes
-    """Arrow IPC streams of egress records"""
-    file: _builtins.str
-    """a file beside the manifest that holds such streams"""
-    egress_records: _builtins.int
+    """the state partition: a sender's effects are all in the same one"""
+    @_builtins.property
+    def egress(self) -> Global___EffectStream: ...
+    @_builtins.property
+    def messages(self) -> Global___EffectStream:
+        """to functions"""
+
     def __init__(
         self,
         *,
         partition: _builtins.int = ...,
-        content: _builtins.bytes = ...,
-        file: _builtins.str = ...,
-        egress_records: _builtins.int = ...,
+        egress: Global___EffectStream | None = ...,
+        messages: Global___EffectStream | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file", b"file", "location", b"location"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["egress", b"egress", "messages", b"messages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "egress_records", b"egress_records", "file", b"file", "location", b"location", "partition", b"partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["egress", b"egress", "messages", b"messages", "partition", b"partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_location: _TypeAlias = _typing.Literal["content", "file"]  # noqa: Y015
-    _WhichOneofArgType_location: _TypeAlias = _typing.Literal["location", b"location"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_location) -> _WhichOneofReturnType_location | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Segment: _TypeAlias = Segment  # noqa: Y015
 
@@ -159,7 +186,7 @@ Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
 @_typing.final
 class Manifest(_message.Message):
-    """Makes the effects of one micro-batch valid. Its presence means "not yet published"."""
+    """Makes the effects of one micro-batch valid."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

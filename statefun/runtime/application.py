@@ -11,7 +11,7 @@ from functools import reduce
 
 import attrs
 from py4j.protocol import Py4JError
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -23,6 +23,7 @@ from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.egress.publisher import Publisher
+from statefun.runtime.feedback import read_feedback
 from statefun.runtime.ingress.group_offsets import GroupOffsets
 from statefun.runtime.ingress.kafka import read_kafka
 from statefun.runtime.ingress.startup import check_topics, starting_offsets
@@ -88,15 +89,13 @@ class Application:
                     group_offsets,
                     local=settings.checkpoint.is_local,
                 )
-                publisher.start()
+                if leftovers.unpublished:
+                    logger.info(
+                        "publishing %d batches that an earlier run had committed",
+                        len(leftovers.unpublished),
+                    )
+                publisher.start(leftovers)
                 try:
-                    if leftovers:
-                        logger.info(
-                            "publishing %d batches that an earlier run had committed",
-                            len(leftovers),
-                        )
-                    for batch in leftovers:
-                        publisher.add(batch)
                     publisher.drain(newest)
                     self._run_query(publisher, starts)
                     publisher.drain(self._commit_log.newest())
@@ -141,13 +140,12 @@ class Application:
         self, session: SparkSession, publisher: Publisher, starts: list[str]
     ) -> StreamingQuery:
         settings = self._settings
-        rows = reduce(
-            DataFrame.unionAll,
-            (
-                read_kafka(session, ingress, start, settings.records_per_batch)
-                for ingress, start in zip(self._module.ingresses, starts, strict=True)
-            ),
-        )
+        ingresses = [
+            read_kafka(session, ingress, start, settings.records_per_batch)
+            for ingress, start in zip(self._module.ingresses, starts, strict=True)
+        ]
+        # The last one: where its offset is looked for in the log of offsets.
+        sources = [*ingresses, read_feedback(session, settings.checkpoint)]
         operator = Operator(
             Payload.of(Program(self._functions, frozenset(self._egresses))),
             SegmentWriter(settings.checkpoint),
@@ -156,7 +154,7 @@ class Application:
         )
         run_id = uuid.uuid4().hex
         writer = (
-            dispatch(rows, operator)
+            dispatch(reduce(DataFrame.unionAll, sources), operator)
             .writeStream.foreachBatch(
                 lambda frame, batch: self._try_to_stage(frame, batch, publisher, run_id)
             )
@@ -206,10 +204,12 @@ class Application:
                 check_topics(ingress, self._settings.kafka_timeout)
         except KafkaError as unreachable:
             return unreachable
-        text = str(cause).strip().splitlines()
+        lines = str(cause).strip().splitlines() or [repr(cause)]
+        # What a Python worker raised comes with its traceback, and the error itself last.
+        text = lines[-1] if isinstance(cause, PythonException) else lines[0]
         return EngineError(
-            f"the streaming query has ended: {text[0] if text else repr(cause)}; run with "
-            "spark.statefun.debug=true to see what Spark says"
+            f"the streaming query has ended: {text}; run with spark.statefun.debug=true to see "
+            "what Spark says"
         )
 
 

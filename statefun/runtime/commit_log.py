@@ -8,6 +8,7 @@ Files ``commits/N`` and ``offsets/N`` are created atomically; the newest hundred
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from statefun.runtime.filesystem import Folder
 from statefun.sdk.errors import CheckpointError
@@ -51,10 +52,11 @@ class CommitLog:
                 f"{self._checkpoint.location}/metadata is not what Spark writes: {error}"
             ) from error
 
-    def end_offsets(self, batch: int) -> list[dict[str, dict[str, int]] | None]:
-        """Return up to where ``batch`` read: per source, next offset by topic and partition.
+    def end_offsets(self, batch: int) -> list[dict[str, Any] | None]:
+        """Return up to where ``batch`` read: one offset per source, in the order of the query.
 
-        The sources are in the order of the query; None stands for one without Kafka offsets.
+        Kafka's are the next offset by topic and partition. None stands for a source that has
+        not had any data yet.
 
         Raises:
             CheckpointError: if the log has no such batch or another form.
@@ -64,22 +66,13 @@ class CommitLog:
             version, *lines = self._offsets.read(str(batch)).decode().split("\n")
             if version != "v1":
                 raise CheckpointError(f"{file} has the format {version}, not v1")
-            return [_kafka_offsets(line) for line in lines[1:]]
+            return [None if line == _NO_OFFSET else json.loads(line) for line in lines[1:]]
         except FileNotFoundError:
             raise CheckpointError(
                 f"{self._checkpoint.location}/offsets has no batch {batch}"
             ) from None
         except ValueError as error:
             raise CheckpointError(f"{file} is not what Spark writes: {error}") from error
-
-
-def _kafka_offsets(line: str) -> dict[str, dict[str, int]] | None:
-    if line == _NO_OFFSET:
-        return None
-    offset = json.loads(line)
-    if isinstance(offset, dict) and all(isinstance(value, dict) for value in offset.values()):
-        return offset
-    return None
 
 
 def _newest(log: Folder) -> int:

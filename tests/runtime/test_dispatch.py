@@ -128,8 +128,9 @@ def operate(session: SparkSession, tmp_path: Path) -> Callable[..., Outcomes]:
             outbox.stage(number, segments, query_id="q", run_id="r")
             manifest = outbox.manifest(number)
             assert manifest is not None
-            for file in outbox.open_segments(manifest):
-                records.extend(read_egress_records(file))
+            for segment in manifest.segments:
+                if segment.egress.records:
+                    records.extend(read_egress_records(outbox.open(number, segment.egress)))
             outcomes.extend(found)
 
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", chunk)

@@ -4,19 +4,28 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import BinaryIO
 
+import attrs
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from statefun.protocol.runtime_pb2 import Manifest, Segment
+from statefun.protocol.runtime_pb2 import EffectStream, Manifest, Segment
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.outbox import MANIFEST, Outbox
+from statefun.runtime.outbox import MANIFEST, Leftovers, Outbox
 from statefun.sdk.errors import CheckpointError
 
 BATCHES = st.integers(0, 12)
+
+
+@attrs.define
+class Batch:
+    """What the model knows of a batch."""
+
+    contents: list[bytes] | None = None
+    """Of its streams; None before there is a manifest."""
+    published: bool = False
 
 
 class OutboxMachine(RuleBasedStateMachine):
@@ -27,7 +36,7 @@ class OutboxMachine(RuleBasedStateMachine):
         """Begin with nothing: no folder, no batch."""
         self.root = Path(tempfile.mkdtemp())
         self.outbox = Outbox(Folder.at(self.root / "check point"))
-        self.batches: dict[int, list[bytes] | None] = {}
+        self.batches: dict[int, Batch] = {}
         self.attempts = 0
 
     def teardown(self) -> None:
@@ -36,28 +45,34 @@ class OutboxMachine(RuleBasedStateMachine):
 
     @rule(batch=BATCHES, contents=st.lists(st.tuples(st.binary(), st.booleans()), max_size=4))
     def stage(self, batch: int, contents: list[tuple[bytes, bool]]) -> None:
-        """Stage a batch, some segments inline, some as files, over whatever was there."""
+        """Stage a batch, some streams inline, some as files, over whatever was there."""
         segments = []
         for content, is_file in contents:
             if is_file:
-                name = self._write_segment(batch, content)
-                segments.append(Segment(partition=1, file=name))
+                stream = EffectStream(file=self._write_file(batch, content))
             else:
-                segments.append(Segment(partition=1, content=content))
+                stream = EffectStream(content=content)
+            segments.append(Segment(partition=1, egress=stream))
         self.outbox.stage(batch, segments, query_id="query", run_id="run")
-        self.batches[batch] = [content for content, _ in contents]
+        self.batches.setdefault(batch, Batch()).contents = [content for content, _ in contents]
 
     @rule(batch=BATCHES, content=st.binary())
     def fail_before_manifest(self, batch: int, content: bytes) -> None:
         """Let a task write its file, and the driver die before it writes a manifest."""
-        self._write_segment(batch, content)
-        self.batches.setdefault(batch, None)
+        self._write_file(batch, content)
+        self.batches.setdefault(batch, Batch())
 
-    def _write_segment(self, batch: int, content: bytes) -> str:
+    def _write_file(self, batch: int, content: bytes) -> str:
         self.attempts += 1
         name = f"1-{self.attempts}.arrow"
         self.outbox.batch_folder(batch).write(name, content)
         return name
+
+    @rule(batch=BATCHES)
+    def publish(self, batch: int) -> None:
+        """Take note that a batch is published."""
+        self.outbox.mark_published(batch)
+        self.batches.setdefault(batch, Batch()).published = True
 
     @rule(batch=BATCHES)
     def remove(self, batch: int) -> None:
@@ -69,13 +84,16 @@ class OutboxMachine(RuleBasedStateMachine):
     def recover(self, newest: int) -> None:
         """Start again: what will run again goes, and so does what failed attempts left."""
         self.batches = {
-            batch: contents
-            for batch, contents in self.batches.items()
-            if batch <= newest and contents is not None
+            number: batch
+            for number, batch in self.batches.items()
+            if number <= newest and batch.contents is not None
         }
 
-        assert self.outbox.recover(newest) == sorted(self.batches)
-        assert names_in(self.root / "check point") == sorted(map(str, self.batches))
+        leftovers = self.outbox.recover(newest)
+
+        left = sorted(self.batches)
+        assert leftovers.unpublished == [n for n in left if not self.batches[n].published]
+        assert leftovers.undelivered == [n for n in left if self.batches[n].published]
 
     @rule()
     def restart(self) -> None:
@@ -85,88 +103,62 @@ class OutboxMachine(RuleBasedStateMachine):
     @invariant()
     def holds_what_the_model_holds(self) -> None:
         """Batches, manifests and contents are those of the model."""
-        for batch in range(13):
-            contents = self.batches.get(batch)
-            manifest = self.outbox.manifest(batch)
+        assert self.outbox.batches() == sorted(self.batches)
+        for number in range(13):
+            contents = self.batches.get(number, Batch()).contents
+            manifest = self.outbox.manifest(number)
             assert (manifest is None) == (contents is None)
             if manifest is not None:
-                read = [file.read() for file in self.outbox.open_segments(manifest)]
-                assert read == contents
+                streams = [segment.egress for segment in manifest.segments]
+                assert [self.outbox.open(number, s).read() for s in streams] == contents
 
 
 TestOutboxModel = OutboxMachine.TestCase
 TestOutboxModel.settings = settings(stateful_step_count=25, deadline=None)
 
 
-def names_in(checkpoint: Path) -> list[str]:
-    """List what is in the outbox of a checkpoint."""
-    return Folder.at(checkpoint).child("outbox").names()
-
-
-def outbox_at(checkpoint: Path) -> Outbox:
-    """Return the outbox of a checkpoint."""
+@pytest.fixture
+def outbox(checkpoint: Path) -> Outbox:
+    """Return the outbox of the test's checkpoint."""
     return Outbox(Folder.at(checkpoint))
 
 
 def test_a_manifest_says_whose_effects_it_holds(checkpoint: Path) -> None:
     """Batch, checkpoint, run and segments are those that were staged, in order."""
     segments = [
-        Segment(partition=2, content=b"", egress_records=0),
-        Segment(partition=1, file="1-7.arrow", egress_records=9),
+        Segment(partition=2, egress=EffectStream(content=b"")),
+        Segment(partition=1, messages=EffectStream(file="1-7.arrow", records=9)),
     ]
 
-    outbox_at(checkpoint).stage(7, segments, query_id="the query", run_id="the run")
+    Outbox(Folder.at(checkpoint)).stage(7, segments, query_id="the query", run_id="the run")
 
-    assert outbox_at(checkpoint).manifest(7) == Manifest(
+    assert Outbox(Folder.at(checkpoint)).manifest(7) == Manifest(
         batch=7, query_id="the query", run_id="the run", segments=segments
     )
     assert [path.name for path in (checkpoint / "outbox" / "7").iterdir()] == [MANIFEST]
 
 
-def test_segments_are_opened_one_after_the_other(checkpoint: Path) -> None:
-    """A batch of many large segments needs one open file at a time."""
-    outbox = outbox_at(checkpoint)
-    for name in ("one", "two"):
-        outbox.batch_folder(0).write(name, name.encode())
-    segments = [Segment(file="one"), Segment(content=b"inline"), Segment(file="two")]
-    outbox.stage(0, segments, query_id="", run_id="")
-    manifest = outbox.manifest(0)
-    assert manifest is not None
-
-    files: list[BinaryIO] = []
-    contents = []
-    for file in outbox.open_segments(manifest):
-        assert all(former.closed for former in files[::2])
-        files.append(file)
-        contents.append(file.read())
-
-    assert contents == [b"one", b"inline", b"two"]
-    assert files[2].closed
-
-
-def test_files_of_failed_attempts_are_not_in_the_batch(checkpoint: Path) -> None:
+def test_files_of_failed_attempts_are_not_in_the_batch(outbox: Outbox) -> None:
     """What a zombie has written beside the winners is not read, and goes with the batch."""
-    outbox = outbox_at(checkpoint)
     outbox.batch_folder(3).write("1-1.arrow", b"zombie")
     outbox.batch_folder(3).write("1-2.arrow", b"winner")
-    outbox.stage(3, [Segment(file="1-2.arrow")], query_id="", run_id="")
+    outbox.stage(3, [Segment(egress=EffectStream(file="1-2.arrow"))], query_id="", run_id="")
     manifest = outbox.manifest(3)
     assert manifest is not None
 
-    contents = [file.read() for file in outbox.open_segments(manifest)]
+    contents = [outbox.open(3, segment.egress).read() for segment in manifest.segments]
     outbox.remove(3)
 
     assert contents == [b"winner"]
-    assert outbox.batch_folder(3).names() == []
+    assert outbox.batches() == []
 
 
-def test_a_crash_while_a_batch_is_removed_leaves_it_published(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_crash_while_a_batch_is_removed_leaves_it_done(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The manifest goes first; the rest is found, and can be removed, later."""
-    outbox = outbox_at(checkpoint)
+    """The manifest goes first; the rest is found, and removed, at the next start."""
     outbox.batch_folder(3).write("1-1.arrow", b"content")
-    outbox.stage(3, [Segment(file="1-1.arrow")], query_id="", run_id="")
+    outbox.stage(3, [Segment(egress=EffectStream(file="1-1.arrow"))], query_id="", run_id="")
 
     def crash(_folder: Folder) -> None:
         raise KeyboardInterrupt
@@ -177,24 +169,19 @@ def test_a_crash_while_a_batch_is_removed_leaves_it_published(
             outbox.remove(3)
 
     assert outbox.manifest(3) is None
-    assert outbox.recover(3) == []
-    assert names_in(checkpoint) == []
+    assert outbox.batches() == [3]
+    assert outbox.recover(3) == Leftovers([], [])
+    assert outbox.batches() == []
 
 
-def test_a_segment_file_that_is_gone_is_an_error(checkpoint: Path) -> None:
+def test_a_file_that_is_gone_is_an_error(outbox: Outbox) -> None:
     """A batch is not published in part without a word."""
-    outbox = outbox_at(checkpoint)
-    outbox.stage(3, [Segment(file="1-1.arrow")], query_id="", run_id="")
-    manifest = outbox.manifest(3)
-    assert manifest is not None
-
     with pytest.raises(FileNotFoundError):
-        list(outbox.open_segments(manifest))
+        outbox.open(3, EffectStream(file="1-1.arrow"))
 
 
-def test_a_damaged_manifest_is_named(checkpoint: Path) -> None:
+def test_a_damaged_manifest_is_named(outbox: Outbox, checkpoint: Path) -> None:
     """The error names the file and what to do."""
-    outbox = outbox_at(checkpoint)
     outbox.batch_folder(3).write(MANIFEST, b"\xff")
 
     with pytest.raises(CheckpointError) as caught:
@@ -204,15 +191,13 @@ def test_a_damaged_manifest_is_named(checkpoint: Path) -> None:
     assert caught.value.message.endswith("); restore the checkpoint from a copy")
 
 
-def test_what_is_no_batch_is_left_alone(checkpoint: Path) -> None:
-    """Only folders with a batch's number are batches."""
-    outbox = outbox_at(checkpoint)
+def test_what_is_no_batch_is_left_alone(outbox: Outbox, checkpoint: Path) -> None:
+    """Only folders with a batch's number are batches, in the order of numbers."""
     for name in ("README", "7.tmp", "-1"):
         Folder.at(checkpoint / "outbox").write(name, b"")
+    for batch in (10, 9):
+        outbox.stage(batch, [], query_id="", run_id="")
 
-    outbox.stage(9, [], query_id="", run_id="")
-    outbox.stage(10, [], query_id="", run_id="")
-
-    assert outbox.recover(10) == [9, 10]
-    assert outbox.recover(-1) == []
+    assert outbox.recover(10) == Leftovers([9, 10], [])
+    assert outbox.recover(-1) == Leftovers([], [])
     assert Folder.at(checkpoint / "outbox").names() == ["-1", "7.tmp", "README"]

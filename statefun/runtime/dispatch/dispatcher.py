@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from statefun.protocol.runtime_pb2 import AddressState, Failure
 from statefun.runtime.dispatch.payload import Program
-from statefun.runtime.effects import EgressColumns, kafka_record
-from statefun.runtime.envelope import REJECTION_NAMESPACE, address_of, rejection
+from statefun.runtime.effects import Effects, kafka_record
+from statefun.runtime.envelope import REJECTION_NAMESPACE, SEPARATOR, address_of, rejection
 from statefun.sdk.address import Address
 from statefun.sdk.errors import (
-    FunctionError,
+    DefinitionError,
     RecordError,
     StatefunError,
     UnknownFunctionError,
@@ -28,6 +28,7 @@ from statefun.sdk.invocation import (
     invoke,
     invoke_async,
 )
+from statefun.sdk.message import Message
 from statefun.sdk.types import TypedValue
 
 
@@ -120,8 +121,9 @@ class Dispatcher:
         self._functions = program.functions
         self._egresses = dict.fromkeys(program.egresses)
         self._concurrency = concurrency
+        self._suffixes: dict[str, bytes] = {}
 
-    def dispatch(self, groups: Iterable[Group], effects: EgressColumns) -> Iterator[Group]:
+    def dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
         """Invoke the functions at the addresses of ``groups``, each of which occurs once.
 
         Coroutine functions of different addresses run side by side; each address's messages
@@ -174,24 +176,43 @@ class Dispatcher:
         )
 
     def _collect(
-        self, group: Group, address: Address, result: InvocationResult, effects: EgressColumns
+        self, group: Group, address: Address, result: InvocationResult, effects: Effects
     ) -> None:
-        if result.messages:
-            raise DispatchError(
-                FunctionError(
-                    f"function {address.typename} at address {address} sent a message to "
-                    f"{result.messages[0].target_typename}: messages between functions are not "
-                    "delivered by this version; send to an egress"
-                )
-            )
         try:
-            for message in result.egress_messages:
-                effects.append(kafka_record(message, self._egresses))
+            for message in result.messages:
+                effects.messages.append(*self._row(group.key, message))
+            for sent in result.egress_messages:
+                record = kafka_record(sent, self._egresses)
+                row = (record.typename, record.topic, record.key, record.value)
+                effects.egress.append(row, len(record.value))
         except StatefunError as error:
             raise DispatchError(
                 type(error)(f"function {address.typename} at address {address}: {error.message}")
             ) from error
         group.values.apply(result.state_mutations)
+
+    def _row(self, caller: bytes, message: Message) -> tuple[tuple[bytes, bytes, str, bytes], int]:
+        """Return a message as a row of ``MESSAGE_SCHEMA``, and the size of its value."""
+        typename = message.target_typename
+        if typename not in self._suffixes:
+            self._suffixes[typename] = self._suffix(typename, message.target_id)
+        try:
+            target = message.target_id.encode() + self._suffixes[typename]
+        except UnicodeEncodeError as error:
+            raise DefinitionError(
+                f"{message.target_id!r} is not an id that a message can be sent to: {error}"
+            ) from None
+        type_, value = message.typed_value
+        return (target, caller, type_, value), len(value)
+
+    def _suffix(self, typename: str, id_: str) -> bytes:
+        """Return what follows the id in the keys of all addresses of a registered type."""
+        if self._functions.find(typename) is None:
+            raise UnknownFunctionError(
+                f"a message was sent to {typename}/{id_}, and no function {typename} is "
+                f"registered{self._functions.hint(typename)}"
+            )
+        return SEPARATOR + typename.encode()
 
 
 def _printable(text: str) -> str:

@@ -23,7 +23,7 @@ from statefun.runtime.dispatch.dispatcher import (
 )
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
-from statefun.runtime.effects import EgressColumns
+from statefun.runtime.effects import Effects
 
 
 @attrs.frozen
@@ -68,7 +68,7 @@ class Evaluation:
     def __init__(self, operator: Operator) -> None:
         self._dispatcher = Dispatcher(operator.payload.load(), operator.concurrency)
         self._segments = operator.segments
-        self._effects = EgressColumns()
+        self._effects = Effects()
         self._outcomes: list[Outcome] = []
         self._invocations = 0
         self.failed = False

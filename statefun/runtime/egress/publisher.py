@@ -3,7 +3,7 @@
 
 A thread of its own watches the commit log, since nothing in Spark says "committed" while a
 stream is idle. It publishes batches in order, then commits the consumer groups' offsets, then
-deletes what was published; a crash in between repeats the batch, and loses nothing.
+deletes what is published and delivered; a crash in between repeats the batch, and loses nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from statefun.protocol.runtime_pb2 import Manifest
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.effects import EgressRecord, read_egress_records
 from statefun.runtime.egress.kafka import KafkaPublisher, UndeliveredError
+from statefun.runtime.feedback import delivered
 from statefun.runtime.ingress.group_offsets import GroupOffsets
-from statefun.runtime.outbox import Outbox
+from statefun.runtime.outbox import Leftovers, Outbox
 from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
 from statefun.spec.model import KafkaEgress
 
@@ -50,6 +51,7 @@ class Publisher:
         self._poll = (_POLL_LOCAL if local else _POLL_REMOTE).total_seconds()
         self._clients: dict[str, KafkaPublisher] = {}
         self._waiting: deque[int] = deque()
+        self._undelivered: deque[int] = deque()
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statefun-publisher", daemon=True)
@@ -58,8 +60,10 @@ class Publisher:
         self.records = 0
         """How many records were published since the start."""
 
-    def start(self) -> None:
-        """Start publishing in the background."""
+    def start(self, leftovers: Leftovers) -> None:
+        """Start publishing in the background, with what an earlier run has left."""
+        self._undelivered.extend(leftovers.undelivered)
+        self._waiting.extend(leftovers.unpublished)
         self._thread.start()
 
     def add(self, batch: int) -> None:
@@ -101,7 +105,7 @@ class Publisher:
             self._thread.join()
 
     def publish(self, batch: int) -> None:
-        """Publish one committed batch and take it out of the outbox.
+        """Publish one committed batch.
 
         Raises:
             StatefunError: if an egress refuses a record.
@@ -113,15 +117,31 @@ class Publisher:
         used = {record.egress: None for record in self._produced(manifest)}
         for egress in used:
             self._client(egress).confirm(self._stop)
-        self._outbox.remove(batch)
+        if not any(segment.messages.records for segment in manifest.segments):
+            self._outbox.remove(batch)
+            return
+        if used:
+            self._outbox.mark_published(batch)
+        self._undelivered.append(batch)
 
     def _produced(self, manifest: Manifest) -> Iterator[EgressRecord]:
         """Produce the records of a batch, in order, and yield each."""
-        for file in self._outbox.open_segments(manifest):
-            for record in read_egress_records(file):
-                self._client(record.egress).produce(record, self._stop)
-                self.records += 1
-                yield record
+        for segment in manifest.segments:
+            if not segment.egress.records:
+                continue
+            with self._outbox.open(manifest.batch, segment.egress) as file:
+                for record in read_egress_records(file):
+                    self._client(record.egress).produce(record, self._stop)
+                    self.records += 1
+                    yield record
+
+    def _remove_delivered(self, batch: int) -> None:
+        """Delete the batches whose messages a committed batch has delivered."""
+        if not self._undelivered:
+            return
+        *_, feedback = self._commit_log.end_offsets(batch)
+        while self._undelivered and self._undelivered[0] <= delivered(feedback):
+            self._outbox.remove(self._undelivered.popleft())
 
     def _client(self, egress: str) -> KafkaPublisher:
         if egress not in self._clients:
@@ -138,6 +158,7 @@ class Publisher:
             while (batch := self._next()) is not None:
                 self.publish(batch)
                 self._group_offsets.commit(batch)
+                self._remove_delivered(batch)
                 with self._changed:
                     self._waiting.popleft()
                     self._changed.notify_all()

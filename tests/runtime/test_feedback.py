@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages between functions: who gets what, how often, and in which order."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from harness import KafkaHarness, run
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from statefun import (
+    Address,
+    Context,
+    FunctionError,
+    IntType,
+    KafkaEgressMessage,
+    Message,
+    StatefulFunctions,
+    UnknownFunctionError,
+    ValueSpec,
+    message_builder,
+)
+from statefun.protocol.runtime_pb2 import EffectStream, Segment
+from statefun.runtime.effects import MESSAGE_SCHEMA, EffectRows
+from statefun.runtime.envelope import SCHEMA, address_key
+from statefun.runtime.feedback import FeedbackReader
+from statefun.runtime.filesystem import Folder
+from statefun.runtime.outbox import Outbox
+from statefun.sdk.errors import CheckpointError
+
+# Workers cannot import test modules.
+cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call] # as pyspark has it
+    sys.modules[__name__]
+)
+
+spark = pytest.mark.spark
+broker = pytest.mark.broker
+
+Program = list[list[Any]]
+"""What one message makes a function do: ``["add"]``, ``["emit", text]`` and
+``["send", name, id, program]``, in order."""
+
+
+def obedient(topic: str) -> StatefulFunctions:
+    """Return functions that do as their messages say, and count what they are told to."""
+    functions = StatefulFunctions()
+    specs = [ValueSpec("count", IntType)]
+
+    def obey(ctx: Context, message: Message) -> None:
+        caller = str(ctx.caller) if ctx.caller else None
+        for command, *arguments in json.loads(message.raw_value()):
+            if command == "add":
+                ctx.storage.count = (ctx.storage.count or 0) + 1
+            elif command == "send":
+                name, id_, program = arguments
+                value = json.dumps(program)
+                ctx.send(message_builder(f"t.fns/{name}", id_, str_value=value))
+            elif command == "emit":
+                value = json.dumps([str(ctx.address), caller, arguments[0], ctx.storage.count])
+                ctx.send(KafkaEgressMessage("test/out", topic=topic, key="k", value=value))
+            elif command == "fail":
+                raise ValueError(arguments[0])
+
+    @functions.bind("t.fns/*", specs)
+    def plain(ctx: Context, message: Message) -> None:
+        obey(ctx, unwrapped(message))
+
+    @functions.bind("t.fns/patient", specs)
+    async def patient(ctx: Context, message: Message) -> None:
+        obey(ctx, unwrapped(message))
+
+    return functions
+
+
+def unwrapped(message: Message) -> Message:
+    """Return a message with the text alone, wherever it came from: Kafka's has no wrapper."""
+    if message.raw_value().startswith(b"["):
+        return message
+    value = message.typed_value._replace(value=message.as_string().encode())
+    return Message(message.target_typename, message.target_id, value)
+
+
+@pytest.fixture
+def obey(kafka: KafkaHarness, checkpoint: Path) -> Callable[..., list[list[Any]]]:
+    """Return a function that runs programs, by id of ``t.fns/a``, and returns what they emit."""
+    inputs, out = kafka.topic("in", partitions=2), kafka.topic("out")
+    module = kafka.module({inputs: ["t.fns/a"]})
+
+    def obey(*programs: tuple[str, Program], **options: object) -> list[list[Any]]:
+        before = len(kafka.receive(out))
+        kafka.send(inputs, [(id_, json.dumps(program)) for id_, program in programs])
+        run(module, obedient(out), checkpoint, **options)
+        assert not list((checkpoint / "outbox").iterdir()), "everything is published and delivered"
+        return [json.loads(record.value) for record in kafka.receive(out)[before:]]
+
+    return obey
+
+
+@spark
+@broker
+def test_a_chain_is_followed_to_its_end(obey: Callable[..., list[list[Any]]]) -> None:
+    """A run on what is there ends when nothing is left to deliver, callers included."""
+    program: Program = [["emit", "end"]]
+    for step in reversed(range(12)):
+        name = ["b", "patient"][step % 2]
+        program = [["emit", step], ["send", name, f"id {step}", program]]
+
+    emitted = obey(("Ada", program))
+
+    origins = ["t.fns/a/Ada", *(f"t.fns/{['b', 'patient'][n % 2]}/id {n}" for n in range(12))]
+    assert emitted == [
+        [address, caller, text, None]
+        for address, caller, text in zip(
+            origins, [None, *origins], [*range(12), "end"], strict=False
+        )
+    ]
+
+
+@spark
+@broker
+def test_a_fan_out_of_thousands_and_back(obey: Callable[..., list[list[Any]]]) -> None:
+    """Ten thousand messages of one call arrive once each, and so do their answers."""
+    answer = [["send", "a", "Ada", [["add"], ["emit", ""]]]]
+
+    emitted = obey(("Ada", [["send", "b", f"{n}", answer] for n in range(10_000)]))
+
+    assert sorted(count for *_, count in emitted) == list(range(1, 10_001))
+    assert {caller for _, caller, *_ in emitted} == {f"t.fns/b/{n}" for n in range(10_000)}
+
+
+@spark
+@broker
+def test_to_oneself_and_in_circles(obey: Callable[..., list[list[Any]]]) -> None:
+    """An address can send to itself, and two addresses to each other."""
+    to_self = [["add"], ["send", "a", "Ada", [["add"], ["send", "a", "Ada", [["emit", ""]]]]]]
+    circle = [["send", "b", "x", [["send", "a", "Alan", [["add"], ["emit", ""]]]]]]
+
+    emitted = obey(("Ada", to_self), ("Alan", circle))
+
+    assert sorted(emitted) == [
+        ["t.fns/a/Ada", "t.fns/a/Ada", "", 2],
+        ["t.fns/a/Alan", "t.fns/b/x", "", 1],
+    ]
+
+
+@spark
+@broker
+def test_order_per_sender_and_target(obey: Callable[..., list[list[Any]]]) -> None:
+    """What one address sends to another arrives in the order it was sent, over micro-batches."""
+    programs = [
+        (sender, [["send", "b", target, [["emit", number]]] for target in "xy"])
+        for number in range(300)
+        for sender in ("Ada", "Alan", "Grace")
+    ]
+
+    emitted = obey(*programs, records_per_batch=200)
+
+    by_pair: dict[tuple[str, str], list[int]] = {}
+    for target, caller, number, _ in emitted:
+        by_pair.setdefault((caller, target), []).append(number)
+    assert len(by_pair) == 6
+    assert all(numbers == list(range(300)) for numbers in by_pair.values())
+
+
+@spark
+@broker
+def test_what_waits_for_delivery_survives_a_failure(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """A message whose delivery failed is delivered by the next run, once, and nothing before it."""
+    inputs, out = kafka.topic("in"), kafka.topic("out")
+    module = kafka.module({inputs: ["t.fns/a"]})
+    program = [["add"], ["emit", "sent"], ["send", "b", "x", [["add"], ["emit", "arrived"]]]]
+    broken = obedient(out)
+
+    @broken.bind("t.fns/b")
+    def fail(ctx: Context, message: Message) -> None:
+        raise ValueError(ctx.address.id)
+
+    kafka.send(inputs, [("Ada", json.dumps(program))])
+    with pytest.raises(FunctionError, match=r"message from t.fns/a/Ada\)"):
+        run(module, broken, checkpoint)
+    between = kafka.receive(out)
+    summary = run(module, obedient(out), checkpoint)
+
+    assert [json.loads(r.value) for r in between] == [["t.fns/a/Ada", None, "sent", 1]]
+    assert [json.loads(r.value) for r in kafka.receive(out)[1:]] == [
+        ["t.fns/b/x", "t.fns/a/Ada", "arrived", 1]
+    ]
+    assert (summary.invocations, summary.egress_records) == (1, 1)
+
+
+@spark
+@broker
+def test_an_unknown_target_is_named(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """The error says who sent to whom, and which name is nearest."""
+    inputs = kafka.topic("in")
+    functions = StatefulFunctions()
+
+    @functions.bind("t.fns/greeter")
+    def greet(ctx: Context, message: Message) -> None:
+        ctx.send(message_builder("t.fns/greter", "Alan", str_value=""))
+
+    kafka.send(inputs, [("Ada", "")])
+    with pytest.raises(UnknownFunctionError) as caught:
+        run(kafka.module({inputs: ["t.fns/greeter"]}), functions, checkpoint)
+
+    assert caught.value.message == (
+        "function t.fns/greeter at address t.fns/greeter/Ada: a message was sent to "
+        "t.fns/greter/Alan, and no function t.fns/greter is registered; did you mean "
+        "t.fns/greeter?"
+    )
+
+
+addresses = st.tuples(st.sampled_from(["a", "b", "patient"]), st.sampled_from("xyz"))
+programs = st.recursive(
+    st.lists(
+        st.one_of(st.just(["add"]), st.tuples(st.just("emit"), st.integers(0, 9)).map(list)),
+        max_size=2,
+    ),
+    lambda inner: st.lists(
+        st.one_of(
+            st.just(["add"]),
+            st.tuples(addresses, inner).map(lambda sent: ["send", *sent[0], sent[1]]),
+        ),
+        max_size=3,
+    ),
+    max_leaves=12,
+)
+
+
+def interpret(programs: list[tuple[str, Program]]) -> tuple[Counter[str], Counter[str]]:
+    """Run programs one message after the other; return counts, and what is emitted by whom."""
+    counts: Counter[str] = Counter()
+    emitted: Counter[str] = Counter()
+    waiting = deque((f"t.fns/a/{id_}", program) for id_, program in programs)
+    while waiting:
+        address, program = waiting.popleft()
+        for command, *arguments in program:
+            if command == "add":
+                counts[address] += 1
+            elif command == "emit":
+                emitted[f"{address} {arguments[0]}"] += 1
+            else:
+                name, id_, inner = arguments
+                waiting.append((f"t.fns/{name}/{id_}", inner))
+    return counts, emitted
+
+
+@spark
+@broker
+@settings(
+    max_examples=4,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking takes too many queries
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(todo=st.lists(st.tuples(st.sampled_from("xyz"), programs), min_size=1, max_size=20))
+def test_random_programs_do_what_the_model_does(
+    obey: Callable[..., list[list[Any]]], todo: list[tuple[str, Program]]
+) -> None:
+    """State and egress are those of a sequential interpreter, whatever is sent to whom."""
+    counts, emitted = interpret(todo)
+    everybody = {(f"t.fns/{n}/{i}") for n in ("a", "b", "patient") for i in "xyz"}
+    before = {address: count or 0 for address, count in asked(obey)}
+
+    effects = obey(*todo, records_per_batch=5)
+    after = {address: count or 0 for address, count in asked(obey)}
+
+    assert set(after) == everybody
+    assert {a: after[a] - before[a] for a in after if after[a] != before[a]} == counts
+    assert Counter(f"{address} {text}" for address, _, text, _ in effects) == emitted
+
+
+def asked(obey: Callable[..., list[list[Any]]]) -> list[tuple[str, int | None]]:
+    """Ask every address for its count, by message."""
+    ask = [["emit", "?"]]
+    program = [["send", name, id_, ask] for name in ("a", "b", "patient") for id_ in "xyz"]
+    return [(address, count) for address, _, _, count in obey(("asker", program))]
+
+
+class Checkpoint:
+    """A checkpoint as Spark and tasks write it, without either."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Folder.at(folder)
+        self.outbox = Outbox(self.folder)
+
+    def send(self, batch: int, *counts: int) -> None:
+        """Stage a batch that has sent so many messages, per segment."""
+        segments = []
+        for count in counts:
+            rows = EffectRows(MESSAGE_SCHEMA)
+            target, caller = (address_key(Address("t", name, "x")) for name in ("to", "from"))
+            for number in range(count):
+                rows.append((target, caller, "t/v", b"%d" % number), 1)
+            stream = EffectStream(content=rows.take(), records=count) if count else None
+            segments.append(Segment(messages=stream))
+        self.outbox.stage(batch, segments, query_id="q", run_id="r")
+
+    def commit(self, batch: int) -> None:
+        """Commit a batch."""
+        self.folder.child("commits").write(str(batch), b"v1\n{}")
+
+    def latest(self, reader: FeedbackReader, start: int) -> int:
+        """Ask a reader how far it could read."""
+        return reader.latestOffset({"batch": start}, ReadAllAvailable())["batch"]
+
+
+def test_only_what_is_committed_is_released(checkpoint: Path) -> None:
+    """A staged batch may run again and send something else."""
+    files = Checkpoint(checkpoint)
+    reader = FeedbackReader(files.folder)
+    assert reader.initialOffset() == {"batch": -1}
+
+    seen = []
+    for batch in range(3):
+        files.send(batch, 1)
+        seen.append(files.latest(reader, batch - 1))
+        files.commit(batch)
+        seen.append(files.latest(reader, batch - 1))
+
+    assert seen == [-1, 0, 0, 1, 1, 2]
+
+
+def test_batches_that_send_nothing_do_not_wake_the_stream(checkpoint: Path) -> None:
+    """The offset stays, so that Spark sees nothing to do."""
+    files = Checkpoint(checkpoint)
+    reader = FeedbackReader(files.folder)
+    files.send(0, 0, 2)
+    files.commit(0)
+    assert files.latest(reader, -1) == 0
+    for batch in range(1, 5):
+        files.commit(batch)
+
+    assert files.latest(reader, 0) == 0
+    assert reader.partitions({"batch": 0}, {"batch": 0}) == []
+
+
+def test_a_new_reader_finds_what_is_left(checkpoint: Path) -> None:
+    """After a restart, Spark's log of commits no longer begins where messages may wait."""
+    files = Checkpoint(checkpoint)
+    files.send(500, 3)
+    for batch in (500, 501, 502):
+        files.commit(batch)
+    files.send(503, 1)
+    reader = FeedbackReader(files.folder)
+
+    assert files.latest(reader, 7) == 500
+    assert files.latest(reader, 500) == 500
+    files.commit(503)
+    assert files.latest(reader, 500) == 503
+
+
+def test_messages_are_numbered_across_segments_and_batches(checkpoint: Path) -> None:
+    """The order of senders' messages is that of batch, segment and row, however many tasks read."""
+    files = Checkpoint(checkpoint)
+    files.send(3, 2, 0, 60_000)
+    files.send(4, 5)
+    reader = FeedbackReader(files.folder)
+
+    tasks = reader.partitions({"batch": 2}, {"batch": 4})
+    tables = [pa.Table.from_batches(reader.read(task)) for task in tasks]
+
+    assert [len(table) for table in tables] == [60_002, 5]
+    rows = pa.concat_tables(tables)
+    assert rows.column_names == SCHEMA.names
+    assert rows["offset"].to_pylist() == list(range(60_007))
+    numbers = [int(value) for value in rows["value"].to_pylist()]
+    assert numbers == [*range(2), *range(60_000), *range(5)]
+    assert set(rows["caller"].to_pylist()) == {address_key(Address("t", "from", "x"))}
+    assert rows["topic"].null_count == rows["partition"].null_count == len(rows)
+
+
+def test_messages_that_are_gone_are_an_error(checkpoint: Path) -> None:
+    """Who deletes the outbox is told what was in it."""
+    files = Checkpoint(checkpoint)
+    files.send(3, 2)
+    reader = FeedbackReader(files.folder)
+    files.outbox.remove(3)
+
+    with pytest.raises(CheckpointError, match="the messages of batch 3 are no longer in"):
+        reader.partitions({"batch": 2}, {"batch": 3})
