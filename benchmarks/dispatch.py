@@ -8,6 +8,7 @@ and functions; only the Python side of the operator differs.
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -41,11 +42,12 @@ def last_batch(session: SparkSession, source: Path, folder: Path, *, arrow: bool
 
 
 def main() -> None:
-    """Measure at 1, 10 and 100 messages per address."""
+    """Compare at 1, 10 and 100 messages per address, then count what one batch can hold."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--addresses", type=int, default=200_000)
+    parser.add_argument("--addresses", type=int, default=10_000, help="for the comparison")
     parser.add_argument("--messages", default="1,10,100", help="per address")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--large", type=int, default=200_000, help="addresses, without pandas")
     arguments = parser.parse_args()
     session = open_session(debug=False, state_partitions=2)
     keep_checkpoint_locally(session)
@@ -53,23 +55,31 @@ def main() -> None:
     cases, notes = [], []
     with tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
         folder = Path(name)
-        for per_address in map(int, arguments.messages.split(",")):
-            # Two micro-batches, of which the second counts: state is there, and all is warm.
-            addresses = arguments.addresses // per_address
-            ids = np.repeat(np.arange(addresses), per_address)
-            source = folder / f"in-{per_address}"
-            write_batches(source, "bench/count", [generator.permutation(ids) for _ in range(2)])
 
+        def write(addresses: int, per_address: int) -> Path:
+            # Two micro-batches, of which the second counts: state is there, and all is warm.
+            ids = np.repeat(np.arange(addresses), per_address)
+            source = folder / f"in-{addresses}-{per_address}"
+            write_batches(source, "bench/count", [generator.permutation(ids) for _ in range(2)])
+            return source
+
+        for per_address in map(int, arguments.messages.split(",")):
+            source = write(arguments.addresses, per_address)
             measure = partial(last_batch, session, source, folder)
-            ours, other = alternate(
+            figures = alternate(
                 arguments.runs, partial(measure, arrow=True), partial(measure, arrow=False)
             )
-            case = Case(f"{addresses:,} addresses, {per_address} messages each", "s", ours, other)
-            cases.append(case)
-            rate = addresses / sorted(ours)[len(ours) // 2]
-            notes.append(
-                f"{case.name}: {rate:,.0f} addresses/s, {rate * per_address:,.0f} messages/s"
-            )
+            title = f"{arguments.addresses:,} addresses, {per_address} messages each"
+            cases.append(Case(title, "s", *figures))
+        source = write(arguments.large, 1)
+        seconds = [
+            last_batch(session, source, folder, arrow=True) for _ in range(arguments.runs + 1)
+        ]
+        rates = sorted(arguments.large / second for second in seconds[1:])
+        notes.append(
+            f"{arguments.large:,} addresses, 1 message each, Arrow: "
+            f"{statistics.median(rates):,.0f} addresses/s ({rates[0]:,.0f}-{rates[-1]:,.0f})"
+        )
     report("dispatch", cases, notes)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import socket
+import sys
 from functools import cache
 from typing import Any
 
@@ -62,8 +63,12 @@ def main() -> None:
     run_worker: Any = daemon.worker
 
     def worker(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - as Spark calls it
-        install()
-        return int(run_worker(sock, authenticated))
+        if sys.argv[1:] == ["pyspark.worker"]:  # and not one that plans the reading of a source
+            install()
+        try:
+            return int(run_worker(sock, authenticated))
+        except ConnectionError:  # Spark waits for nothing more; its daemon would print a traceback
+            return 1
 
     daemon.worker = worker
     daemon.manager()
