@@ -27,6 +27,7 @@ from statefun.runtime.feedback import read_feedback
 from statefun.runtime.ingress.group_offsets import GroupOffsets
 from statefun.runtime.ingress.kafka import read_kafka
 from statefun.runtime.ingress.startup import check_topics, starting_offsets
+from statefun.runtime.ingress.watch import IngressWatch
 from statefun.runtime.lock import checkpoint_lock
 from statefun.runtime.outbox import Outbox
 from statefun.runtime.session import can_dispatch_arrow, keep_checkpoint_locally, open_session
@@ -125,10 +126,12 @@ class Application:
             len(self._functions),
             settings.checkpoint.location,
         )
+        watch = IngressWatch(self._module.ingresses)
         try:
             while not query.awaitTermination(timeout=_WATCH_SECONDS):
                 if publisher.error is not None:
                     raise publisher.error
+                watch.look()
         except StreamingQueryException as error:
             raise self._reason(error, publisher) from error
         except BaseException:

@@ -43,6 +43,13 @@ def client_properties(ingress: KafkaIngress) -> dict[str, Any]:
     return properties
 
 
+def admin_client(ingress: KafkaIngress) -> AdminClient:
+    """Return a client that asks the ingress's cluster about itself."""
+    properties = client_properties(ingress)
+    del properties["group.id"], properties["enable.auto.commit"]
+    return connect(AdminClient, f"ingress {ingress.id}", properties)
+
+
 def check_topics(ingress: KafkaIngress, timeout: timedelta) -> dict[str, list[int]]:
     """Return the partitions of every topic of ``ingress``.
 
@@ -51,10 +58,7 @@ def check_topics(ingress: KafkaIngress, timeout: timedelta) -> dict[str, list[in
         TopicError: if one of the topics does not exist.
     """
     owner = f"ingress {ingress.id}"
-    properties = client_properties(ingress)
-    del properties["group.id"], properties["enable.auto.commit"]
-    admin = connect(AdminClient, owner, properties)
-    metadata = cluster_metadata(owner, ingress.address, admin, timeout)
+    metadata = cluster_metadata(owner, ingress.address, admin_client(ingress), timeout)
     return {
         route.topic: partitions_of(owner, route.topic, metadata, ingress.address)
         for route in ingress.topics

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Telling the user that an ingress waits for its brokers.
+
+Spark's Kafka source tries for minutes, without a word, before it gives up.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+
+from statefun.runtime.ingress.startup import admin_client
+from statefun.runtime.kafka_client import cluster_metadata
+from statefun.sdk.errors import KafkaError
+from statefun.spec.model import KafkaIngress
+
+logger = logging.getLogger("statefun.ingress")
+
+_INTERVAL = timedelta(seconds=15)
+_TIMEOUT = timedelta(seconds=3)
+
+
+class IngressWatch:
+    """Looks now and then whether the clusters that are read from answer."""
+
+    def __init__(self, ingresses: Sequence[KafkaIngress], interval: timedelta = _INTERVAL) -> None:
+        self._watched = [(ingress, admin_client(ingress)) for ingress in ingresses]
+        self._interval = interval.total_seconds()
+        self._next = time.monotonic() + self._interval
+        self._silent: set[str] = set()
+
+    def look(self) -> None:
+        """Log which clusters have gone silent or are back; return at once between two looks."""
+        if time.monotonic() < self._next:
+            return
+        for ingress, admin in self._watched:
+            id_ = str(ingress.id)
+            try:
+                cluster_metadata(f"ingress {id_}", ingress.address, admin, _TIMEOUT)
+            except KafkaError:
+                if id_ not in self._silent:
+                    self._silent.add(id_)
+                    logger.warning(
+                        "ingress %s: no Kafka broker answers at %s; waiting for one",
+                        id_,
+                        ingress.address,
+                    )
+            else:
+                if id_ in self._silent:
+                    self._silent.remove(id_)
+                    logger.info("ingress %s: %s answers again", id_, ingress.address)
+        self._next = time.monotonic() + self._interval
