@@ -11,6 +11,8 @@ Spark asks for offsets in a process of its own, beside the driver.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -140,6 +142,14 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for batch in read_batches(file):
                     yield _rows(batch, offset)
                     offset += len(batch)
+
+    def stop(self) -> None:
+        """End the process that asks for offsets, if Spark has left it.
+
+        It would try to tell Spark of the end of its input, and print the traceback of that.
+        """
+        if isinstance(sys.exc_info()[1], EOFError):
+            os._exit(0)
 
     def _messages(self, batch: int) -> dict[int, EffectStream]:
         """Return the streams of messages of a batch, by their segment's number."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
 import sys
 from collections import Counter, deque
 from collections.abc import Callable
@@ -388,6 +389,30 @@ def test_messages_are_numbered_across_segments_and_batches(checkpoint: Path) -> 
     assert numbers == [*range(2), *range(60_000), *range(5)]
     assert set(rows["caller"].to_pylist()) == {address_key(Address("t", "from", "x"))}
     assert rows["topic"].null_count == rows["partition"].null_count == len(rows)
+
+
+LEFT = """
+from statefun.runtime.feedback import FeedbackReader
+from statefun.runtime.filesystem import Folder
+
+reader = FeedbackReader(Folder.at("/nowhere"))
+reader.stop()
+try:
+    raise ValueError("is reported")
+except ValueError:
+    reader.stop()
+try:
+    raise EOFError
+finally:
+    reader.stop()
+"""
+
+
+def test_a_process_that_spark_has_left_ends_quietly() -> None:
+    """Its last words would be a traceback on the user's terminal."""
+    done = subprocess.run([sys.executable, "-c", LEFT], check=False, capture_output=True, text=True)
+
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_messages_that_are_gone_are_an_error(checkpoint: Path) -> None:
