@@ -61,7 +61,12 @@ def fresh_checkpoint() -> Iterator[Path]:
 def produce(kafka: EmbeddedKafka, topic: str, records: Iterable[tuple[str, bytes]]) -> None:
     """Send records to a topic."""
     producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 20, "enable.idempotence": True}
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "linger.ms": 20,
+            "enable.idempotence": True,
+            "log_level": 3,  # errors: a broker that has just started is not worth a warning
+        }
     )
     for key, value in records:
         while True:

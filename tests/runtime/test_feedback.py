@@ -111,7 +111,7 @@ def fresh(kafka: KafkaHarness, tmp_path: Path) -> Callable[[], Obey]:
             before = len(kafka.receive(out))
             kafka.send(inputs, [(id_, json.dumps(program)) for id_, program in programs])
             run(module, obedient(out), checkpoint, **options)
-            assert not list((checkpoint / "outbox").iterdir()), "all is published and delivered"
+            assert Outbox(Folder.at(checkpoint)).batches() == [], "all is published and delivered"
             return [json.loads(record.value) for record in kafka.receive(out)[before:]]
 
         return obey
@@ -207,14 +207,13 @@ def test_what_waits_for_delivery_survives_a_failure(kafka: KafkaHarness, checkpo
     kafka.send(inputs, [("Ada", json.dumps(program))])
     with pytest.raises(FunctionError, match=r"message from t.fns/a/Ada\)"):
         run(module, broken, checkpoint)
-    between = kafka.receive(out)
     summary = run(module, obedient(out), checkpoint)
 
-    assert [json.loads(r.value) for r in between] == [["t.fns/a/Ada", None, "sent", 1]]
-    assert [json.loads(r.value) for r in kafka.receive(out)[1:]] == [
-        ["t.fns/b/x", "t.fns/a/Ada", "arrived", 1]
-    ]
-    assert (summary.invocations, summary.egress_records) == (1, 1)
+    *before, last = [json.loads(record.value) for record in kafka.receive(out)]
+    assert summary.invocations == 1
+    assert last == ["t.fns/b/x", "t.fns/a/Ada", "arrived", 1]
+    # At least once: the first run may have ended before Kafka had confirmed the record.
+    assert before in ([["t.fns/a/Ada", None, "sent", 1]], [["t.fns/a/Ada", None, "sent", 1]] * 2)
 
 
 @spark
