@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from statefun import StatefulFunctions
 from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.clock import SystemClock
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
@@ -70,7 +71,7 @@ def run_batches(  # noqa: PLR0913 - what differs between benchmarks
     """Run the operator over micro-batches on a fresh checkpoint; ``after`` gets each number."""
     checkpoint = Folder.at(work / f"checkpoint-{next(_numbers)}")
     payload = Payload.of(Program(functions, frozenset({"bench/out"})))
-    operator = Operator(payload, SegmentWriter(checkpoint), 1000, arrow=arrow)
+    operator = Operator(payload, SegmentWriter(checkpoint), 1000, 1000, SystemClock(), arrow=arrow)
     seconds: list[float] = []
 
     def stage(frame: DataFrame, number: int) -> None:

@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import attrs
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from statefun.dev import EmbeddedKafka
 from statefun.runtime.application import Application, Summary
+from statefun.runtime.clock import Clock, SystemClock
 from statefun.runtime.settings import Settings
 from statefun.sdk.functions import StatefulFunctions
 from statefun.spec.loader import parse_module
@@ -128,7 +130,14 @@ class KafkaHarness:
         )
 
 
-def run(module: str, functions: StatefulFunctions, checkpoint: Path, **settings: object) -> Summary:
+def run(
+    module: str,
+    functions: StatefulFunctions,
+    checkpoint: Path,
+    *,
+    clock: Clock = SystemClock(),  # noqa: B008 - it has no state
+    **settings: Any,
+) -> Summary:
     """Run an application on what is in its topics now."""
     arguments: dict[str, object] = {
         "checkpoint": checkpoint,
@@ -137,4 +146,4 @@ def run(module: str, functions: StatefulFunctions, checkpoint: Path, **settings:
         **settings,
     }
     resolved = Settings.resolve({}, None, **arguments)
-    return Application(parse_module(module), functions, resolved).run()
+    return Application(parse_module(module), functions, resolved, clock).run()

@@ -33,33 +33,41 @@ class AddressState(_message.Message):
         NAME_FIELD_NUMBER: _builtins.int
         TYPENAME_FIELD_NUMBER: _builtins.int
         VALUE_FIELD_NUMBER: _builtins.int
+        EXPIRES_FIELD_NUMBER: _builtins.int
         name: _builtins.str
         typename: _builtins.str
         value: _builtins.bytes
+        expires: _builtins.int
+        """milliseconds since the epoch; 0: never"""
         def __init__(
             self,
             *,
             name: _builtins.str = ...,
             typename: _builtins.str = ...,
             value: _builtins.bytes = ...,
+            expires: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "typename", b"typename", "value", b"value"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["expires", b"expires", "name", b"name", "typename", b"typename", "value", b"value"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     VALUES_FIELD_NUMBER: _builtins.int
+    WAKE_FIELD_NUMBER: _builtins.int
+    wake: _builtins.int
+    """when a wake-up is pending that deletes what has expired; 0: none"""
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddressState.Value]: ...
     def __init__(
         self,
         *,
         values: _abc.Iterable[Global___AddressState.Value] | None = ...,
+        wake: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values", "wake", b"wake"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -104,6 +112,7 @@ class Segment(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     EGRESS_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
+    BUCKETS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """the state partition: a sender's effects are all in the same one"""
     @_builtins.property
@@ -112,20 +121,136 @@ class Segment(_message.Message):
     def messages(self) -> Global___EffectStream:
         """to functions"""
 
+    @_builtins.property
+    def buckets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """the timer buckets that some of the messages go to"""
+
     def __init__(
         self,
         *,
         partition: _builtins.int = ...,
         egress: Global___EffectStream | None = ...,
         messages: Global___EffectStream | None = ...,
+        buckets: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["egress", b"egress", "messages", b"messages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["egress", b"egress", "messages", b"messages", "partition", b"partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "egress", b"egress", "messages", b"messages", "partition", b"partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Segment: _TypeAlias = Segment  # noqa: Y015
+
+@_typing.final
+class DelayedMessage(_message.Message):
+    """A message that waits in a timer bucket, as a row of messages to functions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DUE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    CALLER_FIELD_NUMBER: _builtins.int
+    TYPENAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    due: _builtins.int
+    """milliseconds since the epoch"""
+    target: _builtins.bytes
+    caller: _builtins.bytes
+    typename: _builtins.str
+    value: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        due: _builtins.int = ...,
+        target: _builtins.bytes = ...,
+        caller: _builtins.bytes = ...,
+        typename: _builtins.str = ...,
+        value: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "due", b"due", "target", b"target", "typename", b"typename", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DelayedMessage: _TypeAlias = DelayedMessage  # noqa: Y015
+
+@_typing.final
+class Bucket(_message.Message):
+    """What waits in one bucket. Adding to it is appending bytes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___DelayedMessage]: ...
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[Global___DelayedMessage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Bucket: _TypeAlias = Bucket  # noqa: Y015
+
+@_typing.final
+class CancellableMessage(_message.Message):
+    """A delayed message that can be cancelled: it waits where its token is known."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    SENT_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    id: _builtins.bytes
+    """tells it from others that used the same token before"""
+    sent: _builtins.int
+    """milliseconds since the epoch"""
+    @_builtins.property
+    def message(self) -> Global___DelayedMessage: ...
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+        id: _builtins.bytes = ...,
+        sent: _builtins.int = ...,
+        message: Global___DelayedMessage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "message", b"message", "sent", b"sent", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancellableMessage: _TypeAlias = CancellableMessage  # noqa: Y015
+
+@_typing.final
+class PendingBuckets(_message.Message):
+    """Timer buckets, in ascending order, each but the first as the difference to the one before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        steps: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PendingBuckets: _TypeAlias = PendingBuckets  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import uuid
 from contextlib import closing
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import reduce
 
 import attrs
@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.binding import check_binding
+from statefun.runtime.clock import Clock, SystemClock
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
@@ -30,6 +31,7 @@ from statefun.runtime.ingress.startup import check_topics, starting_offsets
 from statefun.runtime.ingress.watch import IngressWatch
 from statefun.runtime.lock import checkpoint_lock
 from statefun.runtime.outbox import Outbox
+from statefun.runtime.retention import Retention
 from statefun.runtime.session import can_dispatch_arrow, keep_checkpoint_locally, open_session
 from statefun.runtime.settings import Settings
 from statefun.sdk import errors
@@ -50,6 +52,8 @@ class Summary:
     invocations: int = 0
     egress_records: int = 0
     """Published by this run, including what an earlier one had left in the outbox."""
+    next_timer: datetime | None = None
+    """When the next timer is due, a delayed message's or an expiration's, if there are any."""
 
 
 class Application:
@@ -59,8 +63,15 @@ class Application:
         BindingError: if they do not.
     """
 
-    def __init__(self, module: Module, functions: StatefulFunctions, settings: Settings) -> None:
+    def __init__(
+        self,
+        module: Module,
+        functions: StatefulFunctions,
+        settings: Settings,
+        clock: Clock = SystemClock(),  # noqa: B008 - it has no state
+    ) -> None:
         check_binding(module, functions)
+        self._clock = clock
         self._module = module
         self._functions = functions
         self._settings = settings
@@ -82,14 +93,9 @@ class Application:
             newest = self._commit_log.newest()
             leftovers = self._outbox.recover(newest)
             starts = self._starting_offsets()
+            retention = Retention(settings.checkpoint)
             with closing(GroupOffsets(self._module.ingresses, self._commit_log)) as group_offsets:
-                publisher = Publisher(
-                    self._egresses,
-                    self._outbox,
-                    self._commit_log,
-                    group_offsets,
-                    local=settings.checkpoint.is_local,
-                )
+                publisher = Publisher(self._egresses, settings.checkpoint, group_offsets, retention)
                 if leftovers.unpublished:
                     logger.info(
                         "publishing %d batches that an earlier run had committed",
@@ -103,6 +109,7 @@ class Application:
                 finally:
                     publisher.stop()
                     self._summary.egress_records = publisher.records
+            self._summary.next_timer = retention.next_timer()
         return self._summary
 
     def _starting_offsets(self) -> list[str]:
@@ -148,11 +155,13 @@ class Application:
             for ingress, start in zip(self._module.ingresses, starts, strict=True)
         ]
         # The last one: where its offset is looked for in the log of offsets.
-        sources = [*ingresses, read_feedback(session, settings.checkpoint)]
+        sources = [*ingresses, read_feedback(session, settings.checkpoint, self._clock)]
         operator = Operator(
             Payload.of(Program(self._functions, frozenset(self._egresses))),
             SegmentWriter(settings.checkpoint),
             settings.async_concurrency,
+            settings.own_messages_per_batch,
+            self._clock,
             arrow=settings.dispatch == "arrow" and can_dispatch_arrow(session),
         )
         run_id = uuid.uuid4().hex

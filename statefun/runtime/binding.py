@@ -27,13 +27,6 @@ def check_binding(module: Module, functions: StatefulFunctions) -> None:
         if functions.find(str(target)) is None
     ]
     problems += [
-        f"function {function.typename}: value {spec.name!r} has an expiration, which this version "
-        "does not carry out; remove it"
-        for function in functions
-        for spec in function.specs.values()
-        if spec.expire_after_call or spec.expire_after_write
-    ]
-    problems += [
         f"{egress.location}: egress {egress.id} asks for exactly-once, which this version does not "
         "deliver; declare at-least-once"
         for egress in module.egresses

@@ -75,6 +75,8 @@ class Effects:
     def __init__(self) -> None:
         self.egress = EffectRows(EGRESS_SCHEMA)
         self.messages = EffectRows(MESSAGE_SCHEMA)
+        self.buckets: set[int] = set()
+        """The timer buckets that some of the messages go to."""
 
     def __bool__(self) -> bool:
         return bool(self.egress or self.messages)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The feedback source: messages between functions, out of the outbox and into the next batch.
 
-A streaming source whose offset is the number of a batch: everything that functions sent in
-batches up to that one has been delivered. Only committed batches count, so a message is never
-delivered that a repeated batch would not have sent. The offset stays where it is while nothing
-is sent: an idle stream runs no batches.
+A streaming source whose offset is the number of a batch and of a timers' tick: everything that
+functions sent in batches up to that one has been delivered, and whatever was due by that tick was
+released. Only committed batches count, so a message is never delivered that a repeated batch
+would not have sent. The offset stays where it is while nothing is sent or due: an idle stream
+runs no batches.
 
 Spark asks for offsets in a process of its own, beside the driver.
 """
@@ -24,30 +25,51 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from statefun.protocol.runtime_pb2 import EffectStream
+from statefun.runtime.clock import Clock
 from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.dispatch.timers import TICK
 from statefun.runtime.effects import MESSAGE_SCHEMA, read_batches
 from statefun.runtime.envelope import SCHEMA
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox
+from statefun.runtime.timers import (
+    PendingBuckets,
+    TimerLog,
+    bucket_key,
+    due_tick,
+    tick_of,
+    timer_buckets,
+)
 from statefun.sdk.errors import CheckpointError
 
 _NAME = "statefun-feedback"
 _CHECKPOINT = "checkpoint"
 _BATCH = "batch"
+_TICK = "tick"
 _NONE = -1
 _TASK_RECORDS = 50_000
 """So many messages are read by one task before another one is worth its start."""
 
 
-def read_feedback(session: SparkSession, checkpoint: Folder) -> DataFrame:
+def read_feedback(session: SparkSession, checkpoint: Folder, clock: Clock) -> DataFrame:
     """Return the messages that the query in ``checkpoint`` sends to its own functions."""
-    session.dataSource.register(_FeedbackSource)
+
+    class FeedbackSource(_FeedbackSource):  # of this call's own: Spark makes the instances
+        pass
+
+    FeedbackSource.clock = clock
+    session.dataSource.register(FeedbackSource)
     return session.readStream.format(_NAME).option(_CHECKPOINT, checkpoint.location).load()
 
 
 def delivered(offset: Mapping[str, Any] | None) -> int:
     """Return up to which batch messages have been delivered, by an offset of the source; or -1."""
     return _NONE if offset is None else int(offset[_BATCH])
+
+
+def ticked(offset: Mapping[str, Any] | None) -> int:
+    """Return up to which tick timers have been released, by an offset of the source; or -1."""
+    return _NONE if offset is None else int(offset[_TICK])
 
 
 @attrs.frozen
@@ -60,15 +82,26 @@ class _Stream:
     """How many messages of the same micro-batch are before it."""
 
 
+@attrs.frozen
+class _Ticks:
+    """Ticks for timer buckets."""
+
+    buckets: Sequence[int]
+    first: int
+    """How many messages of the same micro-batch are before them: all."""
+
+
 class _Task(InputPartition):
     """What one Spark task reads."""
 
-    def __init__(self, streams: Sequence[_Stream]) -> None:
-        super().__init__(tuple(streams))
+    def __init__(self, parts: Sequence[_Stream | _Ticks]) -> None:
+        super().__init__(tuple(parts))
 
 
 class _FeedbackSource(DataSource):
     """What Spark makes readers with."""
+
+    clock: Clock
 
     @classmethod
     def name(cls) -> str:
@@ -78,44 +111,54 @@ class _FeedbackSource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's
-        return FeedbackReader(Folder.at(self.options[_CHECKPOINT]))
+        return FeedbackReader(Folder.at(self.options[_CHECKPOINT]), self.clock)
 
 
 class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the messages of committed batches."""
+    """Reads the messages of committed batches, and ticks for timers."""
 
-    def __init__(self, checkpoint: Folder) -> None:
+    def __init__(self, checkpoint: Folder, clock: Clock) -> None:
         self._outbox = Outbox(checkpoint)
         self._commit_log = CommitLog(checkpoint)
+        self._timer_log = TimerLog(checkpoint)
+        self._clock = clock
         self._seen: int | None = None
+        self._newest = _NONE
+        self._timers = PendingBuckets()
+        self._arriving: dict[int, set[int]] = {}
+        """Timer buckets by the batch that has sent to them, unless it was delivered long ago."""
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
-        """Begin before the first batch."""
-        return {_BATCH: _NONE}
+        """Begin before the first batch and tick."""
+        return {_BATCH: _NONE, _TICK: _NONE}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
         """Do not stop at what is there now: what ingress records cause belongs to them."""
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802, ARG002 - Spark's
-        """Return the newest committed batch that has sent messages, or ``start``.
+        """Return the newest committed batch that has sent messages, or that of ``start``.
 
-        What is new is found by asking for the next batch by name, without listing anything.
+        What is new is found by asking for the next batch by name, without listing anything. The
+        tick is the present one if a timer is due, or else that of ``start``.
         """
-        latest = delivered(start)
-        if self._seen is None:
-            newest = self._commit_log.newest()
-            left = [batch for batch in self._outbox.batches() if batch <= newest]
-            latest = max([latest, *filter(self._messages, left)])
-            self._seen = newest
-        while self._commit_log.has(self._seen + 1):
-            self._seen += 1
-            if self._messages(self._seen):
-                latest = self._seen
-        return {_BATCH: latest}
+        self._look()
+        self._timers.drop(ticked(start))
+        for batch, buckets in list(self._arriving.items()):
+            if batch <= delivered(start):
+                del self._arriving[batch]
+            else:
+                self._timers.add(buckets)
+        tick = max(ticked(start), tick_of(self._clock.now()))
+        first = self._timers.next_tick()
+        due = first is not None and first <= tick
+        return {
+            _BATCH: max(delivered(start), self._newest),
+            _TICK: tick if due else ticked(start),
+        }
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Divide the messages of the batches behind ``start``, up to ``end``, among tasks."""
-        tasks: list[list[_Stream]] = []
+        """Divide what is behind ``start``, up to ``end``, among tasks."""
+        tasks: list[list[_Stream | _Ticks]] = []
         records, full_at = 0, 0
         first, last = delivered(start) + 1, delivered(end)
         if first <= last and not self._messages(last):
@@ -131,14 +174,21 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     full_at = records + _TASK_RECORDS
                 tasks[-1].append(_Stream(batch, index, records))
                 records += stream.records
-        return [_Task(streams) for streams in tasks]
+        buckets = self._due(start, end)
+        if buckets:
+            tasks = tasks or [[]]
+            tasks[-1].append(_Ticks(buckets, records))
+        return [_Task(parts) for parts in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the messages of one task, as rows of ``envelope.SCHEMA``, numbered in order."""
-        for stream in partition.value:
-            found = self._messages(stream.batch)[stream.segment]
-            offset = stream.first
-            with self._outbox.open(stream.batch, found) as file:
+        for part in partition.value:
+            if isinstance(part, _Ticks):
+                yield _rows(_ticks(part.buckets), part.first)
+                continue
+            found = self._messages(part.batch)[part.segment]
+            offset = part.first
+            with self._outbox.open(part.batch, found) as file:
                 for batch in read_batches(file):
                     yield _rows(batch, offset)
                     offset += len(batch)
@@ -151,6 +201,47 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(sys.exc_info()[1], EOFError):
             os._exit(0)
 
+    def _look(self) -> None:
+        """Take note of all batches that have been committed by now."""
+        if self._seen is None:
+            newest = self._commit_log.newest()
+            for batch in self._outbox.batches():
+                if batch <= newest:
+                    self._note(batch)
+            # Not before: whatever leaves the outbox has been logged.
+            self._timers = self._timer_log.load()
+            for buckets in self._arriving.values():
+                self._timers.add(buckets)
+            self._seen = newest
+        while self._commit_log.has(self._seen + 1):
+            self._seen += 1
+            self._note(self._seen)
+
+    def _note(self, batch: int) -> None:
+        manifest = self._outbox.manifest(batch)
+        if manifest is None:
+            return
+        if any(segment.messages.records for segment in manifest.segments):
+            self._newest = batch
+        buckets = timer_buckets(manifest)
+        if buckets:
+            self._arriving[batch] = buckets
+
+    def _due(self, start: dict[str, int], end: dict[str, int]) -> list[int]:
+        """Return the buckets that are due by ``end`` and have not had a tick by ``start``."""
+        self._look()
+        arriving = {
+            bucket
+            for batch, buckets in self._arriving.items()
+            if delivered(start) < batch <= delivered(end)
+            for bucket in buckets
+            if due_tick(bucket) <= ticked(end)
+        }
+        waiting = {
+            bucket for bucket in self._timers.due(ticked(end)) if due_tick(bucket) > ticked(start)
+        }
+        return sorted(arriving | waiting)
+
     def _messages(self, batch: int) -> dict[int, EffectStream]:
         """Return the streams of messages of a batch, by their segment's number."""
         manifest = self._outbox.manifest(batch)
@@ -161,6 +252,12 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for index, segment in enumerate(manifest.segments)
             if segment.messages.records
         }
+
+
+def _ticks(buckets: Sequence[int]) -> pa.RecordBatch:
+    rows = [(bucket_key(bucket), None, TICK, b"") for bucket in buckets]
+    columns = map(pa.array, zip(*rows, strict=True), MESSAGE_SCHEMA.types)
+    return pa.record_batch(list(columns), schema=MESSAGE_SCHEMA)
 
 
 def _rows(messages: pa.RecordBatch, offset: int) -> pa.RecordBatch:

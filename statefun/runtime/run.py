@@ -34,6 +34,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     records_per_batch: int | None = None,
     state_partitions: int | None = None,
     async_concurrency: int | None = None,
+    own_messages_per_batch: int | None = None,
     dispatch: str | None = None,
     kafka_timeout: timedelta | None = None,
     debug: bool | None = None,
@@ -57,6 +58,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             start on; as many as there are cores if not given.
         async_concurrency: how many addresses of coroutine functions a worker runs side by side
             (default 1,000).
+        own_messages_per_batch: how many messages an address may get from itself within a
+            micro-batch (default 1,000); further ones come in the next.
         dispatch: ``arrow`` (default) or ``pandas``, Spark's own and slower way to call functions.
         kafka_timeout: how long to try to reach Kafka at start (default 15 seconds).
         debug: show Spark's log, and the causes of errors.
@@ -81,6 +84,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         records_per_batch=records_per_batch,
         state_partitions=state_partitions,
         async_concurrency=async_concurrency,
+        own_messages_per_batch=own_messages_per_batch,
         dispatch=dispatch,
         kafka_timeout=kafka_timeout,
         debug=debug,
@@ -102,6 +106,11 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         summary.batches,
         summary.egress_records,
     )
+    if summary.next_timer is not None:
+        logger.info(
+            "timers wait for the next run; the first is due at %s",
+            summary.next_timer.astimezone().isoformat(" ", "seconds"),
+        )
     return summary
 
 

@@ -3,11 +3,30 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import NamedTuple
+
 from statefun.sdk.address import Address
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.message import Message
 from statefun.sdk.storage import Storage
+
+
+class DelayedMessage(NamedTuple):
+    """A message that is to be delivered later."""
+
+    delay: timedelta
+    """From the end of the invocation that sends it; not negative."""
+    message: Message
+    cancellation_token: str
+    """What it can be cancelled by; empty if it cannot."""
+
+
+class Cancellation(NamedTuple):
+    """Asks that a delayed message be not delivered."""
+
+    cancellation_token: str
 
 
 class Context:
@@ -17,7 +36,7 @@ class Context:
     micro-batch that the invocation is part of is committed.
     """
 
-    __slots__ = ("address", "caller", "egress_messages", "messages", "storage")
+    __slots__ = ("address", "caller", "delayed", "egress_messages", "messages", "storage")
 
     def __init__(self, address: Address, storage: Storage) -> None:
         self.address = address
@@ -28,6 +47,8 @@ class Context:
         """The values of this address, as declared by the function's specs."""
         self.messages: list[Message] = []
         """What was sent to functions so far, in order."""
+        self.delayed: list[DelayedMessage | Cancellation] = []
+        """What was sent to functions with a delay, and cancelled, in order."""
         self.egress_messages: list[EgressMessage] = []
         """What was sent to egresses so far, in order."""
 
@@ -42,11 +63,73 @@ class Context:
         elif isinstance(message, Message):
             self.messages.append(message)
         else:
-            hint = "; call its .build()" if hasattr(message, "build") else ""
             raise DefinitionError(
-                f"send takes a Message or an EgressMessage, not {type(message).__name__}{hint}"
+                f"send takes a Message or an EgressMessage, not {type(message).__name__}"
+                f"{_hint(message)}"
             )
 
     def send_egress(self, message: EgressMessage) -> None:
         """Send a record to an egress; the same as :meth:`send`."""
         self.send(message)
+
+    def send_after(
+        self, duration: timedelta, message: Message, cancellation_token: str = ""
+    ) -> None:
+        """Send a message to a function, to be delivered after ``duration``.
+
+        It is never delivered early; how late, is a matter of a timer's tick and of micro-batches.
+        It survives restarts: what became due in between is delivered at once.
+
+        Args:
+            duration: how long to wait, not negative.
+            message: what to send; its caller will be this address.
+            cancellation_token: lets this address, and those of other types with the same id,
+                cancel the message. As long as it is pending, the id cannot use the token again.
+
+        Raises:
+            DefinitionError: if an argument is not as above.
+
+        >>> from datetime import timedelta
+        >>> from statefun import message_builder
+        >>> def remind(ctx, message):
+        ...     reminder = message_builder("com.example.fns/reminder", "Ada", str_value="Call!")
+        ...     ctx.send_after(timedelta(minutes=10), reminder, cancellation_token="call")
+        """
+        if not (isinstance(duration, timedelta) and duration >= timedelta(0)):
+            raise DefinitionError(
+                f"send_after takes a timedelta that is not negative, not {duration!r}"
+            )
+        if not isinstance(message, Message):
+            raise DefinitionError(
+                f"send_after takes a Message, not {type(message).__name__}{_hint(message)}"
+            )
+        if not _is_text(cancellation_token):
+            raise DefinitionError(f"a cancellation token is text, not {cancellation_token!r}")
+        self.delayed.append(DelayedMessage(duration, message, cancellation_token))
+
+    def cancel_delayed_message(self, cancellation_token: str) -> None:
+        """Cancel the delayed message that this id has sent with ``cancellation_token``.
+
+        Nothing happens if there is none, or if it is due already.
+
+        Raises:
+            DefinitionError: if the token is empty.
+        """
+        if not (_is_text(cancellation_token) and cancellation_token):
+            raise DefinitionError(
+                f"a message is cancelled by its token, a text that is not empty, and not by "
+                f"{cancellation_token!r}"
+            )
+        self.delayed.append(Cancellation(cancellation_token))
+
+
+def _hint(message: object) -> str:
+    return "; call its .build()" if hasattr(message, "build") else ""
+
+
+def _is_text(token: object) -> bool:
+    """Tell whether ``token`` is a string that UTF-8 can encode: no lone surrogates."""
+    try:
+        return isinstance(token, str) and token.encode() is not None
+    except UnicodeEncodeError:
+        return False

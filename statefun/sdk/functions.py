@@ -32,6 +32,16 @@ class StatefulFunction:
     """The values it keeps, by name."""
     is_async: bool
     """Whether calling it returns something to await."""
+    expiring: tuple[ValueSpec, ...] = attrs.field(init=False)
+    """Those of its values that expire."""
+
+    @expiring.default
+    def _find_expiring(self) -> tuple[ValueSpec, ...]:
+        return tuple(
+            spec
+            for spec in self.specs.values()
+            if spec.expire_after_call or spec.expire_after_write
+        )
 
 
 class StatefulFunctions:

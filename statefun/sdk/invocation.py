@@ -14,12 +14,12 @@ from typing import NamedTuple
 import attrs
 
 from statefun.sdk.address import Address
-from statefun.sdk.context import Context
+from statefun.sdk.context import Cancellation, Context, DelayedMessage
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import FunctionError, InvocationError
 from statefun.sdk.functions import StatefulFunction
 from statefun.sdk.message import Message
-from statefun.sdk.storage import Storage, changes
+from statefun.sdk.storage import Storage, changes, restore
 from statefun.sdk.types import TypedValue
 
 
@@ -38,6 +38,17 @@ class InvocationBatch(NamedTuple):
     invocations: Sequence[Invocation]
 
 
+@attrs.frozen
+class FailedInvocation:
+    """An invocation that raised. It has left no trace: all its effects were taken back."""
+
+    index: int
+    """Which one of the batch."""
+    error: InvocationError
+    traceback: str
+    """What Python would have printed."""
+
+
 class InvocationResult(NamedTuple):
     """The effects of a batch."""
 
@@ -45,65 +56,80 @@ class InvocationResult(NamedTuple):
     """New values by name; None deletes."""
     messages: Sequence[Message]
     """Messages to functions, in the order they were sent."""
+    delayed: Sequence[DelayedMessage | Cancellation]
+    """Messages to functions with a delay, and cancellations of such, in order."""
     egress_messages: Sequence[EgressMessage]
     """Records for egresses, in the order they were sent."""
-
-
-@attrs.define
-class InvocationFailedError(Exception):
-    """The invocation at ``index`` failed with ``error``; no effect of the batch may be used."""
-
-    index: int
-    error: InvocationError
-    traceback: str
-    """What Python would have printed."""
+    failures: Sequence[FailedInvocation]
+    """What has failed; everything else is as if these messages had never come."""
 
 
 def invoke(function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
-    """Run a plain function over a batch.
-
-    Raises:
-        InvocationFailedError: if one of the invocations failed.
-    """
-    target, call = batch.target, function.call
-    context = _context(function, batch)
-    index = 0
-    try:
-        for index, (caller, argument) in enumerate(batch.invocations):  # noqa: B007 - names the failing one
-            context.caller = caller
-            call(context, Message(target.typename, target.id, argument))
-    except Exception as error:
-        raise _failed(target, index, error) from error
-    return _result(context)
+    """Run a plain function over a batch, one message after the other."""
+    run = _Run(function, batch)
+    call = function.call
+    for index, (caller, argument) in enumerate(batch.invocations):
+        message = run.begin(caller, argument)
+        try:
+            call(run.context, message)
+        except Exception as error:  # noqa: BLE001 - what users' code raises is theirs to choose
+            run.take_back(index, error)
+    return run.result()
 
 
 async def invoke_async(function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
-    """Run a coroutine function over a batch, one message after the other.
-
-    Raises:
-        InvocationFailedError: if one of the invocations failed.
-    """
-    target, call = batch.target, function.call
-    context = _context(function, batch)
-    index = 0
-    try:
-        for index, (caller, argument) in enumerate(batch.invocations):  # noqa: B007 - names the failing one
-            context.caller = caller
-            await call(context, Message(target.typename, target.id, argument))
-    except Exception as error:
-        raise _failed(target, index, error) from error
-    return _result(context)
+    """Run a coroutine function over a batch, one message after the other."""
+    run = _Run(function, batch)
+    call = function.call
+    for index, (caller, argument) in enumerate(batch.invocations):
+        message = run.begin(caller, argument)
+        try:
+            await call(run.context, message)
+        except Exception as error:  # noqa: BLE001 - what users' code raises is theirs to choose
+            run.take_back(index, error)
+    return run.result()
 
 
-def _context(function: StatefulFunction, batch: InvocationBatch) -> Context:
-    return Context(batch.target, Storage(function.specs, batch.state))
+class _Run:
+    """The invocations of a batch: they share a context, which forgets those that fail."""
+
+    def __init__(self, function: StatefulFunction, batch: InvocationBatch) -> None:
+        self._target = batch.target
+        self.context = Context(batch.target, Storage(function.specs, batch.state))
+        self._failures: list[FailedInvocation] = []
+        self._before: tuple[int, int, int, dict[str, TypedValue | None]] = (0, 0, 0, {})
+
+    def begin(self, caller: Address | None, argument: TypedValue) -> Message:
+        context = self.context
+        context.caller = caller
+        self._before = (
+            len(context.messages),
+            len(context.delayed),
+            len(context.egress_messages),
+            changes(context.storage).copy(),
+        )
+        return Message(self._target.typename, self._target.id, argument)
+
+    def take_back(self, index: int, error: Exception) -> None:
+        messages, delayed, egress_messages, changed = self._before
+        del self.context.messages[messages:]
+        del self.context.delayed[delayed:]
+        del self.context.egress_messages[egress_messages:]
+        restore(self.context.storage, changed)
+        self._failures.append(_failed(self._target, index, error))
+
+    def result(self) -> InvocationResult:
+        context = self.context
+        return InvocationResult(
+            changes(context.storage),
+            context.messages,
+            context.delayed,
+            context.egress_messages,
+            self._failures,
+        )
 
 
-def _result(context: Context) -> InvocationResult:
-    return InvocationResult(changes(context.storage), context.messages, context.egress_messages)
-
-
-def _failed(target: Address, index: int, error: Exception) -> InvocationFailedError:
+def _failed(target: Address, index: int, error: Exception) -> FailedInvocation:
     # The first frame is the loop that called the user's function.
     frames = error.__traceback__.tb_next if error.__traceback__ else None
     text = "".join(traceback.format_exception(type(error), error, frames))
@@ -112,4 +138,4 @@ def _failed(target: Address, index: int, error: Exception) -> InvocationFailedEr
             f"function {target.typename} failed at address {target}: "
             f"{type(error).__name__}: {error}"
         )
-    return InvocationFailedError(index, error, text)
+    return FailedInvocation(index, error, text)

@@ -135,6 +135,11 @@ def changes(storage: Storage) -> dict[str, TypedValue | None]:
     return changed
 
 
+def restore(storage: Storage, changed: Mapping[str, TypedValue | None]) -> None:
+    """Go back to what :func:`changes` returned, and a copy of it has kept."""
+    object.__setattr__(storage, "_Storage__changed", dict(changed))
+
+
 def value_specs(specs: Iterable[ValueSpec]) -> dict[str, ValueSpec]:
     """Index value specs by name.
 

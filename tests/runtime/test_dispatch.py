@@ -30,6 +30,7 @@ from statefun import (
     ValueSpec,
 )
 from statefun.protocol.runtime_pb2 import AddressState, Outcome
+from statefun.runtime.clock import SystemClock
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
@@ -117,7 +118,9 @@ def operate(session: SparkSession, tmp_path: Path) -> Callable[..., Outcomes]:
             pq.write_table(table, folder / "in" / f"{number:04}.parquet")
         checkpoint = Folder.at(folder / "checkpoint")
         payload = Payload.of(Program(functions, frozenset({"t/out"})))
-        operator = Operator(payload, SegmentWriter(checkpoint), concurrency, arrow=arrow)
+        operator = Operator(
+            payload, SegmentWriter(checkpoint), concurrency, 1000, SystemClock(), arrow=arrow
+        )
         outbox = Outbox(checkpoint)
         records: list[EgressRecord] = []
         outcomes: list[Outcome] = []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from statefun import (
     TypedValue,
     message_builder,
 )
+from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.storage import Storage
 
 ADDRESS = Address("com.example.fns", "greeter", "Ada")
@@ -40,6 +42,7 @@ def test_a_context_starts_without_effects() -> None:
     assert context.storage is storage
     assert context.caller is None
     assert context.messages == []
+    assert context.delayed == []
     assert context.egress_messages == []
 
 
@@ -85,3 +88,54 @@ def test_a_context_takes_no_other_attributes(context: Context) -> None:
     """State belongs into the storage: what is put on the context would be lost."""
     with pytest.raises(AttributeError):
         context.visits = 1  # type: ignore[attr-defined]
+
+
+LATER = message_builder("a/b", "x", int_value=1)
+
+
+def test_delays_and_cancellations_are_kept_in_order(context: Context) -> None:
+    """A cancellation counts for what was sent before it."""
+    context.send_after(timedelta(0), LATER)
+    context.send_after(timedelta(days=1), LATER, "token")
+    context.cancel_delayed_message("token")
+
+    assert context.delayed == [
+        DelayedMessage(timedelta(0), LATER, ""),
+        DelayedMessage(timedelta(days=1), LATER, "token"),
+        Cancellation("token"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((timedelta(-1), LATER), "send_after takes a timedelta that is not negative, not "),
+        ((5, LATER), "send_after takes a timedelta that is not negative, not 5"),
+        ((timedelta(1), "Hello"), "send_after takes a Message, not str"),
+        (
+            (timedelta(1), KafkaEgressMessage.for_egress("a/b")),
+            "send_after takes a Message, not KafkaEgressBuilder; call its .build()",
+        ),
+        ((timedelta(1), LATER, None), "a cancellation token is text, not None"),
+        ((timedelta(1), LATER, "\ud800"), "a cancellation token is text, not "),
+    ],
+    ids=["negative", "number", "text", "builder", "none", "surrogate"],
+)
+def test_other_things_cannot_be_delayed(
+    context: Context, arguments: tuple[Any, ...], text: str
+) -> None:
+    """A delay is a time that is not negative, and what is delayed a message to a function."""
+    with pytest.raises(DefinitionError) as raised:
+        context.send_after(*arguments)
+
+    assert raised.value.message.startswith(text)
+    assert context.delayed == []
+
+
+@pytest.mark.parametrize("token", ["", None, 7, "\ud800"])
+def test_other_things_cannot_be_cancelled(context: Context, token: Any) -> None:
+    """Only what was sent with a token can be, and so the token is not empty."""
+    with pytest.raises(DefinitionError, match="a message is cancelled by its token"):
+        context.cancel_delayed_message(token)
+
+    assert context.delayed == []

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -27,7 +28,6 @@ from statefun.sdk.functions import StatefulFunction
 from statefun.sdk.invocation import (
     Invocation,
     InvocationBatch,
-    InvocationFailedError,
     InvocationResult,
     invoke,
     invoke_async,
@@ -93,7 +93,7 @@ def test_a_batch_runs_in_order_with_one_storage(run: Run) -> None:
     result = run(add, _batch(1, 2, 3, state={"count": typed(10, IntType)}))
 
     assert seen == [(10, 1), (11, 2), (13, 3)]
-    assert result == InvocationResult({"count": typed(16, IntType)}, [], [])
+    assert result == InvocationResult({"count": typed(16, IntType)}, [], [], [], [])
 
 
 @given(st.lists(st.integers(-1000, 1000)), st.integers(0, 10))
@@ -165,7 +165,7 @@ def test_an_empty_batch_has_no_effects(run: Run) -> None:
     """Without messages the function is not called."""
     result = run(_add, _batch())
 
-    assert result == InvocationResult({}, [], [])
+    assert result == InvocationResult({}, [], [], [], [])
 
 
 def _fail_on_two(context: Context, message: Message) -> None:
@@ -176,35 +176,61 @@ def _fail_on_two(context: Context, message: Message) -> None:
 
 def test_a_failure_says_where_it_was(run: Run) -> None:
     """The error has the function, the address, what it raised, and which invocation it was."""
-    with pytest.raises(InvocationFailedError) as raised:
-        run(_fail_on_two, _batch(1, 2, 3))
+    (failed,) = run(_fail_on_two, _batch(1, 2, 3)).failures
 
-    failed = raised.value
     assert failed.index == 1
     assert type(failed.error) is FunctionError
     assert failed.error.message == (
         "function com.example.fns/counter failed at address com.example.fns/counter/Ada: "
         "KeyError: 'user'"
     )
-    assert isinstance(failed.__cause__, KeyError)
 
 
 def test_a_failure_leaves_the_state_alone(run: Run) -> None:
     """What the batch was given is what it was before."""
     state = {"count": typed(7, IntType)}
 
-    with pytest.raises(InvocationFailedError):
-        run(_fail_on_two, _batch(1, 2, state=state))
+    run(_fail_on_two, _batch(1, 2, state=state))
 
     assert state == {"count": typed(7, IntType)}
 
 
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=8), st.sampled_from([0, 1]))
+def test_what_fails_leaves_no_trace(commands: list[tuple[int, bool]], kind: int) -> None:
+    """The effects of a batch are those of the messages that do not fail, and of no other."""
+
+    def work(context: Context, message: Message) -> None:
+        number = message.as_int()
+        if number % 3 == 0:
+            del context.storage.count
+        _add(context, message)
+        context.send(message_builder(CALLER.typename, "x", int_value=number))
+        context.send(_record(number))
+        context.send_after(timedelta(number), message_builder("a/b", "x", int_value=number), "t")
+        context.cancel_delayed_message(f"token {number}")
+        if number >= 100:
+            raise ValueError(number)
+
+    run = [_run_plain, _run_coroutine][kind]
+    done = run(work, _batch(*(n + 100 * fails for n, fails in commands)))
+    expected = run(work, _batch(*(n for n, fails in commands if not fails)))
+
+    assert done.state_mutations == expected.state_mutations
+    assert [m.typed_value for m in done.messages] == [m.typed_value for m in expected.messages]
+    assert [m.typed_value for m in done.egress_messages] == [
+        m.typed_value for m in expected.egress_messages
+    ]
+    assert [(type(each), each.cancellation_token) for each in done.delayed] == [
+        (type(each), each.cancellation_token) for each in expected.delayed
+    ]
+    assert [f.index for f in done.failures] == [i for i, (_, fails) in enumerate(commands) if fails]
+
+
 def test_a_traceback_starts_in_the_users_code() -> None:
     """The frames of the loop that calls functions are of no use to anybody."""
-    with pytest.raises(InvocationFailedError) as raised:
-        invoke(_registered(_fail_on_two), _batch(2))
+    (failed,) = invoke(_registered(_fail_on_two), _batch(2)).failures
 
-    lines = raised.value.traceback.splitlines()
+    lines = failed.traceback.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[1].startswith(f'  File "{__file__}"')
     assert lines[1].endswith("in _fail_on_two")
@@ -220,11 +246,10 @@ def test_a_traceback_has_the_causes(run: Run) -> None:
         except KeyError as error:
             raise RuntimeError("outer") from error
 
-    with pytest.raises(InvocationFailedError) as raised:
-        run(fail, _batch(1))
+    (failed,) = run(fail, _batch(1)).failures
 
-    assert "KeyError: 'inner'" in raised.value.traceback
-    assert "RuntimeError: outer" in raised.value.traceback
+    assert "KeyError: 'inner'" in failed.traceback
+    assert "RuntimeError: outer" in failed.traceback
 
 
 def test_errors_of_an_invocation_pass(run: Run) -> None:
@@ -235,11 +260,10 @@ def test_errors_of_an_invocation_pass(run: Run) -> None:
 
     batch = InvocationBatch(TARGET, {}, [Invocation(None, TypedValue("a/b", b"Hello"))])
 
-    with pytest.raises(InvocationFailedError) as raised:
-        run(read, batch)
+    (failed,) = run(read, batch).failures
 
-    assert type(raised.value.error) is ValueDecodeError
-    assert raised.value.error.message.startswith("message to com.example.fns/counter/Ada: ")
+    assert type(failed.error) is ValueDecodeError
+    assert failed.error.message.startswith("message to com.example.fns/counter/Ada: ")
 
 
 def test_ill_formed_messages_are_errors_of_the_function(run: Run) -> None:
@@ -248,10 +272,9 @@ def test_ill_formed_messages_are_errors_of_the_function(run: Run) -> None:
     def send(context: Context, _message: Message) -> None:
         context.send("Hello")  # type: ignore[arg-type]
 
-    with pytest.raises(InvocationFailedError) as raised:
-        run(send, _batch(1))
+    (failed,) = run(send, _batch(1)).failures
 
-    assert str(raised.value.error) == (
+    assert str(failed.error) == (
         "[SF301] function com.example.fns/counter failed at address com.example.fns/counter/Ada: "
         "DefinitionError: [SF200] send takes a Message or an EgressMessage, not str"
     )

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
-from statefun.runtime.dispatch.dispatcher import AddressValues, Columns, Group
+from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
 from statefun.runtime.dispatch.operator import Operator
 from statefun.sdk.errors import CheckpointError
 
@@ -102,7 +102,8 @@ class _Chunk:
             if index == self._unfinished:
                 self.continued = values
             start = self._starts[index]
-            yield Group(key, self._columns, start, start + self._counts[index], values)
+            end = start + self._counts[index]
+            yield Group(key, self._columns, start, end, values, index != self._unfinished)
 
     def key_row(self, group: Group) -> bytes:
         """Return the grouping key of ``group`` as Spark wants it back."""

@@ -4,15 +4,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from statefun.protocol.runtime_pb2 import AddressState, Failure
+from statefun.protocol.runtime_pb2 import Failure
+from statefun.runtime.clock import Clock, in_milliseconds
+from statefun.runtime.dispatch import timers
+from statefun.runtime.dispatch.groups import Columns, Group
 from statefun.runtime.dispatch.payload import Program
 from statefun.runtime.effects import Effects, kafka_record
 from statefun.runtime.envelope import REJECTION_NAMESPACE, SEPARATOR, address_of, rejection
+from statefun.runtime.timers import NAMESPACE as TIMERS_NAMESPACE
 from statefun.sdk.address import Address
+from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.errors import (
     DefinitionError,
     RecordError,
@@ -21,87 +26,15 @@ from statefun.sdk.errors import (
 )
 from statefun.sdk.functions import StatefulFunction
 from statefun.sdk.invocation import (
+    FailedInvocation,
     Invocation,
     InvocationBatch,
-    InvocationFailedError,
     InvocationResult,
     invoke,
     invoke_async,
 )
 from statefun.sdk.message import Message
 from statefun.sdk.types import TypedValue
-
-
-class Columns(NamedTuple):
-    """Rows of ``envelope.SCHEMA`` without their target, column by column."""
-
-    offset: Sequence[int]
-    caller: Sequence[bytes | None]
-    typename: Sequence[str]
-    value: Sequence[bytes]
-    topic: Sequence[str | None]
-    partition: Sequence[int | None]
-
-    def origin(self, row: int) -> str:
-        """Say where a row came from, for people."""
-        partition = self.partition[row]
-        if self.topic[row] is not None and partition is not None:
-            # pandas turns a column of integers that has nulls into one of floats.
-            return f"topic {self.topic[row]}, partition {int(partition)}, offset {self.offset[row]}"
-        caller = self.caller[row]
-        return f"message from {address_of(caller)}" if caller is not None else "message"
-
-
-class AddressValues:
-    """The state of one address while its messages are dispatched."""
-
-    __slots__ = ("changed", "values")
-
-    def __init__(self, stored: bytes | None) -> None:
-        self.values: dict[str, TypedValue] = (
-            {
-                value.name: TypedValue._make((value.typename, value.value))
-                for value in AddressState.FromString(stored).values
-            }
-            if stored
-            else {}
-        )
-        """The current values by name."""
-        self.changed = False
-        """Whether they differ from what was stored."""
-
-    def apply(self, mutations: Mapping[str, TypedValue | None]) -> None:
-        """Take over what an invocation has assigned and deleted."""
-        values = self.values
-        for name, value in mutations.items():
-            if values.get(name) == value:
-                continue
-            self.changed = True
-            if value is None:
-                del values[name]
-            else:
-                values[name] = value
-
-    def encoded(self) -> bytes | None:
-        """Return what to store; None if the address keeps nothing."""
-        if not self.values:
-            return None
-        state = AddressState()
-        for name, (typename, value) in self.values.items():
-            state.values.add(name=name, typename=typename, value=value)
-        return state.SerializeToString()
-
-
-class Group(NamedTuple):
-    """What arrived for one address, and its state."""
-
-    key: bytes
-    columns: Columns
-    start: int
-    """The first of its rows in ``columns``."""
-    end: int
-    """The row behind its last one."""
-    values: AddressValues
 
 
 class DispatchError(Exception):
@@ -114,20 +47,37 @@ class DispatchError(Exception):
         )
 
 
+class _Call(NamedTuple):
+    """An invocation batch, for the sake of some rows of a group."""
+
+    group: Group
+    function: StatefulFunction
+    batch: InvocationBatch
+    rows: Sequence[int]
+    """Where the messages are in the group's columns; empty if the address sent them to itself."""
+
+
 class Dispatcher:
     """Calls a program's functions; one instance serves one task."""
 
-    def __init__(self, program: Program, concurrency: int) -> None:
+    def __init__(
+        self, program: Program, clock: Clock, *, concurrency: int, own_messages: int
+    ) -> None:
         self._functions = program.functions
         self._egresses = dict.fromkeys(program.egresses)
+        self._clock = clock
         self._concurrency = concurrency
+        self._own_messages = own_messages
         self._suffixes: dict[str, bytes] = {}
+        self.invocations = 0
+        """How many messages functions have handled so far."""
 
     def dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
         """Invoke the functions at the addresses of ``groups``, each of which occurs once.
 
         Coroutine functions of different addresses run side by side; each address's messages
-        are handled one after the other.
+        are handled one after the other. What an address sends to itself comes behind all that
+        waits for it.
 
         Yields:
             Each group whose values and effects are up to date. Nothing holds on to it any
@@ -137,32 +87,84 @@ class Dispatcher:
             DispatchError: if a row cannot be dispatched or an invocation failed; then no
                 effects of this call may be used.
         """
-        waiting: list[tuple[Group, StatefulFunction, InvocationBatch]] = []
+        waiting: list[_Call] = []
         for group in groups:
-            address = address_of(group.key)
-            function = self._functions.find(address.typename)
-            if function is None:
-                raise self._no_function(address, group)
-            batch = InvocationBatch(address, group.values.values, _invocations(group))
-            if function.is_async:
-                waiting.append((group, function, batch))
+            call = self._first_call(group, effects)
+            if call is not None and call.function.is_async:
+                waiting.append(call)
                 continue
-            try:
-                result = invoke(function, batch)
-            except InvocationFailedError as failed:
-                raise _failed(failed, group) from failed
-            self._collect(group, address, result, effects)
+            while call is not None:
+                call = self._next_call(call, invoke(call.function, call.batch), effects)
             yield group
-        if waiting:
-            calls = [invoke_async(function, batch) for _, function, batch in waiting]
+        while waiting:
+            calls = [invoke_async(call.function, call.batch) for call in waiting]
             results = _event_loop().run_until_complete(_side_by_side(calls, self._concurrency))
-            for (group, _, batch), outcome in zip(waiting, results, strict=True):
-                if isinstance(outcome, InvocationFailedError):
-                    raise _failed(outcome, group) from outcome
+            again = []
+            for call, outcome in zip(waiting, results, strict=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
-                self._collect(group, batch.target, outcome, effects)
-                yield group
+                following = self._next_call(call, outcome, effects)
+                if following is None:
+                    yield call.group
+                else:
+                    again.append(following)
+            waiting = again
+
+    def _first_call(self, group: Group, effects: Effects) -> _Call | None:
+        """Return what to invoke for the rows of a group; None if they are the runtime's own."""
+        address = address_of(group.key)
+        if address.namespace == TIMERS_NAMESPACE:
+            try:
+                timers.run(address.name, group, effects)
+            except StatefunError as error:
+                raise DispatchError(error) from error
+            return None
+        rows: Sequence[int] = range(group.start, group.end)
+        if timers.WAKE_UP in group.columns.typename[group.start : group.end]:
+            rows = self._wake_up(group, rows, effects)
+            if not rows:
+                return None
+        function = self._functions.find(address.typename)
+        if function is None:
+            raise self._no_function(address, group)
+        group.values.expire(self._clock)
+        return _Call(
+            group,
+            function,
+            InvocationBatch(address, group.values.values, _invocations(group.columns, rows)),
+            rows,
+        )
+
+    def _wake_up(self, group: Group, rows: Sequence[int], effects: Effects) -> Sequence[int]:
+        """Take the wake-ups out of a group's rows; return the others."""
+        typename, value = group.columns.typename, group.columns.value
+        others = []
+        for row in rows:
+            if typename[row] == timers.WAKE_UP:
+                group.values.wake_up(timers.wake_up_time(value[row]))
+            else:
+                others.append(row)
+        group.values.expire(self._clock)
+        timers.schedule_wake_up(group, effects)
+        return others
+
+    def _next_call(self, call: _Call, result: InvocationResult, effects: Effects) -> _Call | None:
+        """Collect what a call has done; return the one that this makes necessary, if any."""
+        self.invocations += len(call.batch.invocations)
+        if result.failures:
+            raise _failed(result.failures[0], call)
+        group, function, (address, _, _), _ = call
+        self._collect(group, address, result, effects)
+        values = group.values
+        values.apply(result.state_mutations)
+        if function.expiring:
+            values.renew(function.expiring, result.state_mutations, self._clock.now())
+            timers.schedule_wake_up(group, effects)
+        if not (group.last and values.own):
+            return None
+        own, values.own = values.own, []
+        invocations = [Invocation(address, value) for value in own]
+        return _Call(group, function, InvocationBatch(address, values.values, invocations), ())
 
     def _no_function(self, address: Address, group: Group) -> DispatchError:
         origin = group.columns.origin(group.start)
@@ -178,21 +180,44 @@ class Dispatcher:
     def _collect(
         self, group: Group, address: Address, result: InvocationResult, effects: Effects
     ) -> None:
+        """Take over what was sent, in the order that the reference gives."""
+        values = group.values
         try:
             for message in result.messages:
-                effects.messages.append(*self._row(group.key, message))
+                row = self._row(group.key, message)
+                if row.target == group.key and values.own_messages < self._own_messages:
+                    values.own_messages += 1
+                    values.own.append(message.typed_value)
+                else:
+                    timers.send(row, effects)
+            if result.delayed:
+                self._delay(group.key, result.delayed, effects)
             for sent in result.egress_messages:
                 record = kafka_record(sent, self._egresses)
-                row = (record.typename, record.topic, record.key, record.value)
-                effects.egress.append(row, len(record.value))
+                fields = (record.typename, record.topic, record.key, record.value)
+                effects.egress.append(fields, len(record.value))
         except StatefunError as error:
             raise DispatchError(
                 type(error)(f"function {address.typename} at address {address}: {error.message}")
             ) from error
-        group.values.apply(result.state_mutations)
 
-    def _row(self, caller: bytes, message: Message) -> tuple[tuple[bytes, bytes, str, bytes], int]:
-        """Return a message as a row of ``MESSAGE_SCHEMA``, and the size of its value."""
+    def _delay(
+        self, caller: bytes, delayed: Iterable[DelayedMessage | Cancellation], effects: Effects
+    ) -> None:
+        now = self._clock.now()
+        for each in delayed:
+            token = each.cancellation_token
+            if isinstance(each, Cancellation):
+                timers.cancel(caller, token, effects)
+                continue
+            row = self._row(caller, each.message)
+            due = now + in_milliseconds(each.delay)
+            if token:
+                timers.send_cancellable(now, due, row, token, effects)
+            else:
+                timers.send_at(due, row, effects)
+
+    def _row(self, caller: bytes, message: Message) -> timers.Row:
         typename = message.target_typename
         if typename not in self._suffixes:
             self._suffixes[typename] = self._suffix(typename, message.target_id)
@@ -202,8 +227,7 @@ class Dispatcher:
             raise DefinitionError(
                 f"{message.target_id!r} is not an id that a message can be sent to: {error}"
             ) from None
-        type_, value = message.typed_value
-        return (target, caller, type_, value), len(value)
+        return timers.Row(target, caller, *message.typed_value)
 
     def _suffix(self, typename: str, id_: str) -> bytes:
         """Return what follows the id in the keys of all addresses of a registered type."""
@@ -220,16 +244,27 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _invocations(group: Group) -> list[Invocation]:
-    columns, rows = group.columns, slice(group.start, group.end)
-    callers = [None if key is None else address_of(key) for key in columns.caller[rows]]
-    arguments = map(TypedValue._make, zip(columns.typename[rows], columns.value[rows], strict=True))
-    return [*map(Invocation._make, zip(callers, arguments, strict=True))]
+def _invocations(columns: Columns, rows: Sequence[int]) -> list[Invocation]:
+    if isinstance(rows, range):  # all of a group's
+        taken = slice(rows.start, rows.stop)
+        callers = columns.caller[taken]
+        arguments = zip(columns.typename[taken], columns.value[taken], strict=True)
+    else:
+        callers = [columns.caller[row] for row in rows]
+        arguments = zip(
+            [columns.typename[row] for row in rows],
+            [columns.value[row] for row in rows],
+            strict=True,
+        )
+    senders = [None if key is None else address_of(key) for key in callers]
+    values = map(TypedValue._make, arguments)
+    return [*map(Invocation._make, zip(senders, values, strict=True))]
 
 
-def _failed(failed: InvocationFailedError, group: Group) -> DispatchError:
+def _failed(failed: FailedInvocation, call: _Call) -> DispatchError:
     error = failed.error
-    origin = group.columns.origin(group.start + failed.index)
+    columns = call.group.columns
+    origin = columns.origin(call.rows[failed.index]) if call.rows else "message from itself"
     return DispatchError(type(error)(f"{error.message} ({origin})"), failed.traceback)
 
 

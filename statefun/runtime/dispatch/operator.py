@@ -14,13 +14,9 @@ import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
 from statefun.protocol.runtime_pb2 import Outcome
-from statefun.runtime.dispatch.dispatcher import (
-    AddressValues,
-    Columns,
-    Dispatcher,
-    DispatchError,
-    Group,
-)
+from statefun.runtime.clock import Clock
+from statefun.runtime.dispatch.dispatcher import Dispatcher, DispatchError
+from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.effects import Effects
@@ -34,6 +30,9 @@ class Operator:
     segments: SegmentWriter
     concurrency: int
     """How many addresses of coroutine functions run side by side."""
+    own_messages: int
+    """How many messages an address may get from itself within a micro-batch."""
+    clock: Clock
     arrow: bool
     """Whether a worker that can may evaluate it on Arrow batches."""
 
@@ -47,9 +46,9 @@ class Operator:
         """Dispatch all messages of one address; puts out ``Outcome`` values."""
         evaluation = self.start()
         values = AddressValues(state.get[0] if state.exists else None)
-        for chunk in chunks:
+        for chunk, last in _with_last(chunks):
             columns = Columns(*(chunk[name].tolist() for name in Columns._fields))
-            group = Group(bytes(key[0]), columns, 0, len(chunk), values)
+            group = Group(bytes(key[0]), columns, 0, len(chunk), values, last)
             for _ in evaluation.dispatch([group]):
                 pass
         outcomes = evaluation.finish()
@@ -62,15 +61,28 @@ class Operator:
         yield pd.DataFrame({"outcome": outcomes})
 
 
+def _with_last(chunks: Iterator[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, bool]]:
+    """Tell of each chunk whether it is the last one; Spark has at least one for an address."""
+    chunk = next(chunks)
+    for following in chunks:
+        yield chunk, False
+        chunk = following
+    yield chunk, True
+
+
 class Evaluation:
     """Dispatches batches of groups and gathers what becomes of them."""
 
     def __init__(self, operator: Operator) -> None:
-        self._dispatcher = Dispatcher(operator.payload.load(), operator.concurrency)
+        self._dispatcher = Dispatcher(
+            operator.payload.load(),
+            operator.clock,
+            concurrency=operator.concurrency,
+            own_messages=operator.own_messages,
+        )
         self._segments = operator.segments
         self._effects = Effects()
         self._outcomes: list[Outcome] = []
-        self._invocations = 0
         self.failed = False
         """Whether something failed: then nothing of the micro-batch will be used."""
 
@@ -80,7 +92,6 @@ class Evaluation:
             return
         try:
             for group in self._dispatcher.dispatch(groups, self._effects):
-                self._invocations += group.end - group.start
                 if self._segments.is_full(self._effects):
                     self._flush()
                 yield group
@@ -93,7 +104,7 @@ class Evaluation:
         if not self.failed:
             if self._effects:
                 self._flush()
-            self._outcomes.append(Outcome(invocations=self._invocations))
+            self._outcomes.append(Outcome(invocations=self._dispatcher.invocations))
         return [outcome.SerializeToString() for outcome in self._outcomes]
 
     def _flush(self) -> None:

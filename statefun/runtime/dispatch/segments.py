@@ -34,10 +34,12 @@ class SegmentWriter:
         task = TaskContext.get()
         if task is None:
             raise AssertionError("segments are written inside Spark tasks only")
+        buckets, effects.buckets = effects.buckets, set()
         return Segment(
             partition=task.partitionId(),
             egress=self._stream(effects.egress, task),
             messages=self._stream(effects.messages, task),
+            buckets=sorted(buckets),
         )
 
     def _stream(self, rows: EffectRows, task: TaskContext) -> EffectStream | None:

@@ -18,9 +18,10 @@ from statefun.protocol.runtime_pb2 import Manifest
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.effects import EgressRecord, read_egress_records
 from statefun.runtime.egress.kafka import KafkaPublisher, UndeliveredError
-from statefun.runtime.feedback import delivered
+from statefun.runtime.filesystem import Folder
 from statefun.runtime.ingress.group_offsets import GroupOffsets
 from statefun.runtime.outbox import Leftovers, Outbox
+from statefun.runtime.retention import Retention
 from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
 from statefun.spec.model import KafkaEgress
 
@@ -38,20 +39,18 @@ class Publisher:
     def __init__(
         self,
         egresses: Mapping[str, KafkaEgress],
-        outbox: Outbox,
-        commit_log: CommitLog,
+        checkpoint: Folder,
         group_offsets: GroupOffsets,
-        *,
-        local: bool,
+        retention: Retention,
     ) -> None:
         self._egresses = egresses
-        self._outbox = outbox
-        self._commit_log = commit_log
+        self._outbox = Outbox(checkpoint)
+        self._commit_log = CommitLog(checkpoint)
         self._group_offsets = group_offsets
-        self._poll = (_POLL_LOCAL if local else _POLL_REMOTE).total_seconds()
+        self._retention = retention
+        self._poll = (_POLL_LOCAL if checkpoint.is_local else _POLL_REMOTE).total_seconds()
         self._clients: dict[str, KafkaPublisher] = {}
         self._waiting: deque[int] = deque()
-        self._undelivered: deque[int] = deque()
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statefun-publisher", daemon=True)
@@ -62,7 +61,7 @@ class Publisher:
 
     def start(self, leftovers: Leftovers) -> None:
         """Start publishing in the background, with what an earlier run has left."""
-        self._undelivered.extend(leftovers.undelivered)
+        self._retention.start(leftovers)
         self._waiting.extend(leftovers.unpublished)
         self._thread.start()
 
@@ -117,12 +116,7 @@ class Publisher:
         used = {record.egress: None for record in self._produced(manifest)}
         for egress in used:
             self._client(egress).confirm(self._stop)
-        if not any(segment.messages.records for segment in manifest.segments):
-            self._outbox.remove(batch)
-            return
-        if used:
-            self._outbox.mark_published(batch)
-        self._undelivered.append(batch)
+        self._retention.published(manifest)
 
     def _produced(self, manifest: Manifest) -> Iterator[EgressRecord]:
         """Produce the records of a batch, in order, and yield each."""
@@ -134,14 +128,6 @@ class Publisher:
                     self._client(record.egress).produce(record, self._stop)
                     self.records += 1
                     yield record
-
-    def _remove_delivered(self, batch: int) -> None:
-        """Delete the batches whose messages a committed batch has delivered."""
-        if not self._undelivered:
-            return
-        *_, feedback = self._commit_log.end_offsets(batch)
-        while self._undelivered and self._undelivered[0] <= delivered(feedback):
-            self._outbox.remove(self._undelivered.popleft())
 
     def _client(self, egress: str) -> KafkaPublisher:
         if egress not in self._clients:
@@ -158,7 +144,7 @@ class Publisher:
             while (batch := self._next()) is not None:
                 self.publish(batch)
                 self._group_offsets.commit(batch)
-                self._remove_delivered(batch)
+                self._retention.committed(batch)
                 with self._changed:
                     self._waiting.popleft()
                     self._changed.notify_all()

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What there is for one address: its messages and its state, as dispatching sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from statefun.protocol.runtime_pb2 import AddressState
+from statefun.runtime.clock import Clock, in_milliseconds
+from statefun.runtime.envelope import address_of
+from statefun.sdk.storage import ValueSpec
+from statefun.sdk.types import TypedValue
+
+
+class Columns(NamedTuple):
+    """Rows of ``envelope.SCHEMA`` without their target, column by column."""
+
+    offset: Sequence[int]
+    caller: Sequence[bytes | None]
+    typename: Sequence[str]
+    value: Sequence[bytes]
+    topic: Sequence[str | None]
+    partition: Sequence[int | None]
+
+    def origin(self, row: int) -> str:
+        """Say where a row came from, for people."""
+        partition = self.partition[row]
+        if self.topic[row] is not None and partition is not None:
+            # pandas turns a column of integers that has nulls into one of floats.
+            return f"topic {self.topic[row]}, partition {int(partition)}, offset {self.offset[row]}"
+        caller = self.caller[row]
+        return f"message from {address_of(caller)}" if caller is not None else "message"
+
+
+class AddressValues:
+    """The state of one address, and what it sends itself, while its messages are dispatched."""
+
+    __slots__ = ("_expiries", "_wake", "changed", "own", "own_messages", "values")
+
+    def __init__(self, stored: bytes | None) -> None:
+        self.values: dict[str, TypedValue] = {}
+        """The current values by name."""
+        self.changed = False
+        """Whether they differ from what was stored."""
+        self.own: list[TypedValue] = []
+        """What the address has sent to itself, to be delivered behind everything else."""
+        self.own_messages = 0
+        """How many of those there were so far."""
+        self._expiries: dict[str, int] = {}
+        self._wake = 0
+        if not stored:
+            return
+        state = AddressState.FromString(stored)
+        for value in state.values:
+            self.values[value.name] = TypedValue._make((value.typename, value.value))
+        if state.wake:  # as long as anything may expire
+            self._wake = state.wake
+            self._expiries = {value.name: value.expires for value in state.values if value.expires}
+
+    def apply(self, mutations: Mapping[str, TypedValue | None]) -> None:
+        """Take over what an invocation has assigned and deleted."""
+        values = self.values
+        for name, value in mutations.items():
+            if self._expiries and self._expiries.pop(name, 0):
+                self.changed = True
+            if values.get(name) == value:
+                continue
+            self.changed = True
+            if value is None:
+                del values[name]
+            else:
+                values[name] = value
+
+    def expire(self, clock: Clock) -> None:
+        """Delete the values whose time has come."""
+        if not self._expiries:
+            return
+        now = clock.now()
+        for name in [name for name, time in self._expiries.items() if time <= now]:
+            del self.values[name], self._expiries[name]
+            self.changed = True
+
+    def renew(self, specs: Iterable[ValueSpec], written: Collection[str], now: int) -> None:
+        """Let values live on: those that were written, and those that live by calls."""
+        for spec in specs:
+            time = spec.expire_after_call or (spec.name in written and spec.expire_after_write)
+            if time and spec.name in self.values:
+                self._expiries[spec.name] = now + in_milliseconds(time)
+                self.changed = True
+
+    def wake_up(self, due: int) -> None:
+        """Take note that the wake-up that was to come at ``due`` has come."""
+        if self._wake == due:
+            self._wake = 0
+            self.changed = True
+
+    def next_wake_up(self) -> int | None:
+        """Return when a wake-up is needed that is not on its way yet; from now on it is."""
+        first = min(self._expiries.values(), default=None)
+        if first is None or 0 < self._wake <= first:
+            return None
+        self._wake = first
+        self.changed = True
+        return first
+
+    def encoded(self) -> bytes | None:
+        """Return what to store; None if the address keeps nothing."""
+        if not self.values:
+            return None
+        state = AddressState(wake=self._wake)
+        expiries = self._expiries
+        for name, (typename, value) in self.values.items():
+            added = state.values.add(name=name, typename=typename, value=value)
+            if name in expiries:
+                added.expires = expiries[name]
+        return state.SerializeToString()
+
+
+class Group(NamedTuple):
+    """What arrived for one address, and its state."""
+
+    key: bytes
+    columns: Columns
+    start: int
+    """The first of its rows in ``columns``."""
+    end: int
+    """The row behind its last one."""
+    values: AddressValues
+    last: bool = True
+    """Whether these are the last ones of the address in this micro-batch."""

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delaying, cancelling and releasing messages: what the reserved functions of timers do.
+
+A delayed message is a message to its bucket, which keeps it until it is sent a tick, and sends it
+on then. One that can be cancelled waits with its token, at an address of the sender's id; what
+goes to the bucket instead is the request to release it. So a cancellation needs to know nothing
+but the token, and is in time if it was sent before the message became due: the request reaches
+the token at least two micro-batches after that, the cancellation one after it was sent.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage, DelayedMessage
+from statefun.runtime.dispatch.groups import Group
+from statefun.runtime.effects import Effects
+from statefun.runtime.envelope import address_of
+from statefun.runtime.timers import BUCKET, NAMESPACE, bucket_for, bucket_key, tokens_key
+from statefun.sdk.errors import FunctionError
+from statefun.sdk.types import TypedValue
+
+TICK = f"{NAMESPACE}/tick"
+"""The type of what the feedback source sends to a bucket that is due."""
+WAKE_UP = f"{NAMESPACE}/wake-up"
+"""The type of what an address is sent when values of its may have expired."""
+_DELAYED = f"{NAMESPACE}/delayed"
+_CANCELLABLE = f"{NAMESPACE}/cancellable"
+_RELEASE = f"{NAMESPACE}/release"
+_CANCEL = f"{NAMESPACE}/cancel"
+_ID_BYTES = 8
+
+
+class Row(NamedTuple):
+    """A message, as a row of ``MESSAGE_SCHEMA``."""
+
+    target: bytes
+    caller: bytes
+    typename: str
+    value: bytes
+
+
+def send(row: Row, effects: Effects) -> None:
+    """Send a message now."""
+    effects.messages.append(row, len(row.value))
+
+
+def send_at(due: int, row: Row, effects: Effects) -> None:
+    """Send a message at ``due``, in milliseconds since the epoch."""
+    bucket = bucket_for(due, row.target)
+    effects.buckets.add(bucket)
+    entry = Bucket(messages=[DelayedMessage(due=due, **row._asdict())])
+    send(Row(bucket_key(bucket), row.caller, _DELAYED, entry.SerializeToString()), effects)
+
+
+def send_cancellable(sent: int, due: int, row: Row, token: str, effects: Effects) -> None:
+    """Send a message at ``due`` unless the caller's id cancels ``token`` until then."""
+    tokens = tokens_key(row.caller)
+    held = CancellableMessage(
+        token=token,
+        id=os.urandom(_ID_BYTES),
+        sent=sent,
+        message=DelayedMessage(due=due, **row._asdict()),
+    )
+    send(Row(tokens, row.caller, _CANCELLABLE, held.SerializeToString()), effects)
+    held.ClearField("message")
+    send_at(due, Row(tokens, row.caller, _RELEASE, held.SerializeToString()), effects)
+
+
+def cancel(caller: bytes, token: str, effects: Effects) -> None:
+    """Drop the message that waits with ``token`` of the caller's id, if there is one."""
+    send(Row(tokens_key(caller), caller, _CANCEL, token.encode()), effects)
+
+
+def schedule_wake_up(group: Group, effects: Effects) -> None:
+    """Have the address of a group woken up when its next value expires, unless that is settled."""
+    due = group.values.next_wake_up()
+    if due is not None:
+        send_at(due, Row(group.key, group.key, WAKE_UP, b"%d" % due), effects)
+
+
+def wake_up_time(value: bytes) -> int:
+    """Return when a wake-up was to come, in milliseconds since the epoch."""
+    return int(value)
+
+
+def run(name: str, group: Group, effects: Effects) -> None:
+    """Do what a reserved function of that name does with the messages of a group.
+
+    Raises:
+        FunctionError: if somebody uses a token that is in use.
+    """
+    (_run_bucket if name == BUCKET else _run_tokens)(group, effects)
+
+
+def _run_bucket(group: Group, effects: Effects) -> None:
+    rows = slice(group.start, group.end)
+    typenames, values = group.columns.typename[rows], group.columns.value[rows]
+    stored = group.values.values.get(BUCKET)
+    # One Protobuf message behind the other is a message that has all entries.
+    content = b"".join([stored.value if stored else b"", *values])
+    if TICK not in typenames:
+        group.values.apply({BUCKET: TypedValue(_DELAYED, content)})
+        return
+    # The tick comes behind all messages of its micro-batch.
+    for message in sorted(Bucket.FromString(content).messages, key=lambda message: message.due):
+        send(_row(message), effects)
+    if stored:
+        group.values.apply({BUCKET: None})
+
+
+def _run_tokens(group: Group, effects: Effects) -> None:
+    columns, held = group.columns, group.values.values
+    for row in range(group.start, group.end):
+        typename, value = columns.typename[row], columns.value[row]
+        if typename == _CANCEL:
+            if value.decode() in held:
+                group.values.apply({value.decode(): None})
+            continue
+        asked = CancellableMessage.FromString(value)
+        present = held.get(asked.token)
+        waiting = CancellableMessage.FromString(present.value) if present else None
+        if typename == _CANCELLABLE:
+            if waiting and waiting.message.due > asked.sent:
+                raise _in_use(asked)
+            group.values.apply({asked.token: TypedValue(_CANCELLABLE, value)})
+            if waiting:  # it is due, and its release on the way
+                send(_row(waiting.message), effects)
+        elif waiting and waiting.id == asked.id:
+            send(_row(waiting.message), effects)
+            group.values.apply({asked.token: None})
+
+
+def _in_use(asked: CancellableMessage) -> FunctionError:
+    sender = address_of(asked.message.caller)
+    return FunctionError(
+        f"function {sender.typename} at address {sender} has sent a delayed message with the "
+        f"cancellation token {asked.token!r}, which the id {sender.id} already uses for one that "
+        "is still pending; cancel that one first, or use another token"
+    )
+
+
+def _row(message: DelayedMessage) -> Row:
+    return Row(message.target, message.caller, message.typename, message.value)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a batch stays in the outbox: until it is published and its messages are delivered."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime, timezone
+from typing import Any
+
+from statefun.protocol.runtime_pb2 import Manifest
+from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.feedback import delivered, ticked
+from statefun.runtime.filesystem import Folder
+from statefun.runtime.outbox import Leftovers, Outbox
+from statefun.runtime.timers import TimerLog, due_tick, time_of, timer_buckets
+
+
+class Retention:
+    """Deletes batches in order, and keeps note of the timers that they have set."""
+
+    def __init__(self, checkpoint: Folder) -> None:
+        self._outbox = Outbox(checkpoint)
+        self._commit_log = CommitLog(checkpoint)
+        self._timer_log = TimerLog(checkpoint)
+        self._timers = self._timer_log.load()
+        newest = self._commit_log.newest()
+        if newest >= 0:
+            self._timers.drop(ticked(self._feedback_offset(newest)))
+        self._undelivered: deque[int] = deque()
+
+    def start(self, leftovers: Leftovers) -> None:
+        """Go on with what an earlier run has left."""
+        self._undelivered.extend(leftovers.undelivered)
+
+    def published(self, manifest: Manifest) -> None:
+        """Take note that a batch's egress records are published, if it has any."""
+        if not any(segment.messages.records for segment in manifest.segments):
+            self._outbox.remove(manifest.batch)
+            return
+        if any(segment.egress.records for segment in manifest.segments):
+            self._outbox.mark_published(manifest.batch)
+        self._undelivered.append(manifest.batch)
+
+    def committed(self, batch: int) -> None:
+        """Delete the batches whose messages ``batch`` or one before it has delivered."""
+        if not (self._undelivered or self._timers):
+            return
+        feedback = self._feedback_offset(batch)
+        while self._undelivered and self._undelivered[0] <= delivered(feedback):
+            self._remove(self._undelivered.popleft(), ticked(feedback))
+        self._timers.drop(ticked(feedback))
+
+    def next_timer(self) -> datetime | None:
+        """Return when the next timer is due, if there are any."""
+        tick = self._timers.next_tick()
+        return None if tick is None else datetime.fromtimestamp(time_of(tick) / 1000, timezone.utc)
+
+    def _feedback_offset(self, batch: int) -> dict[str, Any] | None:
+        *_, feedback = self._commit_log.end_offsets(batch)
+        return feedback
+
+    def _remove(self, batch: int, tick: int) -> None:
+        manifest = self._outbox.manifest(batch) or Manifest()
+        buckets = {bucket for bucket in timer_buckets(manifest) if due_tick(bucket) > tick}
+        if buckets:
+            self._timers.add(buckets)
+            self._timer_log.add(batch, buckets, self._timers)
+        self._outbox.remove(batch)

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timers: which bucket a delayed message waits in, and which buckets there are.
+
+A bucket is an address of a reserved type, whose state holds the messages that become due within
+the same tick. Whoever delays a message sends it to its bucket; the feedback source sends the
+bucket a tick when its time has come. What is left to know outside of functions is which buckets
+there are: it is kept in memory, and in the folder ``timers`` of the checkpoint.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import zlib
+from collections.abc import Collection, Iterable
+
+from google.protobuf.message import DecodeError
+
+from statefun.protocol.runtime_pb2 import Manifest
+from statefun.protocol.runtime_pb2 import PendingBuckets as Stored
+from statefun.runtime.envelope import SEPARATOR
+from statefun.runtime.filesystem import Folder
+from statefun.sdk.errors import CheckpointError
+
+NAMESPACE = "statefun.timers"
+BUCKET = "bucket"
+TOKENS = "tokens"
+
+_TICK = 250
+"""Milliseconds: how late a timer may be on purpose. About what a micro-batch takes."""
+_SHARDS = 8
+"""So many buckets share a tick, lest a million timers that do so were one state."""
+_LOG_LENGTH = 100
+"""After so many additions to the log a snapshot takes their place."""
+_SNAPSHOT = ".all"
+
+
+def bucket_for(due: int, target: bytes) -> int:
+    """Return the bucket of a message; those to one target that are due together share it.
+
+    >>> tick_of(999), due_tick(bucket_for(1000, b"Ada")), tick_of(1000)
+    (3, 4, 4)
+    """
+    return -(-due // _TICK) * _SHARDS + zlib.crc32(target) % _SHARDS
+
+
+def due_tick(bucket: int) -> int:
+    """Return the tick that makes a bucket's messages due."""
+    return bucket // _SHARDS
+
+
+def tick_of(now: int) -> int:
+    """Return the newest tick; what is in a bucket up to it is due."""
+    return now // _TICK
+
+
+def time_of(tick: int) -> int:
+    """Return when a tick comes, in milliseconds since the epoch."""
+    return tick * _TICK
+
+
+def bucket_key(bucket: int) -> bytes:
+    r"""Return the key of a bucket's address.
+
+    >>> bucket_key(17)
+    b'17\x00statefun.timers/bucket'
+    """
+    return b"%d%s%s/%s" % (bucket, SEPARATOR, NAMESPACE.encode(), BUCKET.encode())
+
+
+def tokens_key(sender: bytes) -> bytes:
+    r"""Return the key of the address that knows the cancellation tokens of a sender's id.
+
+    >>> tokens_key(b"Ada\0com.example.fns/greeter")
+    b'Ada\x00statefun.timers/tokens'
+    """
+    id_ = sender.rpartition(SEPARATOR)[0]
+    return b"%s%s%s/%s" % (id_, SEPARATOR, NAMESPACE.encode(), TOKENS.encode())
+
+
+def timer_buckets(manifest: Manifest) -> set[int]:
+    """Return the buckets that messages of a batch go to."""
+    return {bucket for segment in manifest.segments for bucket in segment.buckets}
+
+
+class PendingBuckets:
+    """Which buckets may hold something. One that does not takes its tick for nothing."""
+
+    def __init__(self) -> None:
+        self._heap: list[int] = []
+        self._members: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def add(self, buckets: Iterable[int]) -> None:
+        """Add buckets; those that are there already stay as they are."""
+        for bucket in buckets:
+            if bucket not in self._members:
+                self._members.add(bucket)
+                heapq.heappush(self._heap, bucket)
+
+    def next_tick(self) -> int | None:
+        """Return the first tick at which a bucket is due, or None if there are no buckets."""
+        return due_tick(self._heap[0]) if self._heap else None
+
+    def due(self, tick: int) -> list[int]:
+        """Return the buckets that are due by ``tick``, in order."""
+        return sorted(self._upto(tick))
+
+    def drop(self, tick: int) -> None:
+        """Forget the buckets that have had their tick, which was ``tick`` or an earlier one."""
+        while self._heap and due_tick(self._heap[0]) <= tick:
+            self._members.remove(heapq.heappop(self._heap))
+
+    def all(self) -> Collection[int]:
+        """Return all buckets, in no order."""
+        return self._members
+
+    def _upto(self, tick: int) -> Iterable[int]:
+        """Walk down the heap as far as it is due: what is not costs nothing."""
+        todo = [0]
+        for index in todo:
+            if index < len(self._heap) and due_tick(self._heap[index]) <= tick:
+                yield self._heap[index]
+                todo += (2 * index + 1, 2 * index + 2)
+
+
+class TimerLog:
+    """The durable record of pending buckets, by the micro-batch that has brought them.
+
+    ``timers/<batch>`` are additions, ``timers/<batch>.all`` is a snapshot that takes the place of
+    all files before. One process writes; another may read at any time.
+    """
+
+    def __init__(self, checkpoint: Folder) -> None:
+        self._folder = checkpoint.child("timers")
+        self._additions = 0
+
+    def load(self) -> PendingBuckets:
+        """Return what the log has, which may be more than what is pending."""
+        while True:
+            try:
+                return self._load()
+            except FileNotFoundError:
+                continue  # a snapshot has just taken the file's place
+
+    def add(self, batch: int, buckets: Collection[int], pending: PendingBuckets) -> None:
+        """Note that ``batch`` has added ``buckets``; ``pending`` are all, these included."""
+        self._additions += 1
+        if self._additions < _LOG_LENGTH:
+            self._folder.write(str(batch), _encoded(buckets))
+            return
+        before = self._folder.names()
+        self._folder.write(f"{batch}{_SNAPSHOT}", _encoded(pending.all()))
+        for name in before:
+            self._folder.remove(name)
+        self._additions = 0
+
+    def _load(self) -> PendingBuckets:
+        files = self._folder.names()
+        additions = [int(name) for name in files if name.isdecimal()]
+        snapshots = [name.removesuffix(_SNAPSHOT) for name in files if name.endswith(_SNAPSHOT)]
+        newest = max(map(int, snapshots), default=-1)
+        self._additions = len(additions)
+        pending = PendingBuckets()
+        if snapshots:
+            pending.add(self._read(f"{newest}{_SNAPSHOT}"))
+        for batch in additions:
+            if batch > newest:
+                pending.add(self._read(str(batch)))
+        return pending
+
+    def _read(self, name: str) -> Iterable[int]:
+        try:
+            return itertools.accumulate(Stored.FromString(self._folder.read(name)).steps)
+        except DecodeError as error:
+            raise CheckpointError(
+                f"{self._folder.location}/{name} is damaged ({error}); restore the checkpoint "
+                "from a copy"
+            ) from error
+
+
+def _encoded(buckets: Collection[int]) -> bytes:
+    ordered = sorted(buckets)
+    steps = [after - before for before, after in itertools.pairwise([0, *ordered])]
+    return Stored(steps=steps).SerializeToString()

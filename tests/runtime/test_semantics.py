@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What functions, messages, delays, cancellations and expirations mean: a model beside Spark."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from harness import KafkaHarness, run
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from programs import LIFETIME, NAMES, FileClock, Generator, Model, Program, obedient
+
+from statefun import FunctionError
+from statefun.runtime.application import Summary
+from statefun.runtime.filesystem import Folder
+from statefun.runtime.outbox import Outbox
+from statefun.runtime.session import open_session
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+START = 1_000_000
+"""Where tests' clocks begin, in seconds since the epoch."""
+
+
+@attrs.define
+class System:
+    """An application that obeys, run step by step."""
+
+    kafka: KafkaHarness
+    inputs: str
+    out: str
+    checkpoint: Path
+    clock: FileClock
+    seen: int = 0
+    summary: Summary = attrs.Factory(Summary)
+
+    def step(
+        self, roots: list[tuple[str, Program]], now: float = START, **options: Any
+    ) -> list[list[Any]]:
+        """Send programs, run until all is done, and return the new records, in order."""
+        self.clock.set(now)
+        self.kafka.send(self.inputs, [(id_, json.dumps(program)) for id_, program in roots])
+        module = self.kafka.module({self.inputs: ["t.fns/a"]})
+        self.summary = run(module, obedient(self.out), self.checkpoint, clock=self.clock, **options)
+        records = [json.loads(record.value) for record in self.kafka.receive(self.out)]
+        new, self.seen = records[self.seen :], len(records)
+        return new
+
+    def texts(self, roots: list[tuple[str, Program]], now: float = START) -> list[Any]:
+        """Like ``step``, but return the texts of the records alone."""
+        return [text for _, _, text, _, _ in self.step(roots, now)]
+
+    def addresses(self) -> set[str]:
+        """Return the addresses that have a row in the state store."""
+        session = open_session(debug=False, state_partitions=None)
+        rows = session.read.format("statestore").load(str(self.checkpoint)).collect()
+        keys = [bytes(row.key.target).decode() for row in rows]
+        return {"/".join(key.split("\0")[::-1]) for key in keys}
+
+
+@pytest.fixture
+def fresh(kafka: KafkaHarness, tmp_path: Path) -> Callable[[], System]:
+    """Return a function that makes systems with topics and a checkpoint of their own."""
+    numbers = itertools.count()
+
+    def make() -> System:
+        number = next(numbers)
+        return System(
+            kafka,
+            kafka.topic(f"in-{number}", partitions=2),
+            kafka.topic(f"out-{number}"),
+            tmp_path / f"checkpoint-{number}",
+            FileClock(tmp_path / f"clock-{number}"),
+        )
+
+    return make
+
+
+@pytest.fixture
+def system(fresh: Callable[[], System]) -> System:
+    """Make one system."""
+    return fresh()
+
+
+def later(seconds: float, text: str, token: str = "", target: str = "x") -> list[Any]:
+    """Return the command to emit a text at ``b`` later."""
+    return ["after", seconds, token, "b", target, [["emit", text]]]
+
+
+def test_a_delayed_message_comes_when_it_is_due(
+    system: System, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not before, and from its sender; until then, the end of a run says when to run again."""
+    early = system.step([("Ada", [later(10, "b"), later(0, "a"), ["emit", "sent"]])])
+    waiting = system.summary.next_timer
+    same_tick = system.step([], START + 9.999)
+    due = system.step([], START + 10)
+
+    assert sorted(record[:3] for record in early) == [
+        ["t.fns/a/Ada", None, "sent"],
+        ["t.fns/b/x", "t.fns/a/Ada", "a"],
+    ]
+    assert waiting is not None
+    assert waiting.timestamp() == START + 10
+    assert same_tick == []
+    assert [record[:3] for record in due] == [["t.fns/b/x", "t.fns/a/Ada", "b"]]
+    assert system.summary.next_timer is None
+    assert system.addresses() == {"t.fns/a/Ada"}
+    assert Outbox(Folder.at(system.checkpoint)).batches() == []
+
+
+def test_delayed_messages_come_in_order(system: System) -> None:
+    """By their time; those that are due together, in the order in which they were sent."""
+    delays = [3.2, 3.1, 3.1, 5, 3.1, 1]
+    system.step([("Ada", [later(delay, f"{n}") for n, delay in enumerate(delays)])])
+
+    overdue = system.texts([], START + 100)
+
+    assert overdue == ["5", "1", "2", "4", "0", "3"]
+
+
+def test_a_cancelled_message_never_comes(system: System) -> None:
+    """A token belongs to the id that used it, whatever the function; others cannot cancel."""
+    roots: list[tuple[str, Program]] = [
+        ("Ada", [later(10, "at once", "t"), ["cancel", "t"]]),
+        ("Alan", [later(10, "by another type", "t"), ["send", "b", "Alan", [["cancel", "t"]]]]),
+        ("Grace", [later(10, "by another id", "t"), ["send", "b", "Ada", [["cancel", "t"]]]]),
+        ("Edsger", [later(10, "much later", "t")]),
+        ("Tony", [["cancel", "unknown"], later(10, "again", "t"), ["cancel", "t"]]),
+    ]
+    system.step([*roots, ("Tony", [later(10, "used again", "t"), later(10, "no token")])])
+
+    still = system.texts([("Edsger", [["cancel", "t"]])], START + 9)
+    due = system.texts([], START + 11)
+    gone = system.texts([(id_, [["cancel", "t"]]) for id_, _ in roots], START + 12)
+
+    assert still == []
+    assert sorted(due) == ["by another id", "no token", "used again"]
+    assert gone == []
+    assert not {address for address in system.addresses() if address.startswith("statefun.")}
+
+
+def test_a_token_that_is_in_use_is_an_error(system: System) -> None:
+    """The error names who has used which token; once the message is due, the token is free."""
+    system.step([("Ada", [later(10, "first", "t")])])
+    system.step([("Ada", [later(10, "second", "t")])], START + 10)
+    third = system.texts([("Ada", [later(0, "third", "u")])], START + 20)
+    with pytest.raises(FunctionError) as caught:
+        system.step([("Ada", [later(10, "", "t"), later(10, "", "t")])], START + 20)
+
+    assert sorted(third) == ["second", "third"]
+    assert caught.value.message == (
+        "function t.fns/a at address t.fns/a/Ada has sent a delayed message with the cancellation "
+        "token 't', which the id Ada already uses for one that is still pending; cancel that one "
+        "first, or use another token"
+    )
+
+
+def test_values_expire_and_leave_nothing_behind(system: System) -> None:
+    """After the last write or call; they are deleted even if nobody ever asks again."""
+    life = LIFETIME.total_seconds()
+    set_both: Program = [["note"], ["keep"]]
+    look: Program = [["look"]]
+    system.step([("Ada", set_both), ("Alan", set_both), ("Grace", [*set_both, ["add"]])])
+
+    called = system.texts([("Ada", look)], START + life - 1)
+    written_long_ago = system.texts([("Ada", look)], START + life)
+    others = system.addresses()
+    long_ago = system.texts([("Ada", look)], START + 3 * life)
+
+    assert called == [["note", "kept"]]
+    assert written_long_ago == [["kept"]]
+    assert others >= {"t.fns/a/Ada", "t.fns/a/Grace"}
+    assert "t.fns/a/Alan" not in others
+    assert long_ago == [[]]
+    system.step([], START + 10 * life)
+    assert system.addresses() == {"t.fns/a/Grace"}
+    assert system.summary.next_timer is None
+
+
+def test_messages_to_oneself_stay_in_the_micro_batch(system: System) -> None:
+    """They come behind what waits already; more than the limit come in the next one, in order."""
+    steps: Program = [["emit", "end"]]
+    for n in reversed(range(30)):
+        steps = [["emit", n], ["send", "a", "Ada", steps]]
+    both: Program = [["emit", "both"], *(["send", "a", "Ada", [["emit", n]]] for n in range(30))]
+
+    chain = system.texts([("Ada", steps)])
+    batches = system.summary.batches
+    limited = system.step([("Ada", both), ("Ada", [["emit", "waits"]])], own_messages_per_batch=7)
+
+    assert chain == [*range(30), "end"]
+    assert batches == 1
+    assert [text for _, _, text, _, _ in limited] == ["both", "waits", *range(30)]
+    assert system.summary.batches == 2
+
+
+def follow(system: System, seed: int, roots: int, ids: list[str]) -> int:
+    """Drive random programs through model and system; return how many commands there were."""
+    generator, model = Generator(seed, ids), Model()
+    everybody = [(name, id_) for name in NAMES for id_ in ids]
+    ask: Program = [["send", *somebody, [["look"], ["emit", "?"]]] for somebody in everybody]
+    numbers: dict[tuple[str, str], list[int]] = {}
+
+    def step(roots: list[tuple[str, Program]], now: float) -> list[list[Any]]:
+        """Take a step of both, and compare what they emit."""
+        model.step(roots, now)
+        records = system.step(roots, now, records_per_batch=max(5, len(roots) // 3))
+        for target, caller, _, _, number in records:
+            if number is not None:
+                numbers.setdefault((caller, target), []).append(number)
+        texts = Counter(
+            f"{target} {caller} {text}"
+            for target, caller, text, _, _ in records
+            if not isinstance(text, list)
+        )
+        assert texts == model.emitted
+        return records
+
+    for now in (START, START + 10, START + 20):
+        cancelling = generator.cancellations()
+        step([*cancelling, *generator.roots(roots)], now)
+        asked = step([("asker", ask)], now)
+        values = {target: text for target, _, text, _, _ in asked if isinstance(text, list)}
+        counts = {target: count for target, _, text, count, _ in asked if text == "?"}
+        assert len(values) == len(counts) == len(everybody)
+        assert {target: model.values(target) for target in values} == values
+        assert {target: count for target, count in counts.items() if count} == model.counts
+    for now in (START + 60, START + 120, START + 180):  # what is delayed may delay again
+        step([], now)
+    assert system.addresses() == model.addresses()
+    assert system.summary.next_timer is None
+    assert all(sent == sorted(sent) for sent in numbers.values()), "FIFO per sender and target"
+    return model.commands
+
+
+@settings(
+    max_examples=2,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking takes too many queries
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(seed=st.integers(0, 2**32), roots=st.integers(1, 30))
+def test_random_programs_do_what_the_model_does(
+    fresh: Callable[[], System], seed: int, roots: int
+) -> None:
+    """State, egress, order, delays and expirations are those of a sequential interpreter."""
+    follow(fresh(), seed, roots, ["x", "y"])
+
+
+def test_a_hundred_thousand_commands(system: System) -> None:
+    """The same over 128 addresses, in full micro-batches."""
+    assert follow(system, 7, 4_000, [f"id {n}" for n in range(43)]) >= 100_000
