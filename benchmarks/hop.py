@@ -16,22 +16,18 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from confluent_kafka import Consumer, Producer, TopicPartition
+from applications import TimedApplication, time_record
 from report import Case, alternate, report
 
 from statefun import (
     Context,
     IntType,
-    KafkaEgressMessage,
     Message,
     StatefulFunctions,
     ValueSpec,
     message_builder,
 )
 from statefun.dev import EmbeddedKafka
-from statefun.runtime.application import Application
-from statefun.runtime.settings import Settings
-from statefun.spec import parse_module
 
 WARM_UP = 10
 """So many hops at the start of a chain do not count."""
@@ -47,7 +43,7 @@ def functions(topic: str, hops: int) -> StatefulFunctions:
         now = time.time()
         ctx.storage.seen = (ctx.storage.seen or 0) + 1
         number = message.as_int() if ctx.caller else 0
-        ctx.send(KafkaEgressMessage("bench/out", topic=topic, value=repr(now)))
+        ctx.send(time_record(topic, now))
         if number < hops:
             ctx.send(message_builder("bench/hop", f"hop {number}", int_value=number + 1))
 
@@ -57,33 +53,9 @@ def functions(topic: str, hops: int) -> StatefulFunctions:
 def chain(kafka: EmbeddedKafka, folder: Path, hops: int, found: list[float], path: str) -> float:
     """Run one chain; return the median seconds of its hops, and add all of them to ``found``."""
     name = f"chain-{next(chains)}"
-    source, sink = f"{name}-in", f"{name}-out"
-    for topic in (source, sink):
-        kafka.create_topic(topic)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    producer.produce(source, b"", b"start")
-    producer.flush()
-    module = parse_module(
-        "kind: io.statefun.kafka.v1/ingress\n"
-        f"spec: {{id: bench/in, address: '{kafka.bootstrap_servers}', consumerGroupId: {name},\n"
-        f"  startupPosition: {{type: earliest}}, topics: [{{topic: {source},\n"
-        "  valueType: bench/bytes, targets: [bench/hop]}]}\n"
-        "---\n"
-        "kind: io.statefun.kafka.v1/egress\n"
-        f"spec: {{id: bench/out, address: '{kafka.bootstrap_servers}'}}\n"
-    )
-    settings = Settings.resolve(
-        {}, None, checkpoint=folder / name, available_now=True, dispatch=path
-    )
-    Application(module, functions(sink, hops), settings).run()
-
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": name})
-    consumer.assign([TopicPartition(sink, 0, 0)])
-    times: list[float] = []
-    while len(times) <= hops:
-        times += [float(message.value() or b"") for message in consumer.consume(100, timeout=1.0)]
-    consumer.close()
-    latencies = np.diff(sorted(times))[WARM_UP:]
+    application = TimedApplication(kafka, name, "bench/hop", folder / name)
+    application.run(functions(application.sink, hops), [b""], dispatch=path)
+    latencies = np.diff(application.times(hops + 1))[WARM_UP:]
     found.extend(latencies)
     return float(np.median(latencies))
 

@@ -218,9 +218,10 @@ class Model:
 class Generator:
     """Makes random programs whose outcome does not depend on what the contract leaves open."""
 
-    def __init__(self, seed: int, ids: list[str]) -> None:
+    def __init__(self, seed: int, ids: list[str], depth: int) -> None:
         self._random = random.Random(seed)
         self._ids = ids
+        self._depth = depth
         self._tokens = itertools.count()
         self._postponed = 0  # while making what is part of something delayed
         self.long: list[tuple[str, str]] = []
@@ -229,7 +230,7 @@ class Generator:
     def roots(self, count: int) -> list[tuple[str, Program]]:
         """Return programs for ``a``, by id."""
         ids = self._random.choices(self._ids, k=count)
-        return [(id_, self._program("a", id_, 4)) for id_ in ids]
+        return [(id_, self._program("a", id_, self._depth)) for id_ in ids]
 
     def cancellations(self) -> list[tuple[str, Program]]:
         """Return programs that cancel about half of what is delayed for long."""

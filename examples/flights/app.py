@@ -2,10 +2,12 @@
 """Planes, carriers and airports that tell each other about flights.
 
 ``spark-submit examples/flights/app.py``. A flight arrives at its plane, which messages its
-carrier and the airport it lands at; an airport where many flights are late raises an alert.
+carrier and the airport it lands at; an airport where many flights are late raises an alert, and
+so does a plane that has not flown on for long.
 """
 
 import json
+from datetime import timedelta
 
 import statefun
 from statefun import (
@@ -23,11 +25,14 @@ from statefun import (
 
 FLIGHT = make_json_type("com.example.flights/Flight")
 REPORT = make_json_type("com.example.flights/Report")
+REMINDER = make_json_type("com.example.flights/Reminder")
 DELAYS = make_json_type("com.example.flights/Delays")
 
 RECENT = 50
 """So many arrivals are looked at for an alert."""
 ALERT_MINUTES = 60
+GROUNDED = timedelta(days=2)
+"""A plane that does not fly on within this time is asked after."""
 
 
 @function(
@@ -39,11 +44,20 @@ ALERT_MINUTES = 60
     ],
 )
 def plane(ctx: Context, message: Message) -> None:
-    """Count a leg, and tell carrier and airport."""
+    """Count a leg, tell carrier and airport, and wait for the next one."""
     own = ctx.storage
     if message.is_type(REPORT):
         report(ctx, legs=own.legs, miles=own.miles, last_airport=own.last_airport)
         return
+    if message.is_type(REMINDER):
+        text = f"{ctx.address.id}: at {own.last_airport} for {GROUNDED.days} days"
+        ctx.send(to("alerts", ctx.address.id, text))
+        return
+    ctx.cancel_delayed_message("grounded")
+    reminder = message_builder(
+        ctx.address.typename, ctx.address.id, value="grounded", value_type=REMINDER
+    )
+    ctx.send_after(GROUNDED, reminder, "grounded")
     flight = message.as_type(FLIGHT)
     own.legs = (own.legs or 0) + 1
     own.miles = (own.miles or 0) + flight["miles"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from contextlib import closing
 from datetime import datetime, timedelta
@@ -79,6 +80,7 @@ class Application:
         self._commit_log = CommitLog(settings.checkpoint)
         self._egresses = {str(egress.id): egress for egress in module.egresses}
         self._stage_error: Exception | None = None
+        self._stopping = threading.Event()
         self._summary = Summary()
 
     def run(self) -> Summary:
@@ -112,6 +114,10 @@ class Application:
             self._summary.next_timer = retention.next_timer()
         return self._summary
 
+    def stop(self) -> None:
+        """Let :meth:`run` end soon; may be called by a signal handler or another thread."""
+        self._stopping.set()
+
     def _starting_offsets(self) -> list[str]:
         timeout = self._settings.kafka_timeout
         fresh = self._commit_log.is_fresh()
@@ -138,6 +144,8 @@ class Application:
             while not query.awaitTermination(timeout=_WATCH_SECONDS):
                 if publisher.error is not None:
                     raise publisher.error
+                if self._stopping.is_set():
+                    raise KeyboardInterrupt
                 watch.look()
         except StreamingQueryException as error:
             raise self._reason(error, publisher) from error

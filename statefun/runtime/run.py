@@ -93,7 +93,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         sys.excepthook = sys.__excepthook__
     _show_log(debug=settings.debug)
     application = Application(load_module_files(settings.modules), functions, settings)
-    with _signals_interrupt(debug=settings.debug):
+    with _signals_interrupt(application, debug=settings.debug):
         try:
             summary = application.run()
         except (Py4JError, ConnectionError) as error:
@@ -140,7 +140,7 @@ def _show_log(*, debug: bool) -> None:
 
 
 @contextmanager
-def _signals_interrupt(*, debug: bool) -> Iterator[None]:
+def _signals_interrupt(application: Application, *, debug: bool) -> Iterator[None]:
     """Let SIGTERM stop the application the way Ctrl-C does, and both without a stack trace."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -149,6 +149,8 @@ def _signals_interrupt(*, debug: bool) -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         if not debug:
             _silence_interrupted_call()
+        # What is raised is lost if a finalizer happens to run just then.
+        application.stop()
         raise KeyboardInterrupt
 
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}

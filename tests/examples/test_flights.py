@@ -8,11 +8,17 @@ import time
 from pathlib import Path
 
 import pytest
-from flights import data
-from harness import KafkaHarness
-from submitting import submit
+from flights import app, data
+from harness import KafkaHarness, run
+from programs import FileClock
+from pyspark import cloudpickle
+from submitting import EXAMPLES, submit
 
 from statefun.dev import EmbeddedKafka
+from statefun.sdk.functions import default_functions
+
+# Workers cannot import what lies beside a program that was not launched.
+cloudpickle.register_pickle_by_value(app)  # type: ignore[no-untyped-call] # as pyspark has it
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -46,3 +52,31 @@ def test_totals_survive_sigkill(own_broker: EmbeddedKafka, tmp_path: Path) -> No
     assert len(totals) == sum(map(len, expected.values()))
     alerts = kafka.receive("alerts")
     assert all(int(alert.value.split()[1]) >= 60 for alert in alerts)
+
+
+def test_a_plane_that_does_not_fly_on_is_reported_once(
+    broker: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """Each leg takes back the reminder of the one before; the last one's comes."""
+    kafka = KafkaHarness(broker, "")
+    for topic, partitions in data.TOPICS.items():
+        broker.create_topic(topic, partitions=partitions)
+    file = EXAMPLES / "flights" / "module.yaml"
+    module = file.read_text().replace("${KAFKA_ADDRESS:-localhost:9092}", kafka.address)
+    flights, _ = data.load(3_000)
+    kafka.send("flights", data.records(flights))
+    clock = FileClock(tmp_path / "clock")
+    folder = tmp_path / "checkpoint"
+
+    grounded = []
+    for days in (0, 1.9, 2, 9):
+        clock.set(days * 86_400)
+        run(module, default_functions, folder, clock=clock, records_per_batch=1_000)
+        alerts = [alert.value for alert in kafka.receive("alerts")]
+        grounded.append(sorted(alert for alert in alerts if alert.endswith(" days")))
+
+    last_airports = data.expected(flights)["plane"].items()
+    expected = sorted(
+        f"{id_}: at {plane['last_airport']} for 2 days" for id_, plane in last_airports
+    )
+    assert grounded == [[], [], expected, expected]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import sys
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,11 @@ from statefun import (
     ValueSpec,
 )
 from statefun.protocol.runtime_pb2 import EffectStream, Segment
+from statefun.runtime.application import Application
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox
+from statefun.runtime.settings import Settings
+from statefun.spec import parse_module
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -354,3 +358,19 @@ def test_an_error_of_a_worker_is_one_line(
         "the streaming query has ended: ModuleNotFoundError: No module named 'gone'; run with "
         "spark.statefun.debug=true to see what Spark says"
     )
+
+
+def test_told_to_stop_it_stops(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """Even if the interruption itself was lost, as it is in a finalizer."""
+    users = kafka.topic("users")
+    settings = Settings.resolve({}, None, checkpoint=checkpoint)
+    module = parse_module(kafka.module({users: ["test.fns/any"]}))
+    functions = StatefulFunctions()
+    functions.register("test.fns/any", lambda ctx, message: None)
+    application = Application(module, functions, settings)
+
+    with ThreadPoolExecutor() as threads:
+        run = threads.submit(application.run)
+        application.stop()
+        with pytest.raises(KeyboardInterrupt):
+            run.result()

@@ -202,9 +202,9 @@ def test_messages_to_oneself_stay_in_the_micro_batch(system: System) -> None:
     assert system.summary.batches == 2
 
 
-def follow(system: System, seed: int, roots: int, ids: list[str]) -> int:
+def follow(system: System, seed: int, ids: list[str], *, depth: int, roots: int, steps: int) -> int:
     """Drive random programs through model and system; return how many commands there were."""
-    generator, model = Generator(seed, ids), Model()
+    generator, model = Generator(seed, ids, depth), Model()
     everybody = [(name, id_) for name in NAMES for id_ in ids]
     ask: Program = [["send", *somebody, [["look"], ["emit", "?"]]] for somebody in everybody]
     numbers: dict[tuple[str, str], list[int]] = {}
@@ -224,7 +224,7 @@ def follow(system: System, seed: int, roots: int, ids: list[str]) -> int:
         assert texts == model.emitted
         return records
 
-    for now in (START, START + 10, START + 20):
+    for now in range(START, START + 10 * steps, 10):
         cancelling = generator.cancellations()
         step([*cancelling, *generator.roots(roots)], now)
         asked = step([("asker", ask)], now)
@@ -233,8 +233,8 @@ def follow(system: System, seed: int, roots: int, ids: list[str]) -> int:
         assert len(values) == len(counts) == len(everybody)
         assert {target: model.values(target) for target in values} == values
         assert {target: count for target, count in counts.items() if count} == model.counts
-    for now in (START + 60, START + 120, START + 180):  # what is delayed may delay again
-        step([], now)
+    for number in range(depth + 2):  # what is delayed may delay again; then values expire
+        step([], START + 10 * steps + 40 * number)
     assert system.addresses() == model.addresses()
     assert system.summary.next_timer is None
     assert all(sent == sorted(sent) for sent in numbers.values()), "FIFO per sender and target"
@@ -251,9 +251,12 @@ def test_random_programs_do_what_the_model_does(
     fresh: Callable[[], System], seed: int, roots: int
 ) -> None:
     """State, egress, order, delays and expirations are those of a sequential interpreter."""
-    follow(fresh(), seed, roots, ["x", "y"])
+    follow(fresh(), seed, ["x", "y"], depth=2, roots=roots, steps=1)
 
 
 def test_a_hundred_thousand_commands(system: System) -> None:
     """The same over 128 addresses, in full micro-batches."""
-    assert follow(system, 7, 4_000, [f"id {n}" for n in range(43)]) >= 100_000
+    ids = [f"id {n}" for n in range(43)]
+
+    assert len(NAMES) * len(ids) >= 128
+    assert follow(system, 7, ids, depth=4, roots=4_000, steps=3) >= 100_000

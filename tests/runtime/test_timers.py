@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefun import CheckpointError
+from statefun import CheckpointError, message_builder
 from statefun.protocol.runtime_pb2 import Manifest, Segment
+from statefun.runtime.dispatch.timers import settled
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.timers import (
     PendingBuckets,
@@ -19,6 +22,7 @@ from statefun.runtime.timers import (
     time_of,
     timer_buckets,
 )
+from statefun.sdk.context import Cancellation, DelayedMessage
 
 times = st.integers(0, 2**53)
 buckets = st.sets(st.integers(0, 2**53), max_size=30)
@@ -132,3 +136,39 @@ def test_a_damaged_log_is_an_error(checkpoint: Path) -> None:
 
     with pytest.raises(CheckpointError, match=r"timers/3 is damaged"):
         TimerLog(folder).load()
+
+
+commands = st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), max_size=9)
+
+
+def outcome(
+    delayed: Iterable[DelayedMessage | Cancellation], live: dict[str, int]
+) -> dict[str, int] | None:
+    """Return what is delayed in the end, by token; None if a token was used that was in use."""
+    live = dict(live)
+    for each in delayed:
+        if isinstance(each, Cancellation):
+            live.pop(each.cancellation_token, None)
+        elif each.cancellation_token in live:
+            return None
+        else:
+            live[each.cancellation_token] = each.message.as_int()
+    return live
+
+
+@given(commands=commands, before=st.sets(st.sampled_from("ab")))
+def test_what_is_cancelled_at_once_makes_no_difference(
+    commands: list[tuple[str, bool]], before: set[str]
+) -> None:
+    """Whatever was pending before, the rest has the same outcome, and is never longer."""
+    delayed = [
+        DelayedMessage(timedelta(1), message_builder("t/f", "x", int_value=number), token)
+        if sends
+        else Cancellation(token)
+        for number, (token, sends) in enumerate(commands)
+    ]
+    left = settled(delayed)
+
+    live = dict.fromkeys(before, -1)
+    assert outcome(left, live) == outcome(delayed, live)
+    assert len(left) <= len(delayed)

@@ -205,7 +205,7 @@ class Dispatcher:
         self, caller: bytes, delayed: Iterable[DelayedMessage | Cancellation], effects: Effects
     ) -> None:
         now = self._clock.now()
-        for each in delayed:
+        for each in timers.settled(delayed):
             token = each.cancellation_token
             if isinstance(each, Cancellation):
                 timers.cancel(caller, token, effects)

@@ -11,13 +11,16 @@ the token at least two micro-batches after that, the cancellation one after it w
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage, DelayedMessage
+from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage
+from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.runtime.dispatch.groups import Group
 from statefun.runtime.effects import Effects
 from statefun.runtime.envelope import address_of
 from statefun.runtime.timers import BUCKET, NAMESPACE, bucket_for, bucket_key, tokens_key
+from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.errors import FunctionError
 from statefun.sdk.types import TypedValue
 
@@ -50,7 +53,7 @@ def send_at(due: int, row: Row, effects: Effects) -> None:
     """Send a message at ``due``, in milliseconds since the epoch."""
     bucket = bucket_for(due, row.target)
     effects.buckets.add(bucket)
-    entry = Bucket(messages=[DelayedMessage(due=due, **row._asdict())])
+    entry = Bucket(messages=[Entry(due=due, **row._asdict())])
     send(Row(bucket_key(bucket), row.caller, _DELAYED, entry.SerializeToString()), effects)
 
 
@@ -61,7 +64,7 @@ def send_cancellable(sent: int, due: int, row: Row, token: str, effects: Effects
         token=token,
         id=os.urandom(_ID_BYTES),
         sent=sent,
-        message=DelayedMessage(due=due, **row._asdict()),
+        message=Entry(due=due, **row._asdict()),
     )
     send(Row(tokens, row.caller, _CANCELLABLE, held.SerializeToString()), effects)
     held.ClearField("message")
@@ -71,6 +74,33 @@ def send_cancellable(sent: int, due: int, row: Row, token: str, effects: Effects
 def cancel(caller: bytes, token: str, effects: Effects) -> None:
     """Drop the message that waits with ``token`` of the caller's id, if there is one."""
     send(Row(tokens_key(caller), caller, _CANCEL, token.encode()), effects)
+
+
+def settled(
+    delayed: Iterable[DelayedMessage | Cancellation],
+) -> list[DelayedMessage | Cancellation]:
+    """Leave out what the same invocation batch cancels, so that it never goes anywhere.
+
+    That is sure of messages whose token was cancelled before, and so is free: the others may be
+    in conflict with an older one, which only the token's address knows.
+    """
+    left: dict[int, DelayedMessage | Cancellation] = {}
+    free: dict[str, int | None] = {}  # tokens, with the message that has taken it since
+    for index, each in enumerate(delayed):
+        token = each.cancellation_token
+        if isinstance(each, DelayedMessage):
+            left[index] = each
+            if free.pop(token, index) is None:
+                free[token] = index
+        elif token in free:
+            taken = free[token]
+            if taken is not None:
+                del left[taken]
+            free[token] = None
+        else:
+            left[index] = each
+            free[token] = None
+    return list(left.values())
 
 
 def schedule_wake_up(group: Group, effects: Effects) -> None:
@@ -141,5 +171,5 @@ def _in_use(asked: CancellableMessage) -> FunctionError:
     )
 
 
-def _row(message: DelayedMessage) -> Row:
+def _row(message: Entry) -> Row:
     return Row(message.target, message.caller, message.typename, message.value)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What benchmarks of whole applications share: one that notes when its functions are called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from statefun import KafkaEgressMessage, StatefulFunctions
+from statefun.dev import EmbeddedKafka
+from statefun.runtime.application import Application
+from statefun.runtime.settings import Settings
+from statefun.spec import parse_module
+
+
+@attrs.define
+class TimedApplication:
+    """An application with a topic of its own in and out; a checkpoint keeps its state."""
+
+    kafka: EmbeddedKafka
+    name: str
+    typename: str
+    checkpoint: Path
+    _received: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        for topic in (self.source, self.sink):
+            self.kafka.create_topic(topic)
+
+    @property
+    def source(self) -> str:
+        """The topic of the ingress."""
+        return f"{self.name}-in"
+
+    @property
+    def sink(self) -> str:
+        """The topic of the egress."""
+        return f"{self.name}-out"
+
+    def run(
+        self, functions: StatefulFunctions, values: Sequence[bytes], **settings: object
+    ) -> None:
+        """Send values and process them."""
+        address = self.kafka.bootstrap_servers
+        producer = Producer({"bootstrap.servers": address})
+        for value in values:
+            producer.produce(self.source, value, b"start")
+        producer.flush()
+        module = parse_module(
+            "kind: io.statefun.kafka.v1/ingress\n"
+            f"spec: {{id: bench/in, address: '{address}', consumerGroupId: {self.name},\n"
+            f"  startupPosition: {{type: earliest}}, topics: [{{topic: {self.source},\n"
+            f"  valueType: bench/bytes, targets: [{self.typename}]}}]}}\n"
+            "---\n"
+            "kind: io.statefun.kafka.v1/egress\n"
+            f"spec: {{id: bench/out, address: '{address}'}}\n"
+        )
+        resolved = Settings.resolve(
+            {}, None, checkpoint=self.checkpoint, available_now=True, **settings
+        )
+        Application(module, functions, resolved).run()
+
+    def times(self, count: int) -> list[float]:
+        """Wait for so many new records, each a time, and return them in order."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.kafka.bootstrap_servers, "group.id": self.name}
+        )
+        consumer.assign([TopicPartition(self.sink, 0, self._received)])
+        times: list[float] = []
+        while len(times) < count:
+            times += [float(record.value() or b"") for record in consumer.consume(100, timeout=1.0)]
+        consumer.close()
+        self._received += len(times)
+        return sorted(times)
+
+
+def time_record(topic: str, seconds: float) -> KafkaEgressMessage:
+    """Return the record that :meth:`TimedApplication.times` reads."""
+    return KafkaEgressMessage("bench/out", topic=topic, value=repr(seconds))
