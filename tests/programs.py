@@ -42,7 +42,9 @@ cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call] # as pysp
 Program = list[list[Any]]
 
 NAMES = ("a", "b", "patient")
-"""The functions: ``patient`` is a coroutine."""
+"""The functions that keep state: ``patient`` is a coroutine."""
+RELAYS = ("relay", "slow-relay")
+"""Those that keep none, and so do not count, note or keep; ``slow-relay`` is a coroutine."""
 LIFETIME = timedelta(seconds=5)
 """Of the values that expire."""
 
@@ -68,7 +70,7 @@ def obedient(topic: str) -> StatefulFunctions:  # noqa: C901 - a branch for each
     """Return the functions; their records go to ``topic``.
 
     A record is the list of address, caller, text, count and number; the number tells how many
-    messages the caller had sent before, if the message was not delayed.
+    messages the caller had sent before, if it keeps state and the message was not delayed.
     """
     functions = StatefulFunctions()
     specs = [
@@ -80,7 +82,8 @@ def obedient(topic: str) -> StatefulFunctions:  # noqa: C901 - a branch for each
 
     def obey(ctx: Context, message: Message) -> None:  # noqa: C901 - see above
         number, program = received(message)
-        sent = ctx.storage.sent or 0
+        keeps_state = ctx.address.name not in RELAYS
+        sent = (ctx.storage.sent or 0) if keeps_state else None
         for command, *arguments in program:
             if command == "add":
                 ctx.storage.count = (ctx.storage.count or 0) + 1
@@ -88,7 +91,7 @@ def obedient(topic: str) -> StatefulFunctions:  # noqa: C901 - a branch for each
                 ctx.send(record(ctx, number, arguments[0]))
             elif command == "send":
                 ctx.send(to(arguments, sent))
-                sent += 1
+                sent = None if sent is None else sent + 1
             elif command == "after":
                 seconds, token, *rest = arguments
                 ctx.send_after(timedelta(seconds=seconds), to(rest, None), token)
@@ -108,7 +111,8 @@ def obedient(topic: str) -> StatefulFunctions:  # noqa: C901 - a branch for each
 
     def record(ctx: Context, number: int | None, text: Any) -> KafkaEgressMessage:
         caller = str(ctx.caller) if ctx.caller else None
-        value = json.dumps([str(ctx.address), caller, text, ctx.storage.count, number])
+        count = None if ctx.address.name in RELAYS else ctx.storage.count
+        value = json.dumps([str(ctx.address), caller, text, count, number])
         return KafkaEgressMessage("test/out", topic=topic, key="k", value=value)
 
     def to(target: list[Any], number: int | None) -> Message:
@@ -127,6 +131,14 @@ def obedient(topic: str) -> StatefulFunctions:  # noqa: C901 - a branch for each
 
     @functions.bind("t.fns/patient", specs)
     async def patient(ctx: Context, message: Message) -> None:
+        obey(ctx, message)
+
+    @functions.bind("t.fns/relay")
+    def relay(ctx: Context, message: Message) -> None:
+        obey(ctx, message)
+
+    @functions.bind("t.fns/slow-relay")
+    async def slow_relay(ctx: Context, message: Message) -> None:
         obey(ctx, message)
 
     return functions
@@ -198,7 +210,8 @@ class Model:
             self.emitted[f"{address} {message.caller} {arguments[0]}"] += 1
         elif kind == "send":
             name, target, program = arguments
-            self._senders.add(address)
+            if address.split("/")[1] not in RELAYS:
+                self._senders.add(address)
             waiting.append(_Sent(f"t.fns/{name}/{target}", address, program))
         elif kind == "after":
             seconds, token, name, target, program = arguments
@@ -240,7 +253,9 @@ class Generator:
         return [(id_, [["cancel", token]]) for id_, token in cancelled]
 
     def _program(self, name: str, id_: str, depth: int) -> Program:
-        choices = ["add", "add", "emit", "note", "keep", *["send", "after"] * bool(depth)]
+        choices = ["emit", *["send", "after"] * bool(depth)]
+        if name in NAMES:
+            choices += ["add", "add", "note", "keep"]
         program: Program = []
         for kind in self._random.choices(choices, k=self._random.randint(1, 5)):
             if kind == "emit":
@@ -255,7 +270,7 @@ class Generator:
 
     def _target(self, name: str, id_: str, depth: int) -> tuple[str, str, Program]:
         if self._random.random() > 0.2:  # sometimes to itself
-            name, id_ = self._random.choice(NAMES), self._random.choice(self._ids)
+            name, id_ = self._random.choice(NAMES + RELAYS), self._random.choice(self._ids)
         return name, id_, self._program(name, id_, depth - 1)
 
     def _delayed(self, name: str, id_: str, depth: int) -> Program:
@@ -265,10 +280,10 @@ class Generator:
         self._postponed += 1
         to_name, to_id, program = self._target(name, id_, depth)
         self._postponed -= 1
-        delayed = [["after", seconds, token, to_name, to_id, [["add"], ["emit", token], *program]]]
+        delayed = [["after", seconds, token, to_name, to_id, [["emit", token], *program]]]
         if token and self._random.random() < 0.4:
             cancel: Program = [["cancel", token]]
-            by_other = ["send", self._random.choice(NAMES), id_, cancel]
+            by_other = ["send", self._random.choice(NAMES + RELAYS), id_, cancel]
             return [*delayed, self._random.choice([*cancel, by_other])]
         if token and seconds == 25 and not self._postponed:
             self.long.append((id_, token))

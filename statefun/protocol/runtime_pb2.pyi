@@ -55,8 +55,13 @@ class AddressState(_message.Message):
 
     VALUES_FIELD_NUMBER: _builtins.int
     WAKE_FIELD_NUMBER: _builtins.int
+    CROWDED_FIELD_NUMBER: _builtins.int
     wake: _builtins.int
     """when a wake-up is pending that deletes what has expired; 0: none"""
+    crowded: _builtins.int
+    """The newest micro-batch in which the address sent more messages to functions without state
+    than could be delivered at once.
+    """
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddressState.Value]: ...
     def __init__(
@@ -64,12 +69,15 @@ class AddressState(_message.Message):
         *,
         values: _abc.Iterable[Global___AddressState.Value] | None = ...,
         wake: _builtins.int = ...,
+        crowded: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "crowded", b"crowded"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values", "wake", b"wake"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "crowded", b"crowded", "values", b"values", "wake", b"wake"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__crowded: _TypeAlias = _typing.Literal["crowded"]  # noqa: Y015
+    _WhichOneofArgType__crowded: _TypeAlias = _typing.Literal["_crowded", b"_crowded"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__crowded) -> _WhichOneofReturnType__crowded | None: ...
 
 Global___AddressState: _TypeAlias = AddressState  # noqa: Y015
 

@@ -168,7 +168,7 @@ class Application:
             Payload.of(Program(self._functions, frozenset(self._egresses))),
             SegmentWriter(settings.checkpoint),
             settings.async_concurrency,
-            settings.own_messages_per_batch,
+            settings.immediate_messages,
             self._clock,
             arrow=settings.dispatch == "arrow" and can_dispatch_arrow(session),
         )

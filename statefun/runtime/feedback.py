@@ -13,8 +13,10 @@ Spark asks for offsets in a process of its own, beside the driver.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -47,6 +49,8 @@ _CHECKPOINT = "checkpoint"
 _BATCH = "batch"
 _TICK = "tick"
 _NONE = -1
+_REUSE = "spark.python.worker.reuse"
+_PLANNER = "pyspark.sql.worker.plan_data_source_read"
 _TASK_RECORDS = 50_000
 """So many messages are read by one task before another one is worth its start."""
 
@@ -58,8 +62,26 @@ def read_feedback(session: SparkSession, checkpoint: Folder, clock: Clock) -> Da
         pass
 
     FeedbackSource.clock = clock
-    session.dataSource.register(FeedbackSource)
-    return session.readStream.format(_NAME).option(_CHECKPOINT, checkpoint.location).load()
+    with _planners_end(session):
+        session.dataSource.register(FeedbackSource)
+        return session.readStream.format(_NAME).option(_CHECKPOINT, checkpoint.location).load()
+
+
+@contextmanager
+def _planners_end(session: SparkSession) -> Iterator[None]:
+    """Let the processes in which Spark plans a source end at once.
+
+    It would keep them for a minute. Their daemon is never ours, and prints a traceback when
+    Spark leaves them.
+    """
+    jvm: Any = session._jvm  # noqa: SLF001 - classes of the JVM have no other door
+    conf = jvm.org.apache.spark.SparkEnv.get().conf()
+    before = conf.get(_REUSE, "true")
+    conf.set(_REUSE, "false")
+    try:
+        yield
+    finally:
+        conf.set(_REUSE, before)
 
 
 def delivered(offset: Mapping[str, Any] | None) -> int:
@@ -111,6 +133,10 @@ class _FeedbackSource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's
+        if sys.argv[1:] == [_PLANNER]:
+            # A process that Spark keeps for a while and then leaves. What it would say to that is
+            # to nobody: it ends as other programs do.
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         return FeedbackReader(Folder.at(self.options[_CHECKPOINT]), self.clock)
 
 
@@ -196,9 +222,9 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """End the process that asks for offsets, if Spark has left it.
 
-        It would try to tell Spark of the end of its input, and print the traceback of that.
+        It would try to tell Spark of that, and print the traceback of its failure to do so.
         """
-        if isinstance(sys.exc_info()[1], EOFError):
+        if isinstance(sys.exc_info()[1], EOFError | ConnectionError):
             os._exit(0)
 
     def _look(self) -> None:

@@ -34,7 +34,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     records_per_batch: int | None = None,
     state_partitions: int | None = None,
     async_concurrency: int | None = None,
-    own_messages_per_batch: int | None = None,
+    immediate_messages: int | None = None,
     dispatch: str | None = None,
     kafka_timeout: timedelta | None = None,
     debug: bool | None = None,
@@ -58,8 +58,9 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             start on; as many as there are cores if not given.
         async_concurrency: how many addresses of coroutine functions a worker runs side by side
             (default 1,000).
-        own_messages_per_batch: how many messages an address may get from itself within a
-            micro-batch (default 1,000); further ones come in the next.
+        immediate_messages: how many messages of an address, to itself and to functions without
+            state, may be delivered in the micro-batch that sends them (default 1,000); further
+            ones come in the next.
         dispatch: ``arrow`` (default) or ``pandas``, Spark's own and slower way to call functions.
         kafka_timeout: how long to try to reach Kafka at start (default 15 seconds).
         debug: show Spark's log, and the causes of errors.
@@ -84,7 +85,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         records_per_batch=records_per_batch,
         state_partitions=state_partitions,
         async_concurrency=async_concurrency,
-        own_messages_per_batch=own_messages_per_batch,
+        immediate_messages=immediate_messages,
         dispatch=dispatch,
         kafka_timeout=kafka_timeout,
         debug=debug,

@@ -37,9 +37,9 @@ class Settings:
     """Into how many parts state is divided; fixed by a checkpoint's first start."""
     async_concurrency: int
     """How many addresses of coroutine functions a worker runs side by side."""
-    own_messages_per_batch: int
-    """How many messages an address may get from itself within a micro-batch; further ones come
-    in the next."""
+    immediate_messages: int
+    """How many messages of an address, to itself and to functions without state, may be delivered
+    in the micro-batch that sends them; further ones come in the next."""
     dispatch: str
     """How workers evaluate the operator: ``arrow``, or ``pandas`` as Spark itself does."""
     kafka_timeout: timedelta
@@ -89,7 +89,7 @@ class Settings:
             records_per_batch=pick("records-per-batch", _positive, 100_000),
             state_partitions=pick("state-partitions", _positive, None),
             async_concurrency=pick("async-concurrency", _positive, 1000),
-            own_messages_per_batch=pick("own-messages-per-batch", _positive, 1000),
+            immediate_messages=pick("immediate-messages", _positive, 1000),
             dispatch=pick("dispatch", _dispatch, "arrow"),
             kafka_timeout=pick("kafka-timeout", _duration, timedelta(seconds=15)),
             debug=pick("debug", _flag, default=False),
@@ -105,7 +105,7 @@ KEYS = frozenset(
         "dispatch",
         "kafka-timeout",
         "module",
-        "own-messages-per-batch",
+        "immediate-messages",
         "records-per-batch",
         "state-partitions",
         "trigger",

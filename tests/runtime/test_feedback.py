@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -305,6 +306,30 @@ def test_a_process_that_spark_has_left_ends_quietly() -> None:
     done = subprocess.run([sys.executable, "-c", LEFT], check=False, capture_output=True, text=True)
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+PLANNED = """
+import socket
+from statefun.runtime.feedback import _FeedbackSource
+
+_FeedbackSource.clock = None
+_FeedbackSource({"checkpoint": "/nowhere"}).streamReader(None)
+ours, sparks = socket.socketpair()
+sparks.close()
+ours.send(b"is heard by nobody")
+"""
+
+
+def test_a_planner_that_spark_has_left_ends_quietly() -> None:
+    """Like any program whose output nobody reads."""
+    done = subprocess.run(
+        [sys.executable, "-c", PLANNED, "pyspark.sql.worker.plan_data_source_read"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, "")
 
 
 def test_messages_that_are_gone_are_an_error(checkpoint: Path) -> None:

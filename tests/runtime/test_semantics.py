@@ -185,6 +185,44 @@ def test_values_expire_and_leave_nothing_behind(system: System) -> None:
     assert system.summary.next_timer is None
 
 
+def test_messages_to_functions_without_state_stay_in_the_micro_batch(system: System) -> None:
+    """So do their records; what they send themselves takes the next one, as do those over limit."""
+    back = ["send", "b", "back", [["emit", "b"]]]
+    pair: Program = [
+        ["send", "relay", "x", [["emit", "relay"], back]],
+        ["send", "slow-relay", "x", [["emit", "slow"], back]],
+    ]
+    many: Program = [["send", "relay", "x", [["emit", n]]] for n in range(20)]
+
+    through = system.step([("Ada", pair)])
+    batches = system.summary.batches
+    crowded = system.step([("Ada", many), ("Ada", many)], immediate_messages=7)
+    crowded_batches = system.summary.batches
+
+    assert [record[:3] for record in through] == [
+        ["t.fns/relay/x", "t.fns/a/Ada", "relay"],
+        ["t.fns/slow-relay/x", "t.fns/a/Ada", "slow"],
+        ["t.fns/b/back", "t.fns/relay/x", "b"],
+        ["t.fns/b/back", "t.fns/slow-relay/x", "b"],
+    ]
+    assert batches == 2
+    assert [text for _, _, text, _, _ in crowded] == [*range(20), *range(20)]
+    assert crowded_batches == 2
+    assert system.addresses() == {"t.fns/a/Ada"}
+
+
+def test_order_holds_where_a_micro_batch_has_no_room(system: System) -> None:
+    """While some messages take the long way, later ones to the same target do not overtake."""
+    programs: list[tuple[str, Program]] = [
+        ("Ada", [["send", "relay", "x", [["emit", 10 * root + n]]] for n in range(10)])
+        for root in range(20)
+    ]
+
+    emitted = system.step(programs, immediate_messages=13, records_per_batch=1)
+
+    assert [text for _, _, text, _, _ in emitted] == list(range(200))
+
+
 def test_messages_to_oneself_stay_in_the_micro_batch(system: System) -> None:
     """They come behind what waits already; more than the limit come in the next one, in order."""
     steps: Program = [["emit", "end"]]
@@ -194,7 +232,7 @@ def test_messages_to_oneself_stay_in_the_micro_batch(system: System) -> None:
 
     chain = system.texts([("Ada", steps)])
     batches = system.summary.batches
-    limited = system.step([("Ada", both), ("Ada", [["emit", "waits"]])], own_messages_per_batch=7)
+    limited = system.step([("Ada", both), ("Ada", [["emit", "waits"]])], immediate_messages=7)
 
     assert chain == [*range(30), "end"]
     assert batches == 1
@@ -202,7 +240,16 @@ def test_messages_to_oneself_stay_in_the_micro_batch(system: System) -> None:
     assert system.summary.batches == 2
 
 
-def follow(system: System, seed: int, ids: list[str], *, depth: int, roots: int, steps: int) -> int:
+def follow(
+    system: System,
+    seed: int,
+    ids: list[str],
+    *,
+    depth: int,
+    roots: int,
+    steps: int,
+    immediate: int,
+) -> int:
     """Drive random programs through model and system; return how many commands there were."""
     generator, model = Generator(seed, ids, depth), Model()
     everybody = [(name, id_) for name in NAMES for id_ in ids]
@@ -212,7 +259,12 @@ def follow(system: System, seed: int, ids: list[str], *, depth: int, roots: int,
     def step(roots: list[tuple[str, Program]], now: float) -> list[list[Any]]:
         """Take a step of both, and compare what they emit."""
         model.step(roots, now)
-        records = system.step(roots, now, records_per_batch=max(5, len(roots) // 3))
+        records = system.step(
+            roots,
+            now,
+            records_per_batch=max(5, len(roots) // 3),
+            immediate_messages=immediate,
+        )
         for target, caller, _, _, number in records:
             if number is not None:
                 numbers.setdefault((caller, target), []).append(number)
@@ -246,12 +298,12 @@ def follow(system: System, seed: int, ids: list[str], *, depth: int, roots: int,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking takes too many queries
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-@given(seed=st.integers(0, 2**32), roots=st.integers(1, 30))
+@given(seed=st.integers(0, 2**32), roots=st.integers(1, 30), immediate=st.integers(1, 4))
 def test_random_programs_do_what_the_model_does(
-    fresh: Callable[[], System], seed: int, roots: int
+    fresh: Callable[[], System], seed: int, roots: int, immediate: int
 ) -> None:
     """State, egress, order, delays and expirations are those of a sequential interpreter."""
-    follow(fresh(), seed, ["x", "y"], depth=2, roots=roots, steps=1)
+    follow(fresh(), seed, ["x", "y"], depth=2, roots=roots, steps=1, immediate=immediate)
 
 
 def test_a_hundred_thousand_commands(system: System) -> None:
@@ -259,4 +311,4 @@ def test_a_hundred_thousand_commands(system: System) -> None:
     ids = [f"id {n}" for n in range(43)]
 
     assert len(NAMES) * len(ids) >= 128
-    assert follow(system, 7, ids, depth=4, roots=4_000, steps=3) >= 100_000
+    assert follow(system, 7, ids, depth=4, roots=4_000, steps=3, immediate=30) >= 100_000

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from statefun.protocol.runtime_pb2 import Failure
 from statefun.runtime.clock import Clock, in_milliseconds
 from statefun.runtime.dispatch import timers
-from statefun.runtime.dispatch.groups import Columns, Group
+from statefun.runtime.dispatch.groups import Columns, Group, Row
 from statefun.runtime.dispatch.payload import Program
 from statefun.runtime.effects import Effects, kafka_record
 from statefun.runtime.envelope import REJECTION_NAMESPACE, SEPARATOR, address_of, rejection
@@ -51,24 +51,35 @@ class _Call(NamedTuple):
     """An invocation batch, for the sake of some rows of a group."""
 
     group: Group
+    key: bytes
+    """Of the address that is invoked: the group's, or one that the group's has messaged."""
     function: StatefulFunction
     batch: InvocationBatch
     rows: Sequence[int]
-    """Where the messages are in the group's columns; empty if the address sent them to itself."""
+    """Where the messages are in the group's columns; empty if the group's address sent them."""
+
+
+class _Target(NamedTuple):
+    """What is known of the addresses of a type."""
+
+    suffix: bytes
+    """What follows the id in their keys."""
+    is_stateless: bool
 
 
 class Dispatcher:
     """Calls a program's functions; one instance serves one task."""
 
     def __init__(
-        self, program: Program, clock: Clock, *, concurrency: int, own_messages: int
+        self, program: Program, clock: Clock, *, batch: int, concurrency: int, immediate: int
     ) -> None:
         self._functions = program.functions
         self._egresses = dict.fromkeys(program.egresses)
         self._clock = clock
+        self._batch = batch
         self._concurrency = concurrency
-        self._own_messages = own_messages
-        self._suffixes: dict[str, bytes] = {}
+        self._immediate = immediate
+        self._targets: dict[str, _Target] = {}
         self.invocations = 0
         """How many messages functions have handled so far."""
 
@@ -76,8 +87,8 @@ class Dispatcher:
         """Invoke the functions at the addresses of ``groups``, each of which occurs once.
 
         Coroutine functions of different addresses run side by side; each address's messages
-        are handled one after the other. What an address sends to itself comes behind all that
-        waits for it.
+        are handled one after the other. What needs no other address's state is delivered here
+        and now, behind all that waits for the address that sends it.
 
         Yields:
             Each group whose values and effects are up to date. Nothing holds on to it any
@@ -89,13 +100,11 @@ class Dispatcher:
         """
         waiting: list[_Call] = []
         for group in groups:
-            call = self._first_call(group, effects)
-            if call is not None and call.function.is_async:
+            call = self._run_plain(self._first_call(group, effects), effects)
+            if call is None:
+                yield group
+            else:
                 waiting.append(call)
-                continue
-            while call is not None:
-                call = self._next_call(call, invoke(call.function, call.batch), effects)
-            yield group
         while waiting:
             calls = [invoke_async(call.function, call.batch) for call in waiting]
             results = _event_loop().run_until_complete(_side_by_side(calls, self._concurrency))
@@ -103,12 +112,18 @@ class Dispatcher:
             for call, outcome in zip(waiting, results, strict=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
-                following = self._next_call(call, outcome, effects)
+                following = self._run_plain(self._next_call(call, outcome, effects), effects)
                 if following is None:
                     yield call.group
                 else:
                     again.append(following)
             waiting = again
+
+    def _run_plain(self, call: _Call | None, effects: Effects) -> _Call | None:
+        """Run calls of plain functions, up to one that has to be awaited."""
+        while call is not None and not call.function.is_async:
+            call = self._next_call(call, invoke(call.function, call.batch), effects)
+        return call
 
     def _first_call(self, group: Group, effects: Effects) -> _Call | None:
         """Return what to invoke for the rows of a group; None if they are the runtime's own."""
@@ -127,13 +142,9 @@ class Dispatcher:
         function = self._functions.find(address.typename)
         if function is None:
             raise self._no_function(address, group)
-        group.values.expire(self._clock)
-        return _Call(
-            group,
-            function,
-            InvocationBatch(address, group.values.values, _invocations(group.columns, rows)),
-            rows,
-        )
+        group.values.begin(self._batch, self._clock)
+        batch = InvocationBatch(address, group.values.values, _invocations(group.columns, rows))
+        return _Call(group, group.key, function, batch, rows)
 
     def _wake_up(self, group: Group, rows: Sequence[int], effects: Effects) -> Sequence[int]:
         """Take the wake-ups out of a group's rows; return the others."""
@@ -149,22 +160,31 @@ class Dispatcher:
         return others
 
     def _next_call(self, call: _Call, result: InvocationResult, effects: Effects) -> _Call | None:
-        """Collect what a call has done; return the one that this makes necessary, if any."""
+        """Collect what a call has done; return the one that comes next in its group, if any."""
         self.invocations += len(call.batch.invocations)
         if result.failures:
             raise _failed(result.failures[0], call)
-        group, function, (address, _, _), _ = call
-        self._collect(group, address, result, effects)
-        values = group.values
-        values.apply(result.state_mutations)
-        if function.expiring:
-            values.renew(function.expiring, result.state_mutations, self._clock.now())
-            timers.schedule_wake_up(group, effects)
-        if not (group.last and values.own):
-            return None
-        own, values.own = values.own, []
-        invocations = [Invocation(address, value) for value in own]
-        return _Call(group, function, InvocationBatch(address, values.values, invocations), ())
+        self._collect(call, result, effects)
+        group, function, values = call.group, call.function, call.group.values
+        if call.key == group.key:
+            values.apply(result.state_mutations)
+            if function.expiring:
+                values.renew(function.expiring, result.state_mutations, self._clock.now())
+                timers.schedule_wake_up(group, effects)
+        return self._immediate_call(group) if group.last and values.immediate else None
+
+    def _immediate_call(self, group: Group) -> _Call:
+        """Return the call that delivers the first messages that may be delivered at once."""
+        waiting, sender = group.values.immediate, address_of(group.key)
+        key = waiting[0].target
+        invocations = []
+        while waiting and waiting[0].target == key:
+            _, _, typename, value = waiting.popleft()
+            invocations.append(Invocation(sender, TypedValue(typename, value)))
+        address = address_of(key)
+        state = group.values.values if key == group.key else {}
+        batch = InvocationBatch(address, state, invocations)
+        return _Call(group, key, self._functions.for_typename(address.typename), batch, ())
 
     def _no_function(self, address: Address, group: Group) -> DispatchError:
         origin = group.columns.origin(group.start)
@@ -177,29 +197,46 @@ class Dispatcher:
             )
         )
 
-    def _collect(
-        self, group: Group, address: Address, result: InvocationResult, effects: Effects
-    ) -> None:
+    def _collect(self, call: _Call, result: InvocationResult, effects: Effects) -> None:
         """Take over what was sent, in the order that the reference gives."""
-        values = group.values
         try:
             for message in result.messages:
-                row = self._row(group.key, message)
-                if row.target == group.key and values.own_messages < self._own_messages:
-                    values.own_messages += 1
-                    values.own.append(message.typed_value)
-                else:
+                row = self._row(call.key, message)
+                if not self._is_immediate(call, row, message.target_typename):
                     timers.send(row, effects)
             if result.delayed:
-                self._delay(group.key, result.delayed, effects)
+                self._delay(call.key, result.delayed, effects)
             for sent in result.egress_messages:
                 record = kafka_record(sent, self._egresses)
                 fields = (record.typename, record.topic, record.key, record.value)
                 effects.egress.append(fields, len(record.value))
         except StatefunError as error:
+            address = call.batch.target
             raise DispatchError(
                 type(error)(f"function {address.typename} at address {address}: {error.message}")
             ) from error
+
+    def _is_immediate(self, call: _Call, row: Row, typename: str) -> bool:
+        """Keep a message for this micro-batch if it needs no other address's state.
+
+        Order per sender and target forbids more. A function without state that is invoked here,
+        for the sake of an address that has messaged it, may be invoked elsewhere at the same
+        time: what it sends takes the long way. So does what it sends from its own address, except
+        to itself: there, it comes behind what went the long way before.
+        """
+        values = call.group.values
+        if call.key != call.group.key:
+            return False
+        if row.target == call.key:
+            stays = values.immediate_count < self._immediate
+        elif self._targets[typename].is_stateless and call.function.specs:
+            stays = values.has_room(self._batch, self._immediate)
+        else:
+            return False
+        if stays:
+            values.immediate_count += 1
+            values.immediate.append(row)
+        return stays
 
     def _delay(
         self, caller: bytes, delayed: Iterable[DelayedMessage | Cancellation], effects: Effects
@@ -217,26 +254,26 @@ class Dispatcher:
             else:
                 timers.send_at(due, row, effects)
 
-    def _row(self, caller: bytes, message: Message) -> timers.Row:
+    def _row(self, caller: bytes, message: Message) -> Row:
         typename = message.target_typename
-        if typename not in self._suffixes:
-            self._suffixes[typename] = self._suffix(typename, message.target_id)
+        if typename not in self._targets:
+            self._targets[typename] = self._target(typename, message.target_id)
         try:
-            target = message.target_id.encode() + self._suffixes[typename]
+            target = message.target_id.encode() + self._targets[typename].suffix
         except UnicodeEncodeError as error:
             raise DefinitionError(
                 f"{message.target_id!r} is not an id that a message can be sent to: {error}"
             ) from None
-        return timers.Row(target, caller, *message.typed_value)
+        return Row(target, caller, *message.typed_value)
 
-    def _suffix(self, typename: str, id_: str) -> bytes:
-        """Return what follows the id in the keys of all addresses of a registered type."""
-        if self._functions.find(typename) is None:
+    def _target(self, typename: str, id_: str) -> _Target:
+        function = self._functions.find(typename)
+        if function is None:
             raise UnknownFunctionError(
                 f"a message was sent to {typename}/{id_}, and no function {typename} is "
                 f"registered{self._functions.hint(typename)}"
             )
-        return SEPARATOR + typename.encode()
+        return _Target(SEPARATOR + typename.encode(), not function.specs)
 
 
 def _printable(text: str) -> str:
@@ -264,7 +301,8 @@ def _invocations(columns: Columns, rows: Sequence[int]) -> list[Invocation]:
 def _failed(failed: FailedInvocation, call: _Call) -> DispatchError:
     error = failed.error
     columns = call.group.columns
-    origin = columns.origin(call.rows[failed.index]) if call.rows else "message from itself"
+    sender = address_of(call.group.key)
+    origin = columns.origin(call.rows[failed.index]) if call.rows else f"message from {sender}"
     return DispatchError(type(error)(f"{error.message} ({origin})"), failed.traceback)
 
 

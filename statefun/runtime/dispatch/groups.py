@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,17 @@ from statefun.runtime.clock import Clock, in_milliseconds
 from statefun.runtime.envelope import address_of
 from statefun.sdk.storage import ValueSpec
 from statefun.sdk.types import TypedValue
+
+_NEVER = -2
+
+
+class Row(NamedTuple):
+    """A message, as a row of ``MESSAGE_SCHEMA``."""
+
+    target: bytes
+    caller: bytes
+    typename: str
+    value: bytes
 
 
 class Columns(NamedTuple):
@@ -34,24 +46,35 @@ class Columns(NamedTuple):
 
 
 class AddressValues:
-    """The state of one address, and what it sends itself, while its messages are dispatched."""
+    """The state of one address, and what it has sent, while its messages are dispatched."""
 
-    __slots__ = ("_expiries", "_wake", "changed", "own", "own_messages", "values")
+    __slots__ = (
+        "_crowded",
+        "_expiries",
+        "_wake",
+        "changed",
+        "immediate",
+        "immediate_count",
+        "values",
+    )
 
     def __init__(self, stored: bytes | None) -> None:
         self.values: dict[str, TypedValue] = {}
         """The current values by name."""
         self.changed = False
         """Whether they differ from what was stored."""
-        self.own: list[TypedValue] = []
-        """What the address has sent to itself, to be delivered behind everything else."""
-        self.own_messages = 0
+        self.immediate: deque[Row] = deque()
+        """What the address has sent that is to be delivered in the same micro-batch."""
+        self.immediate_count = 0
         """How many of those there were so far."""
+        self._crowded = _NEVER
         self._expiries: dict[str, int] = {}
         self._wake = 0
         if not stored:
             return
         state = AddressState.FromString(stored)
+        if state.HasField("crowded"):
+            self._crowded = state.crowded
         for value in state.values:
             self.values[value.name] = TypedValue._make((value.typename, value.value))
         if state.wake:  # as long as anything may expire
@@ -71,6 +94,25 @@ class AddressValues:
                 del values[name]
             else:
                 values[name] = value
+
+    def begin(self, batch: int, clock: Clock) -> None:
+        """Forget what a micro-batch need not know."""
+        if _NEVER < self._crowded < batch - 1:
+            self._crowded = _NEVER
+            self.changed = True
+        self.expire(clock)
+
+    def has_room(self, batch: int, limit: int) -> bool:
+        """Tell whether a function without state may be messaged within this micro-batch.
+
+        Not for the rest of a micro-batch that has reached the limit, nor in the next one, which
+        delivers that rest: order per sender and target would suffer.
+        """
+        if self._crowded < batch - 1 and self.immediate_count < limit:
+            return True
+        self.changed = self.changed or self._crowded != batch
+        self._crowded = batch
+        return False
 
     def expire(self, clock: Clock) -> None:
         """Delete the values whose time has come."""
@@ -106,9 +148,11 @@ class AddressValues:
 
     def encoded(self) -> bytes | None:
         """Return what to store; None if the address keeps nothing."""
-        if not self.values:
+        if not self.values and self._crowded == _NEVER:
             return None
         state = AddressState(wake=self._wake)
+        if self._crowded != _NEVER:
+            state.crowded = self._crowded
         expiries = self._expiries
         for name, (typename, value) in self.values.items():
             added = state.values.add(name=name, typename=typename, value=value)

@@ -18,7 +18,7 @@ from statefun.runtime.clock import Clock
 from statefun.runtime.dispatch.dispatcher import Dispatcher, DispatchError
 from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
 from statefun.runtime.dispatch.payload import Payload
-from statefun.runtime.dispatch.segments import SegmentWriter
+from statefun.runtime.dispatch.segments import SegmentWriter, batch_number
 from statefun.runtime.effects import Effects
 
 
@@ -30,8 +30,8 @@ class Operator:
     segments: SegmentWriter
     concurrency: int
     """How many addresses of coroutine functions run side by side."""
-    own_messages: int
-    """How many messages an address may get from itself within a micro-batch."""
+    immediate: int
+    """How many messages of an address may be delivered in the micro-batch that sends them."""
     clock: Clock
     arrow: bool
     """Whether a worker that can may evaluate it on Arrow batches."""
@@ -77,8 +77,9 @@ class Evaluation:
         self._dispatcher = Dispatcher(
             operator.payload.load(),
             operator.clock,
+            batch=batch_number(),
             concurrency=operator.concurrency,
-            own_messages=operator.own_messages,
+            immediate=operator.immediate,
         )
         self._segments = operator.segments
         self._effects = Effects()

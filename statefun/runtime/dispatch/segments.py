@@ -19,6 +19,12 @@ _FULL_BYTES = 32 * 1024 * 1024
 """From here on effects are written out, so that a task's memory stays bounded."""
 
 
+def batch_number() -> int:
+    """Return the number of the micro-batch that the present task is part of."""
+    task = TaskContext.get()
+    return int((task and task.getLocalProperty("streaming.sql.batchId")) or 0)
+
+
 @attrs.frozen
 class SegmentWriter:
     """Writes the segments of whatever task it is called in."""
@@ -49,8 +55,7 @@ class SegmentWriter:
         content = rows.take()
         if len(content) <= _INLINE_BYTES:
             return EffectStream(content=content, records=records)
-        batch = int(task.getLocalProperty("streaming.sql.batchId") or 0)
         # A name of its own for every attempt: what a zombie writes is never in a manifest.
         name = f"{task.partitionId()}-{task.taskAttemptId()}-{uuid.uuid4().hex}.arrow"
-        Outbox(self.checkpoint).batch_folder(batch).write(name, content)
+        Outbox(self.checkpoint).batch_folder(batch_number()).write(name, content)
         return EffectStream(file=name, records=records)

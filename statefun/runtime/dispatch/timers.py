@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
-from statefun.runtime.dispatch.groups import Group
+from statefun.runtime.dispatch.groups import Group, Row
 from statefun.runtime.effects import Effects
 from statefun.runtime.envelope import address_of
 from statefun.runtime.timers import BUCKET, NAMESPACE, bucket_for, bucket_key, tokens_key
@@ -33,15 +32,6 @@ _CANCELLABLE = f"{NAMESPACE}/cancellable"
 _RELEASE = f"{NAMESPACE}/release"
 _CANCEL = f"{NAMESPACE}/cancel"
 _ID_BYTES = 8
-
-
-class Row(NamedTuple):
-    """A message, as a row of ``MESSAGE_SCHEMA``."""
-
-    target: bytes
-    caller: bytes
-    typename: str
-    value: bytes
 
 
 def send(row: Row, effects: Effects) -> None:
