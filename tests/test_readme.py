@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from harness import KafkaHarness, run
+from programs import FileClock
 
 from statefun import (
     Context,
@@ -18,6 +19,7 @@ from statefun import (
     Message,
     StatefulFunctions,
     StringType,
+    message_builder,
 )
 from statefun.runtime.settings import KEYS
 from statefun.sdk.functions import default_functions
@@ -38,7 +40,7 @@ def test_every_block_has_its_test() -> None:
     """A new block needs a test here."""
     assert [kind for kind, _ in BLOCKS] == [
         *("sh", "python", "yaml", "sh"),
-        *("python", "python", "text", "sh"),
+        *("python", "python", "python", "text", "sh"),
     ]
 
 
@@ -109,9 +111,47 @@ def test_the_doorbell_sends_messages(kafka: KafkaHarness, checkpoint: Path) -> N
     ]
 
 
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_cart_reminds_unless_it_is_paid(
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
+) -> None:
+    """After an hour, by a clock that the test sets; who has paid is left alone."""
+    carts, greetings = kafka.topic("carts"), kafka.topic("greetings")
+    functions = StatefulFunctions()
+    names: dict[str, Any] = {
+        "Context": Context,
+        "Message": Message,
+        "message_builder": message_builder,
+        "function": functions.bind,
+    }
+    exec(blocks("python")[2], names)
+
+    @functions.bind("com.example.docs/greeter")
+    def greet(ctx: Context, message: Message) -> None:
+        text = message.as_string()
+        ctx.send(KafkaEgressMessage("test/out", topic=greetings, value=text, key=ctx.address.id))
+
+    module = kafka.module({carts: ["com.example.docs/cart"]})
+    clock = FileClock(tmp_path / "clock")
+    received = []
+    for minutes, events in (
+        (0, [("Ada", "filled"), ("Alan", "filled")]),
+        (59, [("Alan", "paid")]),
+        (60, []),
+        (180, []),
+    ):
+        clock.set(60 * minutes)
+        kafka.send(carts, ((key, typed(value, StringType).value) for key, value in events))
+        run(module, functions, checkpoint, clock=clock)
+        received.append([(record.key, record.value) for record in kafka.receive(greetings)])
+
+    assert received == [[], [], [("Ada", "still?")], [("Ada", "still?")]]
+
+
 def test_the_types_do_what_is_asserted() -> None:
     """The block's own assertions hold."""
-    exec(blocks("python")[2], {})
+    exec(blocks("python")[3], {})
 
 
 def test_the_commands_exist() -> None:
