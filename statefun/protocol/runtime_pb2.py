@@ -24,13 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fstatefun/protocol/runtime.proto\x12\x10statefun.runtime\"\xbd\x01\n\x0c\x41\x64\x64ressState\x12\x34\n\x06values\x18\x01 \x03(\x0b\x32$.statefun.runtime.AddressState.Value\x12\x0c\n\x04wake\x18\x02 \x01(\x03\x12\x14\n\x07\x63rowded\x18\x03 \x01(\x03H\x00\x88\x01\x01\x1aG\n\x05Value\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08typename\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\x0c\x12\x0f\n\x07\x65xpires\x18\x04 \x01(\x03\x42\n\n\x08_crowded\"N\n\x0c\x45\x66\x66\x65\x63tStream\x12\x11\n\x07\x63ontent\x18\x01 \x01(\x0cH\x00\x12\x0e\n\x04\x66ile\x18\x02 \x01(\tH\x00\x12\x0f\n\x07records\x18\x03 \x01(\x03\x42\n\n\x08location\"\x8f\x01\n\x07Segment\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12.\n\x06\x65gress\x18\x02 \x01(\x0b\x32\x1e.statefun.runtime.EffectStream\x12\x30\n\x08messages\x18\x03 \x01(\x0b\x32\x1e.statefun.runtime.EffectStream\x12\x0f\n\x07\x62uckets\x18\x04 \x03(\x03\"^\n\x0e\x44\x65layedMessage\x12\x0b\n\x03\x64ue\x18\x01 \x01(\x03\x12\x0e\n\x06target\x18\x02 \x01(\x0c\x12\x0e\n\x06\x63\x61ller\x18\x03 \x01(\x0c\x12\x10\n\x08typename\x18\x04 \x01(\t\x12\r\n\x05value\x18\x05 \x01(\x0c\"<\n\x06\x42ucket\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .statefun.runtime.DelayedMessage\"p\n\x12\x43\x61ncellableMessage\x12\r\n\x05token\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x0c\x12\x0c\n\x04sent\x18\x03 \x01(\x03\x12\x31\n\x07message\x18\x04 \x01(\x0b\x32 .statefun.runtime.DelayedMessage\"\x1f\n\x0ePendingBuckets\x12\r\n\x05steps\x18\x01 \x03(\x03\";\n\x07\x46\x61ilure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\"v\n\x07Outcome\x12*\n\x07segment\x18\x01 \x01(\x0b\x32\x19.statefun.runtime.Segment\x12*\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x19.statefun.runtime.Failure\x12\x13\n\x0binvocations\x18\x03 \x01(\x03\"h\n\x08Manifest\x12\r\n\x05\x62\x61tch\x18\x01 \x01(\x03\x12\x10\n\x08query_id\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12+\n\x08segments\x18\x04 \x03(\x0b\x32\x19.statefun.runtime.Segmentb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fstatefun/protocol/runtime.proto\x12\x10statefun.runtime\"\xbd\x01\n\x0c\x41\x64\x64ressState\x12\x34\n\x06values\x18\x01 \x03(\x0b\x32$.statefun.runtime.AddressState.Value\x12\x0c\n\x04wake\x18\x02 \x01(\x03\x12\x14\n\x07\x63rowded\x18\x03 \x01(\x03H\x00\x88\x01\x01\x1aG\n\x05Value\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08typename\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\x0c\x12\x0f\n\x07\x65xpires\x18\x04 \x01(\x03\x42\n\n\x08_crowded\"N\n\x0c\x45\x66\x66\x65\x63tStream\x12\x11\n\x07\x63ontent\x18\x01 \x01(\x0cH\x00\x12\x0e\n\x04\x66ile\x18\x02 \x01(\tH\x00\x12\x0f\n\x07records\x18\x03 \x01(\x03\x42\n\n\x08location\"\xe5\x01\n\x07Segment\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x35\n\x06\x65gress\x18\x02 \x03(\x0b\x32%.statefun.runtime.Segment.EgressEntry\x12\x30\n\x08messages\x18\x03 \x01(\x0b\x32\x1e.statefun.runtime.EffectStream\x12\x0f\n\x07\x62uckets\x18\x04 \x03(\x03\x1aM\n\x0b\x45gressEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.statefun.runtime.EffectStream:\x02\x38\x01\"^\n\x0e\x44\x65layedMessage\x12\x0b\n\x03\x64ue\x18\x01 \x01(\x03\x12\x0e\n\x06target\x18\x02 \x01(\x0c\x12\x0e\n\x06\x63\x61ller\x18\x03 \x01(\x0c\x12\x10\n\x08typename\x18\x04 \x01(\t\x12\r\n\x05value\x18\x05 \x01(\x0c\"<\n\x06\x42ucket\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .statefun.runtime.DelayedMessage\"p\n\x12\x43\x61ncellableMessage\x12\r\n\x05token\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x0c\x12\x0c\n\x04sent\x18\x03 \x01(\x03\x12\x31\n\x07message\x18\x04 \x01(\x0b\x32 .statefun.runtime.DelayedMessage\"\x1f\n\x0ePendingBuckets\x12\r\n\x05steps\x18\x01 \x03(\x03\";\n\x07\x46\x61ilure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\"v\n\x07Outcome\x12*\n\x07segment\x18\x01 \x01(\x0b\x32\x19.statefun.runtime.Segment\x12*\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x19.statefun.runtime.Failure\x12\x13\n\x0binvocations\x18\x03 \x01(\x03\"w\n\x08Manifest\x12\r\n\x05\x62\x61tch\x18\x01 \x01(\x03\x12\x10\n\x08query_id\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12+\n\x08segments\x18\x04 \x03(\x0b\x32\x19.statefun.runtime.Segment\x12\r\n\x05lanes\x18\x05 \x01(\x05\":\n\x08Progress\x12\r\n\x05\x62\x61tch\x18\x01 \x01(\x03\x12\x0f\n\x07records\x18\x02 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'statefun.protocol.runtime_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_SEGMENT_EGRESSENTRY']._loaded_options = None
+  _globals['_SEGMENT_EGRESSENTRY']._serialized_options = b'8\001'
   _globals['_ADDRESSSTATE']._serialized_start=54
   _globals['_ADDRESSSTATE']._serialized_end=243
   _globals['_ADDRESSSTATE_VALUE']._serialized_start=160
@@ -38,19 +40,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EFFECTSTREAM']._serialized_start=245
   _globals['_EFFECTSTREAM']._serialized_end=323
   _globals['_SEGMENT']._serialized_start=326
-  _globals['_SEGMENT']._serialized_end=469
-  _globals['_DELAYEDMESSAGE']._serialized_start=471
-  _globals['_DELAYEDMESSAGE']._serialized_end=565
-  _globals['_BUCKET']._serialized_start=567
-  _globals['_BUCKET']._serialized_end=627
-  _globals['_CANCELLABLEMESSAGE']._serialized_start=629
-  _globals['_CANCELLABLEMESSAGE']._serialized_end=741
-  _globals['_PENDINGBUCKETS']._serialized_start=743
-  _globals['_PENDINGBUCKETS']._serialized_end=774
-  _globals['_FAILURE']._serialized_start=776
-  _globals['_FAILURE']._serialized_end=835
-  _globals['_OUTCOME']._serialized_start=837
-  _globals['_OUTCOME']._serialized_end=955
-  _globals['_MANIFEST']._serialized_start=957
-  _globals['_MANIFEST']._serialized_end=1061
+  _globals['_SEGMENT']._serialized_end=555
+  _globals['_SEGMENT_EGRESSENTRY']._serialized_start=478
+  _globals['_SEGMENT_EGRESSENTRY']._serialized_end=555
+  _globals['_DELAYEDMESSAGE']._serialized_start=557
+  _globals['_DELAYEDMESSAGE']._serialized_end=651
+  _globals['_BUCKET']._serialized_start=653
+  _globals['_BUCKET']._serialized_end=713
+  _globals['_CANCELLABLEMESSAGE']._serialized_start=715
+  _globals['_CANCELLABLEMESSAGE']._serialized_end=827
+  _globals['_PENDINGBUCKETS']._serialized_start=829
+  _globals['_PENDINGBUCKETS']._serialized_end=860
+  _globals['_FAILURE']._serialized_start=862
+  _globals['_FAILURE']._serialized_end=921
+  _globals['_OUTCOME']._serialized_start=923
+  _globals['_OUTCOME']._serialized_end=1041
+  _globals['_MANIFEST']._serialized_start=1043
+  _globals['_MANIFEST']._serialized_end=1162
+  _globals['_PROGRESS']._serialized_start=1164
+  _globals['_PROGRESS']._serialized_end=1222
 # @@protoc_insertion_point(module_scope)

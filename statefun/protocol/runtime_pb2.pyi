@@ -117,6 +117,27 @@ class Segment(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class EgressEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___EffectStream: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___EffectStream | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     PARTITION_FIELD_NUMBER: _builtins.int
     EGRESS_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
@@ -124,7 +145,9 @@ class Segment(_message.Message):
     partition: _builtins.int
     """the state partition: a sender's effects are all in the same one"""
     @_builtins.property
-    def egress(self) -> Global___EffectStream: ...
+    def egress(self) -> _containers.MessageMap[_builtins.str, Global___EffectStream]:
+        """by the egress's id"""
+
     @_builtins.property
     def messages(self) -> Global___EffectStream:
         """to functions"""
@@ -137,11 +160,11 @@ class Segment(_message.Message):
         self,
         *,
         partition: _builtins.int = ...,
-        egress: Global___EffectStream | None = ...,
+        egress: _abc.Mapping[_builtins.str, Global___EffectStream] | None = ...,
         messages: Global___EffectStream | None = ...,
         buckets: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["egress", b"egress", "messages", b"messages"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "egress", b"egress", "messages", b"messages", "partition", b"partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -327,11 +350,14 @@ class Manifest(_message.Message):
     QUERY_ID_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     SEGMENTS_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
     batch: _builtins.int
     query_id: _builtins.str
     """of the checkpoint"""
     run_id: _builtins.str
     """of the driver's run that staged the batch"""
+    lanes: _builtins.int
+    """Into how many lanes the segments' egress records are divided, by state partition."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Segment]: ...
     def __init__(
@@ -341,11 +367,41 @@ class Manifest(_message.Message):
         query_id: _builtins.str = ...,
         run_id: _builtins.str = ...,
         segments: _abc.Iterable[Global___Segment] | None = ...,
+        lanes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "query_id", b"query_id", "run_id", b"run_id", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "lanes", b"lanes", "query_id", b"query_id", "run_id", b"run_id", "segments", b"segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
+
+@_typing.final
+class Progress(_message.Message):
+    """How far a lane of an egress is published: what it writes in the same transaction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BATCH_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    batch: _builtins.int
+    records: _builtins.int
+    """of the lane in that batch, from its first on"""
+    digest: _builtins.bytes
+    """of the batch's manifest"""
+    def __init__(
+        self,
+        *,
+        batch: _builtins.int = ...,
+        records: _builtins.int = ...,
+        digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "digest", b"digest", "records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Progress: _TypeAlias = Progress  # noqa: Y015

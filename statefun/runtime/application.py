@@ -16,7 +16,7 @@ from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from statefun.protocol.runtime_pb2 import Outcome
+from statefun.protocol.runtime_pb2 import Manifest, Outcome
 from statefun.runtime.binding import check_binding
 from statefun.runtime.clock import Clock, SystemClock
 from statefun.runtime.commit_log import CommitLog
@@ -97,14 +97,14 @@ class Application:
             starts = self._starting_offsets()
             retention = Retention(settings.checkpoint)
             with closing(GroupOffsets(self._module.ingresses, self._commit_log)) as group_offsets:
-                publisher = Publisher(self._egresses, settings.checkpoint, group_offsets, retention)
+                publisher = Publisher(self._egresses, settings, group_offsets, retention)
                 if leftovers.unpublished:
                     logger.info(
                         "publishing %d batches that an earlier run had committed",
                         len(leftovers.unpublished),
                     )
-                publisher.start(leftovers)
                 try:
+                    publisher.start(leftovers)
                     publisher.drain(newest)
                     self._run_query(publisher, starts)
                     publisher.drain(self._commit_log.newest())
@@ -133,6 +133,8 @@ class Application:
         session = open_session(debug=settings.debug, state_partitions=settings.state_partitions)
         if settings.checkpoint.is_local:
             keep_checkpoint_locally(session)
+        if settings.egress_lanes > 1:
+            publisher.run_as_tasks(session.sparkContext)
         query = self._start_query(session, publisher, starts)
         logger.info(
             "running %d functions; checkpoint %s",
@@ -208,8 +210,15 @@ class Application:
                 raise reason  # ends the query before the batch is committed
         segments = [outcome.segment for outcome in outcomes if outcome.HasField("segment")]
         if segments:
-            query_id = self._commit_log.query_id()
-            self._outbox.stage(batch, segments, query_id=query_id, run_id=run_id)
+            self._outbox.stage(
+                Manifest(
+                    batch=batch,
+                    query_id=self._commit_log.query_id(),
+                    run_id=run_id,
+                    segments=segments,
+                    lanes=self._settings.egress_lanes,
+                )
+            )
         publisher.add(batch)
         self._summary.batches += 1
         self._summary.invocations += sum(outcome.invocations for outcome in outcomes)

@@ -7,7 +7,7 @@ import logging
 
 from statefun.sdk.errors import BindingError
 from statefun.sdk.functions import StatefulFunctions
-from statefun.spec.model import DeliverySemantic, Module
+from statefun.spec.model import Module
 
 logger = logging.getLogger("statefun")
 
@@ -25,12 +25,6 @@ def check_binding(module: Module, functions: StatefulFunctions) -> None:
         for route in ingress.topics
         for target in route.targets
         if functions.find(str(target)) is None
-    ]
-    problems += [
-        f"{egress.location}: egress {egress.id} asks for exactly-once, which this version does not "
-        "deliver; declare at-least-once"
-        for egress in module.egresses
-        if egress.delivery_semantic is DeliverySemantic.EXACTLY_ONCE
     ]
     if not len(functions):
         problems.append("no function is registered; decorate one with @function(...)")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
@@ -13,7 +14,6 @@ from statefun.sdk.errors import UnknownEgressError
 
 EGRESS_SCHEMA = pa.schema(
     [
-        pa.field("egress", pa.string()),
         pa.field("topic", pa.string()),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
@@ -32,7 +32,6 @@ MESSAGE_SCHEMA = pa.schema(
 class EgressRecord(NamedTuple):
     """A record for a Kafka egress, ready to be produced."""
 
-    egress: str
     topic: str
     key: bytes | None
     value: bytes
@@ -73,18 +72,19 @@ class Effects:
     """Collects what invocations send."""
 
     def __init__(self) -> None:
-        self.egress = EffectRows(EGRESS_SCHEMA)
+        self.egress: defaultdict[str, EffectRows] = defaultdict(lambda: EffectRows(EGRESS_SCHEMA))
+        """Records by the egress that they are for."""
         self.messages = EffectRows(MESSAGE_SCHEMA)
         self.buckets: set[int] = set()
         """The timer buckets that some of the messages go to."""
 
     def __bool__(self) -> bool:
-        return bool(self.egress or self.messages)
+        return bool(self.messages) or any(self.egress.values())
 
     @property
     def size(self) -> int:
         """Bytes of all values so far."""
-        return self.egress.size + self.messages.size
+        return self.messages.size + sum(rows.size for rows in self.egress.values())
 
 
 def read_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:

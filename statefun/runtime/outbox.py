@@ -12,6 +12,7 @@ waits for the latter only has a file ``published``.
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Sequence
 from typing import BinaryIO
@@ -19,7 +20,7 @@ from typing import BinaryIO
 import attrs
 from google.protobuf.message import DecodeError
 
-from statefun.protocol.runtime_pb2 import EffectStream, Manifest, Segment
+from statefun.protocol.runtime_pb2 import EffectStream, Manifest
 from statefun.runtime.filesystem import Folder
 from statefun.sdk.errors import CheckpointError
 
@@ -36,6 +37,20 @@ class Leftovers:
     """Published, but not delivered yet."""
 
 
+@attrs.frozen
+class Staged:
+    """The effects of one batch."""
+
+    manifest: Manifest
+    digest: bytes
+    """Of the manifest: the same number with another digest is another attempt at the batch."""
+
+    @property
+    def lanes(self) -> int:
+        """Into how many lanes its egress records are divided."""
+        return max(self.manifest.lanes, 1)
+
+
 class Outbox:
     """The staged effects below one checkpoint."""
 
@@ -46,10 +61,9 @@ class Outbox:
         """Return where tasks of ``batch`` put their files."""
         return self._folder.child(str(batch))
 
-    def stage(self, batch: int, segments: Sequence[Segment], *, query_id: str, run_id: str) -> None:
-        """Make the effects of ``batch`` valid; they are released when Spark commits it."""
-        manifest = Manifest(batch=batch, query_id=query_id, run_id=run_id, segments=segments)
-        self.batch_folder(batch).write(MANIFEST, manifest.SerializeToString())
+    def stage(self, manifest: Manifest) -> None:
+        """Make the effects of a batch valid; they are released when Spark commits it."""
+        self.batch_folder(manifest.batch).write(MANIFEST, manifest.SerializeToString())
 
     def manifest(self, batch: int) -> Manifest | None:
         """Return the manifest of ``batch``, or None if it has none (any more).
@@ -57,9 +71,19 @@ class Outbox:
         Raises:
             CheckpointError: if it is damaged.
         """
+        staged = self.staged(batch)
+        return None if staged is None else staged.manifest
+
+    def staged(self, batch: int) -> Staged | None:
+        """Return what was staged as ``batch``, or None if nothing was (any more).
+
+        Raises:
+            CheckpointError: if the manifest is damaged.
+        """
         folder = self.batch_folder(batch)
         try:
-            return Manifest.FromString(folder.read(MANIFEST))
+            content = folder.read(MANIFEST)
+            return Staged(Manifest.FromString(content), hashlib.sha256(content).digest()[:16])
         except FileNotFoundError:
             return None
         except DecodeError as error:
@@ -69,10 +93,20 @@ class Outbox:
             ) from error
 
     def open(self, batch: int, stream: EffectStream) -> BinaryIO:
-        """Open one of the streams of ``batch``."""
-        if stream.WhichOneof("location") == "file":
-            return self.batch_folder(batch).open(stream.file)
-        return io.BytesIO(stream.content)
+        """Open one of the streams of ``batch``.
+
+        Raises:
+            CheckpointError: if its file is not there.
+        """
+        if stream.WhichOneof("location") != "file":
+            return io.BytesIO(stream.content)
+        folder = self.batch_folder(batch)
+        try:
+            return folder.open(stream.file)
+        except FileNotFoundError:
+            raise CheckpointError(
+                f"{folder.location}/{stream.file} is missing; restore the checkpoint from a copy"
+            ) from None
 
     def mark_published(self, batch: int) -> None:
         """Take note that the egress records of ``batch`` need not be published again."""

@@ -37,7 +37,7 @@ class Retention:
         if not any(segment.messages.records for segment in manifest.segments):
             self._outbox.remove(manifest.batch)
             return
-        if any(segment.egress.records for segment in manifest.segments):
+        if any(segment.egress for segment in manifest.segments):
             self._outbox.mark_published(manifest.batch)
         self._undelivered.append(manifest.batch)
 

@@ -35,6 +35,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     state_partitions: int | None = None,
     async_concurrency: int | None = None,
     immediate_messages: int | None = None,
+    egress_lanes: int | None = None,
     dispatch: str | None = None,
     kafka_timeout: timedelta | None = None,
     debug: bool | None = None,
@@ -61,6 +62,9 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         immediate_messages: how many messages of an address, to itself and to functions without
             state, may be delivered in the micro-batch that sends them (default 1,000); further
             ones come in the next.
+        egress_lanes: into how many parts (default 1) an egress's records are divided, by the
+            state partition of their sender; more than one are published by Spark tasks, side
+            by side (``spark.statefun.egress.lanes``).
         dispatch: ``arrow`` (default) or ``pandas``, Spark's own and slower way to call functions.
         kafka_timeout: how long to try to reach Kafka at start (default 15 seconds).
         debug: show Spark's log, and the causes of errors.
@@ -86,6 +90,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         state_partitions=state_partitions,
         async_concurrency=async_concurrency,
         immediate_messages=immediate_messages,
+        egress_lanes=egress_lanes,
         dispatch=dispatch,
         kafka_timeout=kafka_timeout,
         debug=debug,

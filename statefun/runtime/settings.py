@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -40,6 +41,9 @@ class Settings:
     immediate_messages: int
     """How many messages of an address, to itself and to functions without state, may be delivered
     in the micro-batch that sends them; further ones come in the next."""
+    egress_lanes: int
+    """Into how many parts an egress's records are divided; more than one are published by Spark
+    tasks, side by side."""
     dispatch: str
     """How workers evaluate the operator: ``arrow``, or ``pandas`` as Spark itself does."""
     kafka_timeout: timedelta
@@ -69,8 +73,8 @@ class Settings:
         here = script.parent if script else Path.cwd()
 
         def pick(key: str, parse: Callable[[Any], V], default: V) -> V:
-            given = arguments.get(key.replace("-", "_"))
-            source = f"{key.replace('-', '_')}="
+            argument = re.sub("[-.]", "_", key)
+            given, source = arguments.get(argument), f"{argument}="
             if given is None:
                 given, source = conf.get(PREFIX + key), PREFIX + key + "="
             if given is None:
@@ -90,6 +94,7 @@ class Settings:
             state_partitions=pick("state-partitions", _positive, None),
             async_concurrency=pick("async-concurrency", _positive, 1000),
             immediate_messages=pick("immediate-messages", _positive, 1000),
+            egress_lanes=pick("egress.lanes", _positive, 1),
             dispatch=pick("dispatch", _dispatch, "arrow"),
             kafka_timeout=pick("kafka-timeout", _duration, timedelta(seconds=15)),
             debug=pick("debug", _flag, default=False),
@@ -103,6 +108,7 @@ KEYS = frozenset(
         "checkpoint",
         "debug",
         "dispatch",
+        "egress.lanes",
         "kafka-timeout",
         "module",
         "immediate-messages",

@@ -29,7 +29,7 @@ from statefun import (
     ValueDecodeError,
     ValueSpec,
 )
-from statefun.protocol.runtime_pb2 import EffectStream, Segment
+from statefun.protocol.runtime_pb2 import EffectStream, Manifest, Segment
 from statefun.runtime.application import Application
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox
@@ -329,8 +329,8 @@ def test_a_damaged_outbox_is_named_and_kept(kafka: KafkaHarness, checkpoint: Pat
     kafka.send(users, [("Ada", "a")])
     run(module, counting(out), checkpoint)
     outbox = Outbox(Folder.at(checkpoint))
-    damaged = Segment(egress=EffectStream(content=b"no Arrow stream", records=1))
-    outbox.stage(0, [damaged], query_id="q", run_id="r")
+    damaged = Segment(egress={"test/out": EffectStream(content=b"no Arrow stream", records=1)})
+    outbox.stage(Manifest(batch=0, segments=[damaged]))
 
     with pytest.raises(EngineError, match=r"batch 0 cannot be published: ArrowInvalid: .* kept"):
         run(module, counting(out), checkpoint)

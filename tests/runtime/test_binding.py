@@ -2,16 +2,13 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
 
 import pytest
 
-from statefun import BindingError, Context, IntType, Message, StatefulFunctions, ValueSpec
+from statefun import BindingError, Context, Message, StatefulFunctions, ValueSpec
 from statefun.runtime.binding import check_binding
 from statefun.sdk.address import TypeName
 from statefun.spec.model import (
-    DeliverySemantic,
-    KafkaEgress,
     KafkaIngress,
     Location,
     Module,
@@ -93,43 +90,6 @@ def test_an_application_without_functions_and_ingresses_is_refused() -> None:
         "module files and functions do not fit\n"
         "  no function is registered; decorate one with @function(...)\n"
         "  no ingress is declared, so that no function would ever be invoked"
-    )
-
-
-def test_exactly_once_is_refused() -> None:
-    """A promise that would not be kept is not made in silence."""
-    location = Location("module.yaml", 12, 1)
-    egress = KafkaEgress(
-        TypeName("test", "out"), "kafka:9092", location, DeliverySemantic.EXACTLY_ONCE
-    )
-    module = Module(ingresses=(ingress("test.fns/one"),), egresses=(egress,))
-
-    with pytest.raises(BindingError) as caught:
-        check_binding(module, functions("test.fns/one"))
-
-    assert caught.value.message == (
-        "module files and functions do not fit\n"
-        "  module.yaml:12:1: egress test/out asks for exactly-once, which this version does not "
-        "deliver; declare at-least-once"
-    )
-
-
-@pytest.mark.parametrize("when", ["expire_after_call", "expire_after_write"])
-def test_expirations_are_refused(when: str) -> None:
-    """State that would never expire is not kept in silence."""
-    minute = timedelta(minutes=1)
-    call = minute if when == "expire_after_call" else None
-    write = minute if when == "expire_after_write" else None
-    spec = ValueSpec("seen", IntType, expire_after_call=call, expire_after_write=write)
-    module = Module(ingresses=(ingress("test.fns/one"),))
-
-    with pytest.raises(BindingError) as caught:
-        check_binding(module, functions("test.fns/one", specs=(spec,)))
-
-    assert caught.value.message == (
-        "module files and functions do not fit\n"
-        "  function test.fns/one: value 'seen' has an expiration, which this version does not "
-        "carry out; remove it"
     )
 
 

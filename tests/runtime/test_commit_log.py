@@ -154,4 +154,4 @@ def test_spark_writes_what_is_read(kafka: KafkaHarness, checkpoint: Path) -> Non
     assert log.newest() == 0
     assert log.has(0)
     assert str(uuid.UUID(log.query_id())) == log.query_id()
-    assert log.end_offsets(0) == [{users: {"0": 1, "1": 2}}, {"batch": -1}]
+    assert log.end_offsets(0) == [{users: {"0": 1, "1": 2}}, {"batch": -1, "tick": -1}]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ from statefun import (
     StatefulFunctions,
     ValueSpec,
 )
-from statefun.protocol.runtime_pb2 import AddressState, Outcome
+from statefun.protocol.runtime_pb2 import AddressState, Manifest, Outcome
 from statefun.runtime.clock import SystemClock
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
@@ -114,8 +115,9 @@ def operate(session: SparkSession, tmp_path: Path) -> Callable[..., Outcomes]:
                 }
                 for name, id_, value in batch
             ]
-            table = pa.Table.from_pylist(rows, ARROW_SCHEMA)
-            pq.write_table(table, folder / "in" / f"{number:04}.parquet")
+            file = folder / "in" / f"{number:04}.parquet"
+            pq.write_table(pa.Table.from_pylist(rows, ARROW_SCHEMA), file)
+            os.utime(file, (number, number))  # Spark reads files in the order of their age
         checkpoint = Folder.at(folder / "checkpoint")
         payload = Payload.of(Program(functions, frozenset({"t/out"})))
         operator = Operator(
@@ -128,12 +130,12 @@ def operate(session: SparkSession, tmp_path: Path) -> Callable[..., Outcomes]:
         def stage(frame: DataFrame, number: int) -> None:
             found = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
             segments = [outcome.segment for outcome in found if outcome.HasField("segment")]
-            outbox.stage(number, segments, query_id="q", run_id="r")
+            outbox.stage(Manifest(batch=number, segments=segments))
             manifest = outbox.manifest(number)
             assert manifest is not None
             for segment in manifest.segments:
-                if segment.egress.records:
-                    records.extend(read_egress_records(outbox.open(number, segment.egress)))
+                for stream in segment.egress.values():
+                    records.extend(read_egress_records(outbox.open(number, stream)))
             outcomes.extend(found)
 
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", chunk)

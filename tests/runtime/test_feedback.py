@@ -22,12 +22,14 @@ from statefun import (
     Address,
     Context,
     FunctionError,
+    IntType,
     Message,
     StatefulFunctions,
     UnknownFunctionError,
+    ValueSpec,
     message_builder,
 )
-from statefun.protocol.runtime_pb2 import EffectStream, Segment
+from statefun.protocol.runtime_pb2 import EffectStream, Manifest, Segment
 from statefun.runtime.clock import SystemClock
 from statefun.runtime.effects import MESSAGE_SCHEMA, EffectRows
 from statefun.runtime.envelope import SCHEMA, address_key
@@ -147,7 +149,7 @@ def test_what_waits_for_delivery_survives_a_failure(kafka: KafkaHarness, checkpo
     program = [["add"], ["emit", "sent"], ["send", "b", "x", [["add"], ["emit", "arrived"]]]]
     broken = obedient(out)
 
-    @broken.bind("t.fns/b")
+    @broken.bind("t.fns/b", specs=[ValueSpec("count", IntType)])  # or it would not wait
     def fail(ctx: Context, message: Message) -> None:
         raise ValueError(ctx.address.id)
 
@@ -202,7 +204,7 @@ class Checkpoint:
                 rows.append((target, caller, "t/v", b"%d" % number), 1)
             stream = EffectStream(content=rows.take(), records=count) if count else None
             segments.append(Segment(messages=stream))
-        self.outbox.stage(batch, segments, query_id="q", run_id="r")
+        self.outbox.stage(Manifest(batch=batch, segments=segments))
 
     def commit(self, batch: int) -> None:
         """Commit a batch."""

@@ -52,8 +52,8 @@ class OutboxMachine(RuleBasedStateMachine):
                 stream = EffectStream(file=self._write_file(batch, content))
             else:
                 stream = EffectStream(content=content)
-            segments.append(Segment(partition=1, egress=stream))
-        self.outbox.stage(batch, segments, query_id="query", run_id="run")
+            segments.append(Segment(partition=1, egress={"e": stream}))
+        self.outbox.stage(Manifest(batch=batch, segments=segments))
         self.batches.setdefault(batch, Batch()).contents = [content for content, _ in contents]
 
     @rule(batch=BATCHES, content=st.binary())
@@ -109,7 +109,7 @@ class OutboxMachine(RuleBasedStateMachine):
             manifest = self.outbox.manifest(number)
             assert (manifest is None) == (contents is None)
             if manifest is not None:
-                streams = [segment.egress for segment in manifest.segments]
+                streams = [segment.egress["e"] for segment in manifest.segments]
                 assert [self.outbox.open(number, s).read() for s in streams] == contents
 
 
@@ -126,11 +126,13 @@ def outbox(checkpoint: Path) -> Outbox:
 def test_a_manifest_says_whose_effects_it_holds(checkpoint: Path) -> None:
     """Batch, checkpoint, run and segments are those that were staged, in order."""
     segments = [
-        Segment(partition=2, egress=EffectStream(content=b"")),
+        Segment(partition=2, egress={"e": EffectStream(content=b"")}),
         Segment(partition=1, messages=EffectStream(file="1-7.arrow", records=9)),
     ]
 
-    Outbox(Folder.at(checkpoint)).stage(7, segments, query_id="the query", run_id="the run")
+    Outbox(Folder.at(checkpoint)).stage(
+        Manifest(batch=7, query_id="the query", run_id="the run", segments=segments)
+    )
 
     assert Outbox(Folder.at(checkpoint)).manifest(7) == Manifest(
         batch=7, query_id="the query", run_id="the run", segments=segments
@@ -142,11 +144,13 @@ def test_files_of_failed_attempts_are_not_in_the_batch(outbox: Outbox) -> None:
     """What a zombie has written beside the winners is not read, and goes with the batch."""
     outbox.batch_folder(3).write("1-1.arrow", b"zombie")
     outbox.batch_folder(3).write("1-2.arrow", b"winner")
-    outbox.stage(3, [Segment(egress=EffectStream(file="1-2.arrow"))], query_id="", run_id="")
+    outbox.stage(
+        Manifest(batch=3, segments=[Segment(egress={"e": EffectStream(file="1-2.arrow")})])
+    )
     manifest = outbox.manifest(3)
     assert manifest is not None
 
-    contents = [outbox.open(3, segment.egress).read() for segment in manifest.segments]
+    contents = [outbox.open(3, segment.egress["e"]).read() for segment in manifest.segments]
     outbox.remove(3)
 
     assert contents == [b"winner"]
@@ -158,7 +162,9 @@ def test_a_crash_while_a_batch_is_removed_leaves_it_done(
 ) -> None:
     """The manifest goes first; the rest is found, and removed, at the next start."""
     outbox.batch_folder(3).write("1-1.arrow", b"content")
-    outbox.stage(3, [Segment(egress=EffectStream(file="1-1.arrow"))], query_id="", run_id="")
+    outbox.stage(
+        Manifest(batch=3, segments=[Segment(egress={"e": EffectStream(file="1-1.arrow")})])
+    )
 
     def crash(_folder: Folder) -> None:
         raise KeyboardInterrupt
@@ -176,7 +182,7 @@ def test_a_crash_while_a_batch_is_removed_leaves_it_done(
 
 def test_a_file_that_is_gone_is_an_error(outbox: Outbox) -> None:
     """A batch is not published in part without a word."""
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(CheckpointError, match="3/1-1.arrow is missing"):
         outbox.open(3, EffectStream(file="1-1.arrow"))
 
 
@@ -196,7 +202,7 @@ def test_what_is_no_batch_is_left_alone(outbox: Outbox, checkpoint: Path) -> Non
     for name in ("README", "7.tmp", "-1"):
         Folder.at(checkpoint / "outbox").write(name, b"")
     for batch in (10, 9):
-        outbox.stage(batch, [], query_id="", run_id="")
+        outbox.stage(Manifest(batch=batch))
 
     assert outbox.recover(10) == Leftovers([9, 10], [])
     assert outbox.recover(-1) == Leftovers([], [])

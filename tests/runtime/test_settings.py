@@ -52,7 +52,7 @@ def test_every_setting_has_a_key() -> None:
     """What can be set by an argument can be set by Spark's configuration."""
     fields = {field.name.replace("_", "-") for field in attrs.fields(Settings)}
 
-    assert fields - {"modules"} | {"module"} == KEYS
+    assert fields - {"modules"} | {"module"} == {key.replace(".", "-") for key in KEYS}
 
 
 @pytest.mark.parametrize(

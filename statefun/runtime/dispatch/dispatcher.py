@@ -208,8 +208,8 @@ class Dispatcher:
                 self._delay(call.key, result.delayed, effects)
             for sent in result.egress_messages:
                 record = kafka_record(sent, self._egresses)
-                fields = (record.typename, record.topic, record.key, record.value)
-                effects.egress.append(fields, len(record.value))
+                fields = (record.topic, record.key, record.value)
+                effects.egress[record.typename].append(fields, len(record.value))
         except StatefunError as error:
             address = call.batch.target
             raise DispatchError(

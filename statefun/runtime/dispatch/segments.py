@@ -43,14 +43,14 @@ class SegmentWriter:
         buckets, effects.buckets = effects.buckets, set()
         return Segment(
             partition=task.partitionId(),
-            egress=self._stream(effects.egress, task),
-            messages=self._stream(effects.messages, task),
+            egress={
+                egress: self._stream(rows, task) for egress, rows in effects.egress.items() if rows
+            },
+            messages=self._stream(effects.messages, task) if effects.messages else None,
             buckets=sorted(buckets),
         )
 
-    def _stream(self, rows: EffectRows, task: TaskContext) -> EffectStream | None:
-        if not rows:
-            return None
+    def _stream(self, rows: EffectRows, task: TaskContext) -> EffectStream:
         records = len(rows)
         content = rows.take()
         if len(content) <= _INLINE_BYTES:

@@ -2,30 +2,33 @@
 """Publishing: what is staged leaves the outbox once Spark has committed its batch.
 
 A thread of its own watches the commit log, since nothing in Spark says "committed" while a
-stream is idle. It publishes batches in order, then commits the consumer groups' offsets, then
-deletes what is published and delivered; a crash in between repeats the batch, and loses nothing.
+stream is idle. It hands committed batches to the egresses that they have records for, each of
+which has its own thread and goes at its own pace. In order, when all of them are done with a
+batch, the consumer groups' offsets are committed, and what is published and delivered is deleted;
+a crash in between repeats the batch, and loses nothing.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
+from typing import cast
 
-from statefun.protocol.runtime_pb2 import Manifest
+import attrs
+from pyspark import SparkContext
+
 from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.effects import EgressRecord, read_egress_records
-from statefun.runtime.egress.kafka import KafkaPublisher, UndeliveredError
-from statefun.runtime.filesystem import Folder
+from statefun.runtime.egress.lanes import LaneFactory, TaskLanes
+from statefun.runtime.egress.thread import EgressThread
 from statefun.runtime.ingress.group_offsets import GroupOffsets
-from statefun.runtime.outbox import Leftovers, Outbox
+from statefun.runtime.outbox import Leftovers, Outbox, Staged
 from statefun.runtime.retention import Retention
+from statefun.runtime.settings import Settings
 from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
 from statefun.spec.model import KafkaEgress
-
-logger = logging.getLogger("statefun.egress")
 
 _POLL_LOCAL = timedelta(milliseconds=5)
 _POLL_REMOTE = timedelta(milliseconds=100)
@@ -33,24 +36,36 @@ _BACKLOG = 16
 """So many batches may wait for the egresses; then staging waits too."""
 
 
+@attrs.define
+class _Released:
+    """A committed batch, and the egresses that are not done with it."""
+
+    batch: int
+    staged: Staged | None
+    egresses: set[str]
+
+
 class Publisher:
-    """Publishes committed batches, one after the other, from a thread of the driver."""
+    """Publishes committed batches, each egress in a thread of the driver."""
 
     def __init__(
         self,
         egresses: Mapping[str, KafkaEgress],
-        checkpoint: Folder,
+        settings: Settings,
         group_offsets: GroupOffsets,
         retention: Retention,
     ) -> None:
+        checkpoint = settings.checkpoint
         self._egresses = egresses
+        self._settings = settings
         self._outbox = Outbox(checkpoint)
         self._commit_log = CommitLog(checkpoint)
         self._group_offsets = group_offsets
         self._retention = retention
         self._poll = (_POLL_LOCAL if checkpoint.is_local else _POLL_REMOTE).total_seconds()
-        self._clients: dict[str, KafkaPublisher] = {}
-        self._waiting: deque[int] = deque()
+        self._threads: dict[str, EgressThread] = {}
+        self._uncommitted: deque[int] = deque()
+        self._released: deque[_Released] = deque()
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statefun-publisher", daemon=True)
@@ -60,10 +75,25 @@ class Publisher:
         """How many records were published since the start."""
 
     def start(self, leftovers: Leftovers) -> None:
-        """Start publishing in the background, with what an earlier run has left."""
+        """Start publishing in the background, with what an earlier run has left.
+
+        Raises:
+            StatefunError: if an exactly-once egress cannot be published to.
+        """
+        settings, query_id = self._settings, self._commit_log.query_id()
+        for id_, egress in self._egresses.items():
+            factory = LaneFactory(egress, settings.checkpoint, settings.kafka_timeout)
+            thread = EgressThread(factory, partial(self._published, id_), self._fail)
+            thread.start(query_id, settings.egress_lanes)
+            self._threads[id_] = thread
         self._retention.start(leftovers)
-        self._waiting.extend(leftovers.unpublished)
+        self._uncommitted.extend(leftovers.unpublished)
         self._thread.start()
+
+    def run_as_tasks(self, context: SparkContext) -> None:
+        """From now on publish by Spark tasks; only while nothing waits."""
+        for thread in self._threads.values():
+            thread.use(TaskLanes(thread.factory, context, thread.should_stop))
 
     def add(self, batch: int) -> None:
         """Take note of a batch that is about to be committed; wait while too many do.
@@ -73,11 +103,11 @@ class Publisher:
         """
         with self._changed:
             self._changed.wait_for(
-                lambda: len(self._waiting) < _BACKLOG or self._stop.is_set() or self.error
+                lambda: self._backlog() < _BACKLOG or self._stop.is_set() or self.error
             )
             if self.error is not None:
                 raise self.error
-            self._waiting.append(batch)
+            self._uncommitted.append(batch)
             self._changed.notify_all()
 
     def drain(self, newest_commit: int) -> None:
@@ -87,11 +117,7 @@ class Publisher:
             StatefunError: if publishing has failed.
         """
         with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self.error is not None or not self._waiting or self._waiting[0] > newest_commit
-                )
-            )
+            self._changed.wait_for(lambda: self.error is not None or self._oldest() > newest_commit)
         if self.error is not None:
             raise self.error
 
@@ -102,73 +128,93 @@ class Publisher:
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join()
+        for thread in self._threads.values():
+            thread.stop()
 
-    def publish(self, batch: int) -> None:
-        """Publish one committed batch.
+    def _backlog(self) -> int:
+        return len(self._uncommitted) + len(self._released)
 
-        Raises:
-            StatefunError: if an egress refuses a record.
-            UndeliveredError: if stopped before everything was confirmed.
-        """
-        manifest = self._outbox.manifest(batch)
-        if manifest is None:
-            return
-        used = {record.egress: None for record in self._produced(manifest)}
-        for egress in used:
-            self._client(egress).confirm(self._stop)
-        self._retention.published(manifest)
-
-    def _produced(self, manifest: Manifest) -> Iterator[EgressRecord]:
-        """Produce the records of a batch, in order, and yield each."""
-        for segment in manifest.segments:
-            if not segment.egress.records:
-                continue
-            with self._outbox.open(manifest.batch, segment.egress) as file:
-                for record in read_egress_records(file):
-                    self._client(record.egress).produce(record, self._stop)
-                    self.records += 1
-                    yield record
-
-    def _client(self, egress: str) -> KafkaPublisher:
-        if egress not in self._clients:
-            if egress not in self._egresses:
-                raise CheckpointError(
-                    f"the outbox holds records for egress {egress}, which module.yaml no longer "
-                    "declares; declare it until they are published"
-                )
-            self._clients[egress] = KafkaPublisher(self._egresses[egress])
-        return self._clients[egress]
+    def _oldest(self) -> float:
+        """Return the oldest batch that is not published; infinity if all are."""
+        if self._released:
+            return self._released[0].batch
+        return self._uncommitted[0] if self._uncommitted else float("inf")
 
     def _run(self) -> None:
         try:
-            while (batch := self._next()) is not None:
-                self.publish(batch)
-                self._group_offsets.commit(batch)
-                self._retention.committed(batch)
-                with self._changed:
-                    self._waiting.popleft()
-                    self._changed.notify_all()
-        except UndeliveredError:
-            logger.info("stopped with unpublished batches; they are published at the next start")
+            while not self._stop.is_set() and self.error is None:
+                self._step()
         except StatefunError as error:
-            self.error = error
+            self._fail(error)
         except Exception as error:  # noqa: BLE001 - a thread that just ended would hang the driver
-            self.error = EngineError(
-                f"batch {self._waiting[0]} cannot be published: {type(error).__name__}: {error}; "
-                "it is kept in the outbox"
+            self._fail(
+                EngineError(
+                    f"batch {self._oldest()} cannot be published: {type(error).__name__}: {error}; "
+                    "it is kept in the outbox"
+                )
             )
-        finally:
-            with self._changed:
-                self._changed.notify_all()
 
-    def _next(self) -> int | None:
-        """Wait for the oldest batch that waits to be committed; None when told to stop."""
+    def _step(self) -> None:
+        """Do what can be done; else wait for a while."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._stop.is_set())
-            if self._stop.is_set():
-                return None
-            batch = self._waiting[0]
-        while not self._commit_log.has(batch):
-            if self._stop.wait(self._poll):
-                return None
-        return batch
+            self._changed.wait_for(
+                lambda: (
+                    self._uncommitted
+                    or (self._released and not self._released[0].egresses)
+                    or self._stop.is_set()
+                    or self.error
+                )
+            )
+            finished = self._released and not self._released[0].egresses
+            next_ = self._uncommitted[0] if self._uncommitted else None
+        if finished:
+            self._finish(self._released[0])
+        elif next_ is not None and self._commit_log.has(next_):
+            self._release(next_)
+        elif next_ is not None:
+            self._stop.wait(self._poll)
+
+    def _release(self, batch: int) -> None:
+        """Hand a committed batch to its egresses."""
+        staged = self._outbox.staged(batch)
+        egresses: set[str] = set()
+        if staged is not None:
+            egresses.update(*(segment.egress for segment in staged.manifest.segments))
+        for egress in egresses - self._threads.keys():
+            raise CheckpointError(
+                f"the outbox holds records for egress {egress}, which module.yaml no longer "
+                "declares; declare it until they are published"
+            )
+        with self._changed:
+            self._released.append(_Released(batch, staged, egresses.copy()))
+            self._uncommitted.popleft()
+        for egress in egresses:
+            self._threads[egress].add(cast("Staged", staged))
+
+    def _finish(self, released: _Released) -> None:
+        """Be done with a batch that is published."""
+        if released.staged is not None:
+            self._retention.published(released.staged.manifest)
+        self._group_offsets.commit(released.batch)
+        self._retention.committed(released.batch)
+        with self._changed:
+            self._released.popleft()
+            self._changed.notify_all()
+
+    def _published(self, egress: str, staged: Staged) -> None:
+        """Take note that an egress is done with a batch."""
+        manifest = staged.manifest
+        with self._changed:
+            self.records += sum(
+                segment.egress[egress].records
+                for segment in manifest.segments
+                if egress in segment.egress
+            )
+            released = next(each for each in self._released if each.batch == manifest.batch)
+            released.egresses.discard(egress)
+            self._changed.notify_all()
+
+    def _fail(self, error: StatefunError) -> None:
+        with self._changed:
+            self.error = self.error or error
+            self._changed.notify_all()

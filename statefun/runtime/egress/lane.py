@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lane: the records of some state partitions for one egress, published in order.
+
+What a sender sends always travels in the same lane. A lane knows no Kafka: what it asks of a
+cluster is the protocol :class:`Cluster`, and the order of its steps is what exactly-once rests on::
+
+    open    fence whoever published this lane before, then read how far it got
+    skip    what was published
+    write   the next records and the progress that they make, both or neither
+    again   from ``open`` on, as soon as an answer is missing: what was asked may yet happen
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+import attrs
+
+from statefun.protocol.runtime_pb2 import EffectStream
+from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.effects import EgressRecord, read_egress_records
+from statefun.runtime.filesystem import Folder
+from statefun.runtime.outbox import Outbox, Staged
+from statefun.sdk.errors import CheckpointError
+
+_CHUNK_BYTES = 32 * 1024 * 1024
+"""A transaction holds little more than this: it should be open for a short time only."""
+
+
+class UncertainError(Exception):
+    """A cluster has not said whether it did what it was asked to do; the text is its reason."""
+
+
+class UndeliveredError(Exception):
+    """Told to stop before everything was published; what was not is published by the next run."""
+
+
+class Marker(NamedTuple):
+    """How far a lane is published."""
+
+    batch: int
+    records: int
+    """Of the lane in that batch, from the first on."""
+    digest: bytes
+    """Of the batch's manifest."""
+
+
+class Cluster(Protocol):
+    """What a lane asks of the cluster that it publishes to, for as long as all goes well.
+
+    Any method may raise UncertainError; after that only :meth:`close` is called.
+    """
+
+    def open(self) -> Marker | None:
+        """Fence whoever published the lane before; return how far it is published, if known."""
+
+    def write(self, records: Iterable[EgressRecord], marker: Marker) -> None:
+        """Write ``records`` in order, and ``marker`` with them."""
+
+    def close(self) -> None:
+        """Give up whatever is not written yet."""
+
+
+@attrs.frozen
+class LaneBatch:
+    """What a batch has for a lane."""
+
+    number: int
+    digest: bytes
+    streams: tuple[EffectStream, ...]
+
+    @classmethod
+    def of(cls, staged: Staged, egress: str, lane: int) -> LaneBatch:
+        """Take a lane's share of a batch."""
+        manifest = staged.manifest
+        streams = tuple(
+            segment.egress[egress]
+            for segment in manifest.segments
+            if egress in segment.egress and segment.partition % staged.lanes == lane
+        )
+        return cls(manifest.batch, staged.digest, streams)
+
+    @property
+    def total(self) -> int:
+        """How many records there are."""
+        return sum(stream.records for stream in self.streams)
+
+    def records(self, outbox: Outbox) -> Iterator[EgressRecord]:
+        """Read the records, in order: the same at every attempt."""
+        for stream in self.streams:
+            with outbox.open(self.number, stream) as file:
+                yield from read_egress_records(file)
+
+
+class Lane:
+    """Publishes batches to one egress, one after the other.
+
+    Args:
+        name: for people.
+        checkpoint: where the batches are.
+        connect: makes a connection to the cluster.
+        pause: called with the reason when an answer is missing, to wait for better times;
+            raises UndeliveredError to give up.
+        chunk_records: how many records are written at a time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        checkpoint: Folder,
+        connect: Callable[[], Cluster],
+        pause: Callable[[str], None],
+        *,
+        chunk_records: int = 50_000,
+    ) -> None:
+        self._name = name
+        self._outbox = Outbox(checkpoint)
+        self._commit_log = CommitLog(checkpoint)
+        self._connect = connect
+        self._pause = pause
+        self._chunk_records = chunk_records
+        self._cluster: Cluster | None = None
+        self._marker: Marker | None = None
+
+    def open(self) -> None:
+        """Connect, unless the lane is connected.
+
+        Raises:
+            CheckpointError: if more is published than this checkpoint has committed.
+            UndeliveredError: if given up.
+        """
+        self._persist(self._opened)
+
+    def publish(self, batch: LaneBatch) -> None:
+        """Publish a batch, or what is left of it.
+
+        Raises:
+            CheckpointError: if another attempt at the batch is published, or batches are that
+                the checkpoint does not know.
+            KafkaError: if the cluster refuses a record for good.
+            UndeliveredError: if given up.
+        """
+        if batch.total:
+            self._persist(lambda: self._publish(batch))
+
+    def close(self) -> None:
+        """Disconnect."""
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster.close()
+
+    def _persist(self, attempt: Callable[[], object]) -> None:
+        while True:
+            try:
+                attempt()
+            except UncertainError as error:
+                self.close()
+                self._pause(str(error))
+            except BaseException:
+                self.close()
+                raise
+            else:
+                return
+
+    def _opened(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = self._connect()
+            self._marker = self._cluster.open() or self._marker
+            newest = self._commit_log.newest()
+            if self._marker is not None and self._marker.batch > newest:
+                raise CheckpointError(
+                    f"{self._name}: batch {self._marker.batch} is published, but the checkpoint's "
+                    f"newest is {newest}: it is an older copy. Go on with the newest one, or "
+                    "start anew with a checkpoint of another name"
+                )
+        return self._cluster
+
+    def _publish(self, batch: LaneBatch) -> None:
+        cluster = self._opened()
+        done = self._published(batch)
+        records = islice(batch.records(self._outbox), done, None)
+        for chunk in _chunks(records, self._chunk_records):
+            done += len(chunk)
+            marker = Marker(batch.number, done, batch.digest)
+            cluster.write(chunk, marker)
+            self._marker = marker
+
+    def _published(self, batch: LaneBatch) -> int:
+        """Return how many of the batch's records are published."""
+        marker = self._marker
+        if marker is None or marker.batch < batch.number:
+            return 0
+        if marker.batch > batch.number:
+            return batch.total
+        if marker.digest != batch.digest:
+            raise CheckpointError(
+                f"{self._name}: another attempt at batch {batch.number} is published: a copy of "
+                "this checkpoint is or was in use. Go on with that one, or start anew with a "
+                "checkpoint of another name"
+            )
+        return marker.records
+
+
+def _chunks(records: Iterable[EgressRecord], limit: int) -> Iterator[list[EgressRecord]]:
+    chunk: list[EgressRecord] = []
+    size = 0
+    for record in records:
+        chunk.append(record)
+        size += len(record.value)
+        if len(chunk) >= limit or size >= _CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The progress topic of an exactly-once egress: how far each of its lanes is published.
+
+One compacted topic per checkpoint and egress, one partition per lane, and in it a marker for
+every transaction, written by the transaction itself. A topic that several applications shared
+would not do: its readers see nothing behind anybody's open transaction, and a crashed
+application's stays open until it times out.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+from google.protobuf.message import DecodeError
+
+from statefun.protocol.runtime_pb2 import Progress
+from statefun.runtime.egress.lane import Marker, UncertainError
+from statefun.runtime.kafka_client import cluster_metadata, connect
+from statefun.sdk.errors import CheckpointError, TopicError
+from statefun.spec.model import KafkaEgress
+
+logger = logging.getLogger("statefun.egress")
+
+_TIMEOUT = timedelta(seconds=10)
+_WINDOW = 200
+"""So many offsets are looked at first, from the end: a transaction takes two."""
+_CONFIG = {
+    "cleanup.policy": "compact",
+    # Old markers are of no use: keep the topic small.
+    "segment.ms": "3600000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+
+class ProgressTopic:
+    """The markers of one egress, for one checkpoint.
+
+    Args:
+        egress: whose markers they are.
+        query_id: the checkpoint's own id, so that no other one's batches are meant.
+    """
+
+    def __init__(self, egress: KafkaEgress, query_id: str) -> None:
+        id_ = re.sub(r"[^a-zA-Z0-9._-]", "_", str(egress.id))
+        self.name = f"statefun-progress-{query_id}-{id_}"[:249]
+        self._egress = egress
+        self._owner = f"egress {egress.id}"
+
+    def create(self, lanes: int, timeout: timedelta) -> None:
+        """Create the topic, or what it lacks.
+
+        Raises:
+            KafkaError: if no broker answers.
+            TopicError: if there is no topic, and none can be created, or one that forgets.
+        """
+        admin = self._admin()
+        metadata = cluster_metadata(self._owner, self._egress.address, admin, timeout)
+        found = metadata.topics.get(self.name)
+        try:
+            if found is None:
+                topic = NewTopic(self.name, lanes, config=_CONFIG)
+                admin.create_topics([topic])[self.name].result(timeout.total_seconds())
+            else:
+                self._check(admin, timeout)
+                if len(found.partitions) < lanes:
+                    more = NewPartitions(self.name, lanes)
+                    admin.create_partitions([more])[self.name].result(timeout.total_seconds())
+        except KafkaException as error:
+            if error.args[0].code() == ClientError.TOPIC_ALREADY_EXISTS:
+                return
+            raise TopicError(
+                f"{self._owner}: exactly-once keeps its markers in topic {self.name} at "
+                f"{self._egress.address}, which cannot be created: {error.args[0].str()}"
+            ) from error
+
+    def write(
+        self,
+        producer: Producer,
+        lane: int,
+        marker: Marker,
+        on_delivery: Callable[..., None],
+    ) -> None:
+        """Add a marker to the transaction that ``producer`` has open."""
+        value = Progress(batch=marker.batch, records=marker.records, digest=marker.digest)
+        producer.produce(
+            self.name,
+            value.SerializeToString(),
+            self._key(lane),
+            partition=lane,
+            on_delivery=on_delivery,
+        )
+
+    def read(self, lane: int) -> Marker | None:
+        """Return the newest committed marker of a lane whose transactions are all ended.
+
+        Raises:
+            CheckpointError: if the topic holds something else.
+            UncertainError: if it cannot be read now.
+        """
+        try:
+            return self._read(lane)
+        except KafkaException as error:
+            raise UncertainError(error.args[0].str()) from error
+
+    def _read(self, lane: int) -> Marker | None:
+        partition = TopicPartition(self.name, lane)
+        admin = self._admin()
+        written = _end(admin, partition, IsolationLevel.READ_UNCOMMITTED)
+        if _end(admin, partition, IsolationLevel.READ_COMMITTED) < written:
+            raise UncertainError(f"a transaction is open on topic {self.name}")
+        consumer: Consumer = connect(
+            Consumer,
+            self._owner,
+            {
+                **self._egress.properties,
+                "bootstrap.servers": self._egress.address,
+                "group.id": self.name,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "error",
+            },
+        )
+        try:
+            first, _ = consumer.get_watermark_offsets(partition, timeout=_TIMEOUT.total_seconds())
+            window = _WINDOW
+            while True:
+                start = max(first, written - window)
+                markers = self._markers(consumer, TopicPartition(self.name, lane, start), written)
+                if markers or start == first:
+                    return markers[-1] if markers else None
+                window *= 10
+        finally:
+            consumer.close()
+
+    def _markers(self, consumer: Consumer, start: TopicPartition, end: int) -> list[Marker]:
+        """Read the lane's markers from ``start`` up to the offset ``end``."""
+        markers: list[Marker] = []
+        if start.offset >= end:
+            return markers
+        consumer.assign([start])
+        while True:
+            message = consumer.poll(_TIMEOUT.total_seconds())
+            if message is None:
+                raise UncertainError(f"topic {self.name} does not answer")
+            error = message.error()
+            if error is not None:
+                if error.code() == ClientError._PARTITION_EOF:  # noqa: SLF001 - how the client names it
+                    return markers
+                raise UncertainError(error.str())
+            if message.key() != self._key(start.partition):
+                continue
+            try:
+                value = Progress.FromString(bytes(message.value() or b""))
+            except DecodeError as broken:
+                raise CheckpointError(
+                    f"topic {self.name}, partition {start.partition}, offset {message.offset()} "
+                    f"at {self._egress.address} holds no marker: {broken}"
+                ) from broken
+            markers.append(Marker(value.batch, value.records, value.digest))
+
+    def _key(self, lane: int) -> bytes:
+        return f"{self._egress.id}/{lane}".encode()
+
+    def _admin(self) -> AdminClient:
+        properties = {**self._egress.properties, "bootstrap.servers": self._egress.address}
+        admin: AdminClient = connect(AdminClient, self._owner, properties)
+        return admin
+
+    def _check(self, admin: AdminClient, timeout: timedelta) -> None:
+        resource = ConfigResource(ResourceType.TOPIC, self.name)
+        described: dict[str, Any] = admin.describe_configs([resource])[resource].result(
+            timeout.total_seconds()
+        )
+        policy = described["cleanup.policy"].value
+        if policy != _CONFIG["cleanup.policy"]:
+            raise TopicError(
+                f"{self._owner}: topic {self.name} at {self._egress.address} has the "
+                f"cleanup.policy {policy}, and would forget what is published; set it to compact"
+            )
+
+
+def _end(admin: AdminClient, partition: TopicPartition, isolation: IsolationLevel) -> int:
+    future = admin.list_offsets(
+        {partition: OffsetSpec.latest()},  # type: ignore[no-untyped-call] # as the client has it
+        isolation_level=isolation,
+        request_timeout=_TIMEOUT.total_seconds(),
+    )[partition]
+    return int(future.result().offset)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One thread per egress: a cluster that is slow or gone holds up nobody else's records."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from statefun.runtime.egress.lane import UndeliveredError
+from statefun.runtime.egress.lanes import DriverLanes, LaneFactory, Lanes
+from statefun.runtime.outbox import Staged
+from statefun.sdk.errors import EngineError, StatefunError
+
+logger = logging.getLogger("statefun.egress")
+
+
+class EgressThread:
+    """Publishes batches to one egress, in the order in which they are added.
+
+    Args:
+        factory: makes the egress's lanes.
+        on_published: called with each batch that is published.
+        on_error: called with the reason if that fails; then the thread has ended.
+    """
+
+    def __init__(
+        self,
+        factory: LaneFactory,
+        on_published: Callable[[Staged], None],
+        on_error: Callable[[StatefunError], None],
+    ) -> None:
+        self.factory = factory
+        self._on_published = on_published
+        self._on_error = on_error
+        self._queue: deque[Staged] = deque()
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._lanes: Lanes = DriverLanes(
+            factory, self._stop.is_set, lambda time: self._stop.wait(time.total_seconds())
+        )
+        self._thread = threading.Thread(
+            target=self._run, name=f"statefun-egress-{factory.egress.id}", daemon=True
+        )
+
+    def start(self, query_id: str, lanes: int) -> None:
+        """Start; an exactly-once egress of a known checkpoint is connected to first.
+
+        Raises:
+            StatefunError: if it cannot be published to.
+        """
+        if query_id and self.factory.needs_progress:
+            self._lanes.open(query_id, lanes)
+        self._thread.start()
+
+    def use(self, lanes: Lanes) -> None:
+        """Publish by other lanes from now on; only while nothing waits."""
+        self._lanes.close()
+        self._lanes = lanes
+
+    def should_stop(self) -> bool:
+        """Tell whether the thread was told to stop."""
+        return self._stop.is_set()
+
+    def add(self, staged: Staged) -> None:
+        """Take note of a committed batch to be published."""
+        with self._changed:
+            self._queue.append(staged)
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Stop; what is not published yet stays in the outbox."""
+        self._stop.set()
+        with self._changed:
+            self._changed.notify_all()
+        self._lanes.cancel()
+        self._thread.join()
+        self._lanes.close()
+
+    def _run(self) -> None:
+        try:
+            while batches := self._next():
+                for staged in self._lanes.publish(batches):
+                    with self._changed:
+                        self._queue.popleft()
+                    self._on_published(staged)
+        except UndeliveredError:
+            logger.info("stopped with unpublished batches; they are published at the next start")
+        except StatefunError as error:
+            self._on_error(error)
+        except Exception as error:  # noqa: BLE001 - a thread that just ended would hang the driver
+            self._on_error(
+                EngineError(
+                    f"batch {self._queue[0].manifest.batch} cannot be published to egress "
+                    f"{self.factory.egress.id}: {type(error).__name__}: {error}; it is kept in "
+                    "the outbox"
+                )
+            )
+
+    def _next(self) -> list[Staged]:
+        """Wait for batches; none when told to stop."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._stop.is_set())
+            return [] if self._stop.is_set() else list(self._queue)

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exactly-once on a real broker: lanes by themselves, and whole applications."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from pathlib import Path
+
+import attrs
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from harness import KafkaHarness, run
+
+from statefun import (
+    CheckpointError,
+    Context,
+    IntType,
+    KafkaEgressMessage,
+    KafkaError,
+    Message,
+    StatefulFunctions,
+    TopicError,
+    ValueSpec,
+)
+from statefun.protocol.runtime_pb2 import EffectStream, Manifest, Segment
+from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
+from statefun.runtime.egress.kafka import ExactlyOnce, Patience
+from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UncertainError
+from statefun.runtime.egress.lanes import LaneFactory
+from statefun.runtime.egress.progress import ProgressTopic
+from statefun.runtime.filesystem import Folder
+from statefun.runtime.outbox import Outbox
+from statefun.sdk.address import TypeName
+from statefun.spec.model import DeliverySemantic, KafkaEgress, Location
+
+pytestmark = pytest.mark.broker
+spark = pytest.mark.spark
+
+NOWHERE = Location("module.yaml", 1, 1)
+TIMEOUT = timedelta(seconds=10)
+
+
+@attrs.define
+class Bench:
+    """A checkpoint with staged batches, and an exactly-once egress."""
+
+    kafka: KafkaHarness
+    out: str
+    folder: Folder
+    query_id: str
+    egress: KafkaEgress
+
+    def stage(self, batch: int, *values: str, partition: int = 0) -> LaneBatch:
+        """Stage and commit a batch; return what it has for lane 0."""
+        rows = EffectRows(EGRESS_SCHEMA)
+        for value in values:
+            rows.append((self.out, b"key", value.encode()), len(value))
+        stream = EffectStream(content=rows.take(), records=len(values))
+        segment = Segment(partition=partition, egress={str(self.egress.id): stream})
+        outbox = Outbox(self.folder)
+        outbox.stage(Manifest(batch=batch, query_id=self.query_id, segments=[segment], lanes=1))
+        self.folder.child("commits").write(str(batch), b"v1")
+        staged = outbox.staged(batch)
+        assert staged is not None
+        return LaneBatch.of(staged, str(self.egress.id), 0)
+
+    def progress(self) -> ProgressTopic:
+        """Return the progress topic, which exists."""
+        progress = ProgressTopic(self.egress, self.query_id)
+        progress.create(1, TIMEOUT)
+        return progress
+
+    def cluster(self) -> ExactlyOnce:
+        """Connect once."""
+        return ExactlyOnce(self.egress, lambda: False, Patience(self.egress), self.progress(), 0)
+
+    def producer(self) -> Producer:
+        """Open a transaction in the lane's name."""
+        properties = {
+            "bootstrap.servers": self.kafka.address,
+            "transactional.id": f"{self.progress().name}-0",
+        }
+        producer = Producer(properties)
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        return producer
+
+    def lane(self, connect: Callable[[], Cluster] | None = None) -> Lane:
+        """Return a lane as a new driver has it."""
+        return Lane("egress t/out", self.folder, connect or self.cluster, fail, chunk_records=2)
+
+    def values(self) -> list[str]:
+        """Read what is committed."""
+        return [record.value for record in self.kafka.receive(self.out)]
+
+
+def fail(reason: str) -> None:
+    """Do not wait for better times."""
+    raise AssertionError(reason)
+
+
+def carry_on(reason: str) -> None:
+    """Wait for nothing."""
+
+
+@pytest.fixture
+def bench(kafka: KafkaHarness, checkpoint: Path) -> Bench:
+    """Return a checkpoint and egress of the test's own."""
+    egress = KafkaEgress(
+        TypeName("t", "out"), kafka.address, NOWHERE, DeliverySemantic.EXACTLY_ONCE
+    )
+    return Bench(kafka, kafka.topic("out"), Folder.at(checkpoint), str(uuid.uuid4()), egress)
+
+
+def test_what_is_published_is_not_published_again(bench: Bench) -> None:
+    """A new driver that knows nothing but the outbox reads the marker and skips."""
+    batches = [bench.stage(0, "a", "b", "c"), bench.stage(2, "d")]
+    for _ in range(3):
+        lane = bench.lane()
+        for batch in batches:
+            lane.publish(batch)
+        lane.close()
+
+    assert bench.values() == ["a", "b", "c", "d"]
+    assert bench.progress().read(0) == Marker(2, 1, batches[1].digest)
+
+
+@attrs.define
+class Failing:
+    """A cluster of which some answers get lost."""
+
+    cluster: Cluster
+    writes: list[str]
+    """What becomes of each write: fine, lost before, or lost after."""
+
+    def open(self) -> Marker | None:
+        """Open the cluster."""
+        return self.cluster.open()
+
+    def write(self, records: Iterable[EgressRecord], marker: Marker) -> None:
+        """Write, or lose the request or its answer."""
+        what = self.writes.pop(0) if self.writes else "fine"
+        if what != "before":
+            self.cluster.write(records, marker)
+        if what != "fine":
+            raise UncertainError(what)
+
+    def close(self) -> None:
+        """Close the cluster."""
+        self.cluster.close()
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_a_lost_answer_neither_loses_nor_repeats(bench: Bench, lost: str) -> None:
+    """The lane finds out by the marker whether its second chunk was committed."""
+    writes = ["fine", lost]
+    lane = Lane(
+        "egress t/out",
+        bench.folder,
+        lambda: Failing(bench.cluster(), writes),
+        carry_on,
+        chunk_records=2,
+    )
+    lane.publish(bench.stage(0, *"abcde"))
+    lane.close()
+
+    assert bench.values() == [*"abcde"]
+
+
+def test_a_driver_that_died_in_a_transaction_leaves_no_trace(bench: Bench) -> None:
+    """What it had produced is aborted by its successor, at once, not after a timeout."""
+    dying = bench.producer()
+    dying.produce(bench.out, b"half", b"key")
+    bench.progress().write(dying, 0, Marker(0, 1, b"x"), lambda *_: None)
+    assert dying.flush(10) == 0
+
+    lane = bench.lane()
+    lane.publish(bench.stage(0, "a"))
+    lane.close()
+
+    assert bench.values() == ["a"]
+
+
+def test_a_zombie_is_fenced(bench: Bench) -> None:
+    """Once a successor has opened the lane, its predecessor cannot write."""
+    zombie = bench.cluster()
+    zombie.open()
+    batch = bench.stage(0, "a", "b")
+    lane = bench.lane()
+    lane.publish(batch)
+
+    with pytest.raises(UncertainError):
+        zombie.write(batch.records(Outbox(bench.folder)), Marker(0, 2, batch.digest))
+    zombie.close()
+    lane.close()
+
+    assert bench.values() == ["a", "b"]
+
+
+def test_an_older_copy_of_a_checkpoint_is_refused(bench: Bench, tmp_path: Path) -> None:
+    """Batches would get their numbers again, with other contents."""
+    copy = tmp_path / "copy"
+    bench.lane().publish(bench.stage(0, "a"))
+    shutil.copytree(bench.folder.location, copy)
+    bench.lane().publish(bench.stage(1, "b"))
+    restored = attrs.evolve(bench, folder=Folder.at(copy))
+
+    with pytest.raises(
+        CheckpointError, match=r"batch 1 is published, but .* newest is 0: it is an"
+    ):
+        restored.lane().open()
+
+
+def test_another_attempt_at_a_published_batch_is_refused(bench: Bench, tmp_path: Path) -> None:
+    """Two copies of a checkpoint that both run are told apart by their manifests."""
+    copy = tmp_path / "copy"
+    bench.lane().publish(bench.stage(0, "a"))
+    shutil.copytree(bench.folder.location, copy)
+    other = attrs.evolve(bench, folder=Folder.at(copy))
+    batch = other.stage(1, "not b")
+    bench.lane().publish(bench.stage(1, "b"))
+
+    with pytest.raises(CheckpointError, match="another attempt at batch 1 is published"):
+        other.lane().publish(batch)
+
+    assert bench.values() == ["a", "b"]
+
+
+def test_markers_are_found_behind_many_others(bench: Bench) -> None:
+    """The newest one counts, wherever the topic's end is."""
+    progress = bench.progress()
+    cluster = bench.cluster()
+    cluster.open()
+    for number in range(150):
+        cluster.write([], Marker(number, 1, b"d"))
+    cluster.close()
+    producer = bench.producer()
+    for _ in range(500):
+        progress.write(producer, 0, Marker(999, 1, b"d"), lambda *_: None)
+    assert producer.flush(10) == 0
+    producer.abort_transaction()
+
+    assert progress.read(0) == Marker(149, 1, b"d")
+
+
+def test_a_progress_topic_that_forgets_is_refused(bench: Bench) -> None:
+    """Markers that expire would mean duplicates after a long stop."""
+    name = ProgressTopic(bench.egress, bench.query_id).name
+    admin = AdminClient({"bootstrap.servers": bench.kafka.address})
+    admin.create_topics([NewTopic(name, 1)])[name].result(10)
+
+    with pytest.raises(TopicError, match=r"has the cleanup.policy delete, and would forget"):
+        bench.progress()
+
+
+def test_more_lanes_get_more_partitions(bench: Bench) -> None:
+    """A progress topic grows with the number of lanes."""
+    progress = bench.progress()
+    progress.create(3, TIMEOUT)
+
+    topics = AdminClient({"bootstrap.servers": bench.kafka.address}).list_topics(timeout=10).topics
+    assert len(topics[progress.name].partitions) == 3
+    assert progress.read(2) is None
+
+
+def test_a_transaction_timeout_that_the_broker_refuses_is_named(bench: Bench) -> None:
+    """The broker has a maximum, and says so at once."""
+    bench.egress = attrs.evolve(bench.egress, transaction_timeout=timedelta(hours=5))
+
+    with pytest.raises(KafkaError, match=r"egress t/out at .*Transaction timeout is larger"):
+        bench.cluster().open()
+
+
+def test_a_cluster_that_is_gone_is_named(bench: Bench) -> None:
+    """The address that was tried, and for how long."""
+    egress = attrs.evolve(bench.egress, address="127.0.0.1:9")
+    factory = LaneFactory(egress, bench.folder, timedelta(seconds=1))
+
+    with pytest.raises(KafkaError, match=r"no Kafka broker answered at 127.0.0.1:9 within 1 s"):
+        factory.create_progress("q", 1)
+
+
+def counting(topic: str) -> StatefulFunctions:
+    """Return a function that numbers what arrives at each address."""
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/count", specs=[ValueSpec("seen", IntType)])
+    def count(ctx: Context, message: Message) -> None:
+        ctx.storage.seen = (ctx.storage.seen or 0) + 1
+        value = f"{ctx.address.id} {ctx.storage.seen}"
+        ctx.send(KafkaEgressMessage("test/out", topic=topic, key=ctx.address.id, value=value))
+
+    return functions
+
+
+@spark
+@pytest.mark.parametrize("semantic", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_every_number_of_lanes_publishes_everything_in_order(
+    kafka: KafkaHarness, checkpoint: Path, semantic: str, lanes: int
+) -> None:
+    """In the driver or as Spark tasks, over restarts that change the number of lanes."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    module = kafka.module({users: ["test.fns/count"]}, semantic=semantic)
+    ids = [f"user-{number}" for number in range(20)]
+
+    for run_lanes in (lanes, 1 if lanes > 1 else 2):
+        kafka.send(users, [(id_, "x") for id_ in ids for _ in range(2)])
+        summary = run(
+            module,
+            counting(out),
+            checkpoint,
+            egress_lanes=run_lanes,
+            state_partitions=2,
+            records_per_batch=25,
+        )
+        assert summary.egress_records == 40
+
+    received = [record.value for record in kafka.receive(out)]
+    for id_ in ids:
+        mine = [value for value in received if value.split()[0] == id_]
+        assert mine == [f"{id_} {number}" for number in (1, 2, 3, 4)]
+
+
+@spark
+def test_a_topic_that_is_not_there_stops_and_loses_nothing(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """Once it is created, the next start publishes what was committed, once."""
+    users = kafka.topic("users")
+    out = f"{users}.late"
+    module = kafka.module({users: ["test.fns/count"]}, semantic="exactly-once")
+    kafka.send(users, [("Ada", "x")])
+
+    with pytest.raises(TopicError, match=r"egress test/out, topic .*late at .* does not exist"):
+        run(module, counting(out), checkpoint)
+    kafka.broker.create_topic(out)
+    run(module, counting(out), checkpoint)
+    run(module, counting(out), checkpoint)
+
+    assert [record.value for record in kafka.receive(out)] == ["Ada 1"]
+
+
+@spark
+def test_a_deleted_checkpoint_starts_anew(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """Its batches have the numbers of the old one's, and meet none of its markers."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    module = kafka.module(
+        {users: ["test.fns/count"]},
+        semantic="exactly-once",
+        start="{type: group-offsets}",
+        group=users,
+        reset="earliest",
+    )
+    for value in ("old", "new"):
+        kafka.send(users, [("Ada", value)])
+        run(module, counting(out), checkpoint)
+        shutil.rmtree(checkpoint)
+
+    assert [record.value for record in kafka.receive(out)] == ["Ada 1", "Ada 1"]
+
+
+@spark
+def test_a_restored_checkpoint_is_refused_before_anything_runs(
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
+) -> None:
+    """The application says that its checkpoint is an older copy."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    module = kafka.module({users: ["test.fns/count"]}, semantic="exactly-once")
+    kafka.send(users, [("Ada", "x")])
+    run(module, counting(out), checkpoint)
+    shutil.copytree(checkpoint, tmp_path / "copy")
+    kafka.send(users, [("Ada", "x")])
+    run(module, counting(out), checkpoint)
+    newest = CommitLog(Folder.at(tmp_path / "copy")).newest()
+
+    with pytest.raises(CheckpointError, match="it is an older copy"):
+        run(module, counting(out), tmp_path / "copy")
+
+    assert CommitLog(Folder.at(tmp_path / "copy")).newest() == newest
+    assert [record.value for record in kafka.receive(out)] == ["Ada 1", "Ada 2"]
+
+
+def test_producers_of_others_are_not_mistaken_for_markers(bench: Bench) -> None:
+    """Something else in the progress topic is named with its place."""
+    progress = bench.progress()
+    producer = Producer({"bootstrap.servers": bench.kafka.address})
+    producer.produce(progress.name, b"\xff", b"t/out/0", partition=0)
+    producer.produce(progress.name, b"\xff", b"another key", partition=0)
+    producer.flush(10)
+
+    with pytest.raises(CheckpointError, match=r"partition 0, offset 0 at .* holds no marker"):
+        progress.read(0)
