@@ -332,7 +332,9 @@ def test_a_damaged_outbox_is_named_and_kept(kafka: KafkaHarness, checkpoint: Pat
     damaged = Segment(egress={"test/out": EffectStream(content=b"no Arrow stream", records=1)})
     outbox.stage(Manifest(batch=0, segments=[damaged]))
 
-    with pytest.raises(EngineError, match=r"batch 0 cannot be published: ArrowInvalid: .* kept"):
+    with pytest.raises(
+        EngineError, match=r"batch 0 cannot be published to egress test/out: ArrowInvalid: .* kept"
+    ):
         run(module, counting(out), checkpoint)
 
     assert outbox.manifest(0) is not None

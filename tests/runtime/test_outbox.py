@@ -182,7 +182,7 @@ def test_a_crash_while_a_batch_is_removed_leaves_it_done(
 
 def test_a_file_that_is_gone_is_an_error(outbox: Outbox) -> None:
     """A batch is not published in part without a word."""
-    with pytest.raises(CheckpointError, match="3/1-1.arrow is missing"):
+    with pytest.raises(CheckpointError, match=r"3/1-1\.arrow is missing"):
         outbox.open(3, EffectStream(file="1-1.arrow"))
 
 
