@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -35,6 +36,7 @@ VENVS = HERE.parent / "build" / "bench" / "venvs"
 PEERS = {"quix": "quixstreams==3.28.1", "faust": "faust-streaming==0.15.3"}
 PARTITIONS = 2
 PATIENCE_SECONDS = 120
+ALO, EO = "at-least-once", "exactly-once"
 topics = itertools.count()
 
 
@@ -186,8 +188,17 @@ def no_processes(_sink: str) -> list[list[str]]:
     return []
 
 
-def peers(bench: Bench, folder: Path, wanted: str) -> dict[str, Callable[[], float]]:
-    """Return how to measure each of those that ours is compared with."""
+class Peer(NamedTuple):
+    """Something that ours is compared with."""
+
+    name: str
+    semantic: str
+    """Of our egress in this comparison."""
+    rate: Callable[[], float]
+
+
+def peers(bench: Bench, folder: Path, wanted: str) -> Iterator[Peer]:
+    """Return all that ours is to be compared with."""
 
     def processes(peer: str, script: str, *options: str) -> Callable[[str], list[list[str]]]:
         def commands(sink: str) -> list[list[str]]:
@@ -199,17 +210,19 @@ def peers(bench: Bench, folder: Path, wanted: str) -> dict[str, Callable[[], flo
 
         return commands
 
-    measures: dict[str, Callable[[], float]] = {}
     if "quix" in wanted:
-        for guarantee in ("at-least-once", "exactly-once"):
-            measures[f"Quix Streams {guarantee}"] = partial(
-                bench.rate, nothing, processes("quix", "quix.py", guarantee)
-            )
+        for semantic in (ALO, EO):
+            commands = processes("quix", "quix.py", semantic)
+            yield Peer("Quix Streams", semantic, partial(bench.rate, nothing, commands))
     if "faust" in wanted:
-        measures["Faust"] = partial(bench.rate, nothing, processes("faust", "faust_app.py"))
+        commands = processes("faust", "faust_app.py")
+        yield Peer("Faust", ALO, partial(bench.rate, nothing, commands))
     if "copy" in wanted:
-        measures["copy-only Spark"] = partial(bench.rate, run_copy(bench, folder), no_processes)
-    return measures
+        copy = run_copy(bench, folder)
+        yield Peer("copy-only Spark", EO, partial(bench.rate, copy, no_processes))
+    if "self" in wanted:
+        at_least_once = run_ours(bench, folder, ALO)
+        yield Peer(f"itself {ALO}", EO, partial(bench.rate, at_least_once, no_processes))
 
 
 def main() -> None:
@@ -217,19 +230,22 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--records", type=int, default=500_000)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--peers", default="quix,copy", help="of quix, faust and copy")
+    parser.add_argument("--peers", default="quix,copy,self", help="of these and faust")
     arguments = parser.parse_args()
     cases = []
     with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
         folder = Path(name)
         for keys, size in ((50_000, 100), (5_000, 100), (50_000, 1000)):
             bench = Bench(kafka, arguments.records, keys, size)
-            ours = partial(bench.rate, run_ours(bench, folder, "at-least-once"), no_processes)
-            for other, measure in peers(bench, folder, arguments.peers).items():
-                figures = alternate(arguments.runs, ours, measure)
-                title = f"{size} B, {100_000 // keys} per address and batch, vs {other}"
-                cases.append(Case(title, "1/s", *figures, higher_is_better=True))
-    report("kafka", cases, ["statefun publishes at-least-once"])
+            for peer in peers(bench, folder, arguments.peers):
+                run = run_ours(bench, folder, peer.semantic)
+                ours = partial(bench.rate, run, no_processes)
+                figures = alternate(arguments.runs, ours, peer.rate)
+                title = f"{size} B, {100_000 // keys} per address and batch, {peer.semantic}"
+                cases.append(
+                    Case(f"{title}, vs {peer.name}", "1/s", *figures, higher_is_better=True)
+                )
+    report("kafka", cases, [])
 
 
 if __name__ == "__main__":

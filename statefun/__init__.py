@@ -24,12 +24,14 @@ from statefun.sdk.errors import (
     ModuleError,
     PlatformError,
     RecordError,
+    StateDecodeError,
     StatefunError,
     TopicError,
     UnknownEgressError,
     UnknownFunctionError,
     ValueDecodeError,
 )
+from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.sdk.functions import StatefulFunctions, function
 from statefun.sdk.message import Message, message_builder
 from statefun.sdk.storage import ValueSpec
@@ -64,6 +66,7 @@ __all__ = [
     "DoubleType",
     "EgressMessage",
     "EngineError",
+    "FailurePolicy",
     "FloatType",
     "FunctionError",
     "IntType",
@@ -73,10 +76,13 @@ __all__ = [
     "LongType",
     "Message",
     "ModuleError",
+    "OnFailure",
     "PlatformError",
     "RecordError",
+    "Retry",
     "SdkAddress",
     "SimpleType",
+    "StateDecodeError",
     "StatefulFunctions",
     "StatefunError",
     "StringType",

@@ -7,15 +7,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from statefun.dev import EmbeddedKafka
-from statefun.runtime.application import Application, Summary
+from statefun.runtime.application import Application
 from statefun.runtime.clock import Clock, SystemClock
 from statefun.runtime.settings import Settings
+from statefun.runtime.summary import Summary
 from statefun.sdk.functions import StatefulFunctions
 from statefun.spec.loader import parse_module
 
@@ -32,6 +33,7 @@ class Received:
     offset: int
     key: str | None
     value: str
+    headers: dict[str, str]
 
 
 class KafkaHarness:
@@ -82,8 +84,12 @@ class KafkaHarness:
                         topic,
                         message.partition() or 0,
                         message.offset() or 0,
-                        None if key is None else bytes(key).decode(),
-                        bytes(message.value() or b"").decode(),
+                        None if key is None else bytes(key).decode(errors="backslashreplace"),
+                        bytes(message.value() or b"").decode(errors="backslashreplace"),
+                        {
+                            name: bytes(value or b"").decode()
+                            for name, value in cast("list[Any]", message.headers() or [])
+                        },
                     )
                 )
         consumer.close()
@@ -106,6 +112,8 @@ class KafkaHarness:
         reset: str = "latest",
         value_type: str = "io.statefun.types/string",
         semantic: str = "at-least-once",
+        dead_letters: str = "",
+        on_failure: str = "",
     ) -> str:
         """Write a module file: one ingress, ``targets`` by topic, and the egress ``test/out``."""
         topics = "".join(
@@ -120,13 +128,15 @@ class KafkaHarness:
             f"  consumerGroupId: {group}\n"
             f"  startupPosition: {start}\n"
             f"  autoOffsetResetPosition: {reset}\n"
-            f"  topics:\n{topics}"
+            + (f"  failurePolicy: {on_failure}\n" if on_failure else "")
+            + f"  topics:\n{topics}"
             "---\n"
             "kind: io.statefun.kafka.v1/egress\n"
             "spec:\n"
             "  id: test/out\n"
             f"  address: {self.address}\n"
             f"  deliverySemantic: {{type: {semantic}}}\n"
+            + (f"  deadLetterTopic: {dead_letters}\n" if dead_letters else "")
         )
 
 

@@ -209,7 +209,7 @@ class Broker:
         """Make the open transaction visible."""
         self._check(id_, epoch)
         transaction = self._open.pop(id_, Transaction())
-        self.log[_egress(id_)].extend(record.value for record in transaction.records)
+        self.log[_egress(id_)].extend(record.value or b"" for record in transaction.records)
         if transaction.marker is not None:
             self.markers[id_] = transaction.marker
 
@@ -258,7 +258,7 @@ class AtLeastOnceModel:
 
     def write(self, records: Iterable[EgressRecord], marker: Marker) -> None:
         """Produce; visible at once."""
-        sent = [record.value for record in records]
+        sent = [record.value or b"" for record in records]
         self._broker.ask(lambda: self._broker.log[_egress(self._id)].extend(sent))
 
     def close(self) -> None:
@@ -387,7 +387,7 @@ class Driver:
             for _ in range(generator.randrange(1, 4)):
                 world.sent += 1
                 value = f"{partition} {batch} {world.sent}".encode()
-                rows.append(("topic", None, value), 1)
+                rows.append(("topic", None, value, None), 1)
                 sent[f"{egress}/{partition}"].append(value)
             stream = EffectStream(records=len(rows), content=rows.take())
             if generator.random() < 0.1:

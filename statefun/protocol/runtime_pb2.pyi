@@ -312,6 +312,106 @@ class Failure(_message.Message):
 Global___Failure: _TypeAlias = Failure  # noqa: Y015
 
 @_typing.final
+class RecordOrigin(_message.Message):
+    """What is known of a record beside its value."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Header(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.bytes | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+        _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+    KEY_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_FIELD_NUMBER: _builtins.int
+    HEADERS_FIELD_NUMBER: _builtins.int
+    key: _builtins.bytes
+    topic: _builtins.str
+    partition: _builtins.int
+    offset: _builtins.int
+    timestamp: _builtins.int
+    """milliseconds since the epoch"""
+    @_builtins.property
+    def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordOrigin.Header]: ...
+    def __init__(
+        self,
+        *,
+        key: _builtins.bytes | None = ...,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        timestamp: _builtins.int = ...,
+        headers: _abc.Iterable[Global___RecordOrigin.Header] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "headers", b"headers", "key", b"key", "offset", b"offset", "partition", b"partition", "timestamp", b"timestamp", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__key: _TypeAlias = _typing.Literal["key"]  # noqa: Y015
+    _WhichOneofArgType__key: _TypeAlias = _typing.Literal["_key", b"_key"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__key) -> _WhichOneofReturnType__key | None: ...
+
+Global___RecordOrigin: _TypeAlias = RecordOrigin  # noqa: Y015
+
+@_typing.final
+class Retry(_message.Message):
+    """A message that is tried again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    CALLER_FIELD_NUMBER: _builtins.int
+    TYPENAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
+    attempts: _builtins.int
+    """so far"""
+    caller: _builtins.bytes
+    """empty: an ingress"""
+    typename: _builtins.str
+    value: _builtins.bytes
+    @_builtins.property
+    def record(self) -> Global___RecordOrigin:
+        """of a message from an ingress"""
+
+    def __init__(
+        self,
+        *,
+        attempts: _builtins.int = ...,
+        caller: _builtins.bytes = ...,
+        typename: _builtins.str = ...,
+        value: _builtins.bytes = ...,
+        record: Global___RecordOrigin | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "caller", b"caller", "record", b"record", "typename", b"typename", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Retry: _TypeAlias = Retry  # noqa: Y015
+
+@_typing.final
 class Outcome(_message.Message):
     """One row that the operator puts out."""
 
@@ -320,7 +420,16 @@ class Outcome(_message.Message):
     SEGMENT_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     INVOCATIONS_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    DEAD_LETTERS_FIELD_NUMBER: _builtins.int
+    RETRIES_FIELD_NUMBER: _builtins.int
+    EXAMPLE_FIELD_NUMBER: _builtins.int
     invocations: _builtins.int
+    skipped: _builtins.int
+    dead_letters: _builtins.int
+    retries: _builtins.int
+    example: _builtins.str
+    """why something was skipped, became a dead letter or is tried again"""
     @_builtins.property
     def segment(self) -> Global___Segment: ...
     @_builtins.property
@@ -331,10 +440,14 @@ class Outcome(_message.Message):
         segment: Global___Segment | None = ...,
         failure: Global___Failure | None = ...,
         invocations: _builtins.int = ...,
+        skipped: _builtins.int = ...,
+        dead_letters: _builtins.int = ...,
+        retries: _builtins.int = ...,
+        example: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "invocations", b"invocations", "segment", b"segment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_letters", b"dead_letters", "example", b"example", "failure", b"failure", "invocations", b"invocations", "retries", b"retries", "segment", b"segment", "skipped", b"skipped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,10 +7,9 @@ import logging
 import threading
 import uuid
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import reduce
 
-import attrs
 from py4j.protocol import Py4JError
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +19,7 @@ from statefun.protocol.runtime_pb2 import Manifest, Outcome
 from statefun.runtime.binding import check_binding
 from statefun.runtime.clock import Clock, SystemClock
 from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.dispatch.failures import Policies
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
@@ -35,6 +35,7 @@ from statefun.runtime.outbox import Outbox
 from statefun.runtime.retention import Retention
 from statefun.runtime.session import can_dispatch_arrow, keep_checkpoint_locally, open_session
 from statefun.runtime.settings import Settings
+from statefun.runtime.summary import FailureLog, Summary
 from statefun.sdk import errors
 from statefun.sdk.errors import EngineError, KafkaError, StatefunError
 from statefun.sdk.functions import StatefulFunctions
@@ -43,18 +44,6 @@ from statefun.spec.model import Module
 logger = logging.getLogger("statefun")
 
 _WATCH_SECONDS = 1
-
-
-@attrs.define
-class Summary:
-    """What a run has done."""
-
-    batches: int = 0
-    invocations: int = 0
-    egress_records: int = 0
-    """Published by this run, including what an earlier one had left in the outbox."""
-    next_timer: datetime | None = None
-    """When the next timer is due, a delayed message's or an expiration's, if there are any."""
 
 
 class Application:
@@ -82,6 +71,7 @@ class Application:
         self._stage_error: Exception | None = None
         self._stopping = threading.Event()
         self._summary = Summary()
+        self._failure_log = FailureLog(self._summary)
 
     def run(self) -> Summary:
         """Run until everything is processed (available-now), stopped, or an error occurs.
@@ -110,6 +100,7 @@ class Application:
                     publisher.drain(self._commit_log.newest())
                 finally:
                     publisher.stop()
+                    self._failure_log.tell(at_once=True)
                     self._summary.egress_records = publisher.records
             self._summary.next_timer = retention.next_timer()
         return self._summary
@@ -148,6 +139,7 @@ class Application:
                     raise publisher.error
                 if self._stopping.is_set():
                     raise KeyboardInterrupt
+                self._failure_log.tell()
                 watch.look()
         except StreamingQueryException as error:
             raise self._reason(error, publisher) from error
@@ -167,7 +159,9 @@ class Application:
         # The last one: where its offset is looked for in the log of offsets.
         sources = [*ingresses, read_feedback(session, settings.checkpoint, self._clock)]
         operator = Operator(
-            Payload.of(Program(self._functions, frozenset(self._egresses))),
+            Payload.of(
+                Program(self._functions, frozenset(self._egresses), Policies.of(self._module))
+            ),
             SegmentWriter(settings.checkpoint),
             settings.async_concurrency,
             settings.immediate_messages,
@@ -221,7 +215,9 @@ class Application:
             )
         publisher.add(batch)
         self._summary.batches += 1
-        self._summary.invocations += sum(outcome.invocations for outcome in outcomes)
+        for outcome in outcomes:
+            self._summary.invocations += outcome.invocations
+            self._failure_log.add(outcome)
 
     def _reason(self, error: StreamingQueryException, publisher: Publisher) -> StatefunError:
         """Say in statefun's words why the query has ended."""

@@ -17,6 +17,7 @@ EGRESS_SCHEMA = pa.schema(
         pa.field("topic", pa.string()),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
+        pa.field("headers", pa.map_(pa.string(), pa.binary())),
     ]
 )
 MESSAGE_SCHEMA = pa.schema(
@@ -34,7 +35,8 @@ class EgressRecord(NamedTuple):
 
     topic: str
     key: bytes | None
-    value: bytes
+    value: bytes | None
+    headers: list[tuple[str, str | bytes | None]] | None
 
 
 class EffectRows:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import cache
 
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     IntegerType,
     LongType,
@@ -18,6 +19,9 @@ from statefun.sdk.address import Address
 
 SEPARATOR = b"\0"
 
+HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
 SCHEMA = StructType(
     [
         StructField("target", BinaryType()),
@@ -31,6 +35,10 @@ SCHEMA = StructType(
         # Of the ingress record; null for messages between functions.
         StructField("topic", StringType()),
         StructField("partition", IntegerType()),
+        StructField("timestamp", LongType()),  # milliseconds since the epoch
+        # Its key, if that could not become an id.
+        StructField("key", BinaryType()),
+        StructField("headers", HEADERS),
     ]
 )
 

@@ -23,6 +23,7 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -51,6 +52,7 @@ _TICK = "tick"
 _NONE = -1
 _REUSE = "spark.python.worker.reuse"
 _PLANNER = "pyspark.sql.worker.plan_data_source_read"
+_ARROW_SCHEMA = to_arrow_schema(SCHEMA)
 _TASK_RECORDS = 50_000
 """So many messages are read by one task before another one is worth its start."""
 
@@ -290,6 +292,6 @@ def _rows(messages: pa.RecordBatch, offset: int) -> pa.RecordBatch:
     count = len(messages)
     columns = dict(zip(MESSAGE_SCHEMA.names, messages.columns, strict=True))
     columns["offset"] = pa.array(range(offset, offset + count), pa.int64())
-    columns["topic"] = pa.nulls(count, pa.string())
-    columns["partition"] = pa.nulls(count, pa.int32())
+    for field in _ARROW_SCHEMA:  # what only ingress records have
+        columns.setdefault(field.name, pa.nulls(count, field.type))
     return pa.record_batch({name: columns[name] for name in SCHEMA.names})

@@ -15,9 +15,10 @@ from types import FrameType, TracebackType
 
 from py4j.protocol import Py4JError
 
-from statefun.runtime.application import Application, Summary
+from statefun.runtime.application import Application
 from statefun.runtime.session import spark_conf
 from statefun.runtime.settings import Settings, running_script
+from statefun.runtime.summary import Summary
 from statefun.sdk.errors import EngineError, StatefunError
 from statefun.sdk.functions import StatefulFunctions, default_functions
 from statefun.spec.loader import load_module_files

@@ -10,9 +10,10 @@ Every error has a stable ``code`` that messages start with and that programs may
      ├─ DefinitionError          SF200  a function, type, value spec or message is ill-formed
      ├─ InvocationError          SF300  something went wrong inside one invocation
      │   ├─ FunctionError        SF301  the user's function raised
-     │   ├─ ValueDecodeError     SF302  a message or state value does not decode as its type
+     │   ├─ ValueDecodeError     SF302  the value of a message does not decode as its type
      │   ├─ UnknownEgressError   SF303  a message to an egress that no module declares
-     │   └─ UnknownFunctionError SF304  a message to a function that nobody registered
+     │   ├─ UnknownFunctionError SF304  a message to a function that nobody registered
+     │   └─ StateDecodeError     SF305  a stored value does not decode as its type
      ├─ RecordError              SF400  an ingress record that no function can receive
      ├─ KafkaError               SF500  a broker that cannot be reached or refuses
      │   └─ TopicError           SF501  a topic or partition that is not there
@@ -106,7 +107,7 @@ class FunctionError(InvocationError):
 
 
 class ValueDecodeError(InvocationError, ValueError):
-    """The bytes of a message or state value do not decode as the type they are read as."""
+    """The bytes of a message do not decode as the type they are read as."""
 
     code = "SF302"
 
@@ -121,6 +122,12 @@ class UnknownFunctionError(InvocationError):
     """A message was sent to a function type that nobody registered."""
 
     code = "SF304"
+
+
+class StateDecodeError(InvocationError, ValueError):
+    """The bytes of a stored value do not decode as the type they are declared as."""
+
+    code = "SF305"
 
 
 class RecordError(StatefunError):

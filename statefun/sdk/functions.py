@@ -13,6 +13,7 @@ import attrs
 from statefun.sdk.address import TypeName
 from statefun.sdk.context import Context
 from statefun.sdk.errors import DefinitionError, UnknownFunctionError
+from statefun.sdk.failure import FailurePolicy, failure_policy
 from statefun.sdk.message import Message
 from statefun.sdk.storage import ValueSpec, value_specs
 
@@ -32,6 +33,8 @@ class StatefulFunction:
     """The values it keeps, by name."""
     is_async: bool
     """Whether calling it returns something to await."""
+    on_failure: FailurePolicy | None = None
+    """What becomes of messages that it fails to handle; None: as the runtime has it."""
     expiring: tuple[ValueSpec, ...] = attrs.field(init=False)
     """Those of its values that expire."""
 
@@ -59,7 +62,12 @@ class StatefulFunctions:
         self._functions: dict[str, StatefulFunction] = {}
 
     def register(
-        self, typename: str, fun: UserFunction, specs: Iterable[ValueSpec] | None = None
+        self,
+        typename: str,
+        fun: UserFunction,
+        specs: Iterable[ValueSpec] | None = None,
+        *,
+        on_failure: FailurePolicy | str | None = None,
     ) -> None:
         """Register ``fun`` as the function of type ``typename``.
 
@@ -68,6 +76,9 @@ class StatefulFunctions:
                 that are not registered by their own name.
             fun: a function or coroutine function of exactly two arguments, context and message.
             specs: the values that the function keeps per address.
+            on_failure: what becomes of a message on which the function raises; if not given, it
+                becomes a dead letter where module.yaml declares a topic for them, and stops the
+                application where it does not.
 
         Raises:
             DefinitionError: naming the function and its file, if anything of this is ill-formed
@@ -83,18 +94,25 @@ class StatefulFunctions:
                     "function"
                 )
             by_name = value_specs(specs or ())
+            policy = failure_policy(on_failure)
         except DefinitionError as error:
             raise DefinitionError(f"{_place(fun)}: {error.message}") from None
         is_async = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(
             getattr(call, "__call__", None)  # noqa: B004 - an instance with an async __call__
         )
-        self._functions[str(name)] = StatefulFunction(name, call, by_name, is_async)
+        self._functions[str(name)] = StatefulFunction(name, call, by_name, is_async, policy)
 
-    def bind(self, typename: str, specs: Iterable[ValueSpec] | None = None) -> Callable[[F], F]:
+    def bind(
+        self,
+        typename: str,
+        specs: Iterable[ValueSpec] | None = None,
+        *,
+        on_failure: FailurePolicy | str | None = None,
+    ) -> Callable[[F], F]:
         """Return a decorator that registers a function and leaves it as it is."""
 
         def decorate(fun: F) -> F:
-            self.register(typename, fun, specs)
+            self.register(typename, fun, specs, on_failure=on_failure)
             return fun
 
         return decorate
@@ -137,6 +155,7 @@ def function(
     typename: str,
     specs: Iterable[ValueSpec] | None = None,
     *,
+    on_failure: FailurePolicy | str | None = None,
     functions: StatefulFunctions = default_functions,
 ) -> Callable[[F], F]:
     """Register the decorated function, which stays as it is, under ``typename``.
@@ -144,6 +163,10 @@ def function(
     Args:
         typename: ``namespace/name``, as module.yaml and messages name it.
         specs: the values that the function keeps per address.
+        on_failure: what becomes of a message on which the function raises: ``"fail"``,
+            ``"skip"``, ``"dead-letter"`` or a :class:`~statefun.Retry`. If not given, it becomes
+            a dead letter where module.yaml declares a topic for them, and stops the application
+            where it does not.
         functions: the registry to add to.
 
     Raises:
@@ -155,7 +178,7 @@ def function(
     ... def count(ctx, message):
     ...     ctx.storage.count = (ctx.storage.count or 0) + 1
     """
-    return functions.bind(typename, specs)
+    return functions.bind(typename, specs, on_failure=on_failure)
 
 
 def _checked(fun: Any) -> Callable[[Context, Message], Any]:

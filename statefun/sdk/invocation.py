@@ -8,7 +8,7 @@ The two values mirror the request-reply protocol's ``InvocationBatchRequest`` an
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import attrs
@@ -16,7 +16,7 @@ import attrs
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation, Context, DelayedMessage
 from statefun.sdk.egress import EgressMessage
-from statefun.sdk.errors import FunctionError, InvocationError
+from statefun.sdk.errors import FunctionError, InvocationError, StatefunError
 from statefun.sdk.functions import StatefulFunction
 from statefun.sdk.message import Message
 from statefun.sdk.storage import Storage, changes, restore
@@ -45,6 +45,8 @@ class FailedInvocation:
     index: int
     """Which one of the batch."""
     error: InvocationError
+    cause: str
+    """The name of the class of what was raised."""
     traceback: str
     """What Python would have printed."""
 
@@ -64,27 +66,45 @@ class InvocationResult(NamedTuple):
     """What has failed; everything else is as if these messages had never come."""
 
 
-def invoke(function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
+class Sent(NamedTuple):
+    """What one invocation has sent, each in order."""
+
+    messages: Sequence[Message]
+    delayed: Sequence[DelayedMessage | Cancellation]
+    egress_messages: Sequence[EgressMessage]
+
+
+Check = Callable[[Sent], None]
+"""Raises a StatefunError if something cannot be sent: then the invocation has failed."""
+
+
+def invoke(
+    function: StatefulFunction, batch: InvocationBatch, check: Check | None = None
+) -> InvocationResult:
     """Run a plain function over a batch, one message after the other."""
-    run = _Run(function, batch)
+    run = _Run(function, batch, check)
     call = function.call
     for index, (caller, argument) in enumerate(batch.invocations):
         message = run.begin(caller, argument)
         try:
             call(run.context, message)
+            run.end()
         except Exception as error:  # noqa: BLE001 - what users' code raises is theirs to choose
             run.take_back(index, error)
     return run.result()
 
 
-async def invoke_async(function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
+async def invoke_async(
+    function: StatefulFunction, batch: InvocationBatch, check: Check | None = None
+) -> InvocationResult:
     """Run a coroutine function over a batch, one message after the other."""
-    run = _Run(function, batch)
+    run = _Run(function, batch, check)
     call = function.call
     for index, (caller, argument) in enumerate(batch.invocations):
         message = run.begin(caller, argument)
         try:
             await call(run.context, message)
+            run.end()
         except Exception as error:  # noqa: BLE001 - what users' code raises is theirs to choose
             run.take_back(index, error)
     return run.result()
@@ -93,8 +113,11 @@ async def invoke_async(function: StatefulFunction, batch: InvocationBatch) -> In
 class _Run:
     """The invocations of a batch: they share a context, which forgets those that fail."""
 
-    def __init__(self, function: StatefulFunction, batch: InvocationBatch) -> None:
+    def __init__(
+        self, function: StatefulFunction, batch: InvocationBatch, check: Check | None
+    ) -> None:
         self._target = batch.target
+        self._check = check
         self.context = Context(batch.target, Storage(function.specs, batch.state))
         self._failures: list[FailedInvocation] = []
         self._before: tuple[int, int, int, dict[str, TypedValue | None]] = (0, 0, 0, {})
@@ -109,6 +132,28 @@ class _Run:
             changes(context.storage).copy(),
         )
         return Message(self._target.typename, self._target.id, argument)
+
+    def end(self) -> None:
+        """Check what the invocation has sent."""
+        check, context = self._check, self.context
+        messages, delayed, egress_messages, _ = self._before
+        sent = len(context.messages) + len(context.delayed) + len(context.egress_messages)
+        if check is None or sent == messages + delayed + egress_messages:
+            return
+        try:
+            check(
+                Sent(
+                    context.messages[messages:],
+                    context.delayed[delayed:],
+                    context.egress_messages[egress_messages:],
+                )
+            )
+        except StatefunError as error:
+            target = self._target
+            kind = type(error) if isinstance(error, InvocationError) else FunctionError
+            raise kind(
+                f"function {target.typename} at address {target}: {error.message}"
+            ) from error
 
     def take_back(self, index: int, error: Exception) -> None:
         messages, delayed, egress_messages, changed = self._before
@@ -133,9 +178,10 @@ def _failed(target: Address, index: int, error: Exception) -> FailedInvocation:
     # The first frame is the loop that called the user's function.
     frames = error.__traceback__.tb_next if error.__traceback__ else None
     text = "".join(traceback.format_exception(type(error), error, frames))
+    cause = type(error).__name__
     if not isinstance(error, InvocationError):
         error = FunctionError(
             f"function {target.typename} failed at address {target}: "
             f"{type(error).__name__}: {error}"
         )
-    return FailedInvocation(index, error, text)
+    return FailedInvocation(index, error, cause, text)

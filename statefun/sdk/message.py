@@ -37,6 +37,12 @@ class Message:
             raise DefinitionError(
                 f"a message to {target_typename} needs an id, a string, not {target_id!r}"
             )
+        try:
+            target_id.encode()
+        except UnicodeEncodeError as error:
+            raise DefinitionError(
+                f"{target_id!r} is not an id that a message can be sent to: {error}"
+            ) from None
         self.target_typename = target_typename
         self.target_id = target_id
         self.typed_value = typed_value

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from statefun.sdk.errors import DefinitionError, ValueDecodeError
+from statefun.sdk.errors import DefinitionError, StateDecodeError
 from statefun.sdk.message import encoded
 from statefun.sdk.types import Type, TypedValue
 
@@ -96,14 +96,14 @@ class Storage:
         if current is None:
             return None
         if current.typename != spec.type.typename:
-            raise ValueDecodeError(
+            raise StateDecodeError(
                 f"value {name!r} is stored as {current.typename}, but declared as "
                 f"{spec.type.typename}; a value's type cannot change: use another name"
             )
         try:
             return spec.type.serializer().deserialize(current.value)
         except Exception as error:
-            raise ValueDecodeError(
+            raise StateDecodeError(
                 f"value {name!r} ({len(current.value)} bytes) does not decode as "
                 f"{spec.type.typename}: {type(error).__name__}: {error}"
             ) from error

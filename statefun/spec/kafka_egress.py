@@ -9,7 +9,7 @@ from statefun.spec.components import ID, Component
 from statefun.spec.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
 from statefun.spec.model import DeliverySemantic, KafkaEgress
 from statefun.spec.problems import Problems
-from statefun.spec.readers import duration
+from statefun.spec.readers import duration, text
 from statefun.spec.shapes import Key, Shape, Variants
 from statefun.spec.yaml_nodes import Node, ScalarNode
 
@@ -55,7 +55,12 @@ def _delivery(node: Node, problems: Problems) -> tuple[DeliverySemantic, timedel
 
 
 DELIVERY_SEMANTIC = Key("deliverySemantic", _delivery, "what is promised when something crashes")
-_SHAPE = Shape((ID, ADDRESS, DELIVERY_SEMANTIC, PROPERTIES))
+DEAD_LETTER_TOPIC = Key(
+    "deadLetterTopic",
+    text,
+    "the topic for messages and records that could not be handled; one egress may have it",
+)
+_SHAPE = Shape((ID, ADDRESS, DELIVERY_SEMANTIC, DEAD_LETTER_TOPIC, PROPERTIES))
 
 
 def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
@@ -71,6 +76,7 @@ def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
         delivery_semantic=semantic,
         transaction_timeout=timeout or _DEFAULT_TIMEOUT,
         properties=settings.rest(),
+        dead_letter_topic=values.get(DEAD_LETTER_TOPIC),
         id=values[ID],
         location=component.location,
     )

@@ -18,7 +18,7 @@ from statefun.spec.model import (
 from statefun.spec.offsets import specific_offsets
 from statefun.spec.problems import Problems
 from statefun.spec.readers import choice, date, text
-from statefun.spec.routes import TOPIC, routes
+from statefun.spec.routes import FAILURE_POLICY, TOPIC, routes
 from statefun.spec.shapes import Key, Shape, Variants
 from statefun.spec.yaml_nodes import Node
 
@@ -85,7 +85,16 @@ def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress
     """Read an ingress."""
     topics = LEGACY_TOPICS if component.legacy else TOPICS
     values = Shape(
-        (ID, ADDRESS, CONSUMER_GROUP_ID, STARTUP_POSITION, AUTO_OFFSET_RESET, topics, PROPERTIES)
+        (
+            ID,
+            ADDRESS,
+            CONSUMER_GROUP_ID,
+            STARTUP_POSITION,
+            AUTO_OFFSET_RESET,
+            topics,
+            FAILURE_POLICY,
+            PROPERTIES,
+        )
     ).read(component.spec, problems)
     settings = KafkaSettings(component.spec, values, problems)
     position = values.get(STARTUP_POSITION, FromGroupOffsets())
@@ -102,6 +111,7 @@ def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress
         or AutoOffsetReset.LATEST,
         properties=settings.rest(),
         startup_position=position,
+        failure_policy=values.get(FAILURE_POLICY),
         id=values[ID],
         topics=values[topics],
         location=component.location,

@@ -10,6 +10,7 @@ from enum import Enum
 import attrs
 
 from statefun.sdk.address import TypeName
+from statefun.sdk.failure import OnFailure
 
 
 @attrs.frozen
@@ -79,6 +80,8 @@ class TopicRoute:
     value_type: TypeName
     targets: tuple[TypeName, ...]
     location: Location
+    failure_policy: OnFailure | None = None
+    """What becomes of records that no function can receive; None: as the ingress has it."""
 
 
 def _names_only(properties: Mapping[str, str]) -> str:
@@ -101,6 +104,8 @@ class KafkaIngress:
     auto_offset_reset: AutoOffsetReset = AutoOffsetReset.LATEST
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=_names_only)
     """Further Kafka consumer properties, in Kafka's (Java) names."""
+    failure_policy: OnFailure | None = None
+    """What becomes of records that no function can receive; None: as the runtime has it."""
 
 
 class DeliverySemantic(Enum):
@@ -124,6 +129,8 @@ class KafkaEgress:
     """Only used with exactly-once; at most the broker's ``transaction.max.timeout.ms``."""
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=_names_only)
     """Further Kafka producer properties, in Kafka's (Java) names."""
+    dead_letter_topic: str | None = None
+    """Where dead letters go, if it is this egress that they go to."""
 
 
 @attrs.frozen

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from statefun.sdk.address import TypeName
+from statefun.sdk.failure import OnFailure
 from statefun.spec.model import TopicRoute
 from statefun.spec.problems import Problems
-from statefun.spec.readers import list_of, target, text, typename
+from statefun.spec.readers import choice, list_of, target, text, typename
 from statefun.spec.shapes import Key, Reader, Shape
 from statefun.spec.yaml_nodes import ListNode, MapNode, Node, ScalarNode
 
@@ -28,6 +29,14 @@ TARGETS = Key(
     "the functions that get every record",
     required=True,
 )
+FAILURE_POLICY = Key(
+    "failurePolicy",
+    choice(
+        "Invalid failurePolicy: {word}; valid values are [{words}]",
+        {policy.value: policy for policy in OnFailure},
+    ),
+    "what becomes of records that no function can receive",
+)
 # Legacy documents use either name, so neither is required on its own.
 _LEGACY_VALUE_TYPE = Key("valueType", _type_url, VALUE_TYPE.doc)
 _TYPE_URL = Key("typeUrl", _type_url, "the type of the records' values: a protobuf type URL")
@@ -48,11 +57,17 @@ def routes(source: Key[str], *, legacy: bool) -> Reader[tuple[TopicRoute, ...]]:
 
 
 def _route(source: Key[str]) -> Reader[TopicRoute]:
-    shape = Shape((source, VALUE_TYPE, TARGETS))
+    shape = Shape((source, VALUE_TYPE, TARGETS, FAILURE_POLICY))
 
     def read(node: Node, problems: Problems) -> TopicRoute:
         values = shape.read(node, problems)
-        return TopicRoute(values[source], values[VALUE_TYPE], values[TARGETS], node.location)
+        return TopicRoute(
+            values[source],
+            values[VALUE_TYPE],
+            values[TARGETS],
+            node.location,
+            values.get(FAILURE_POLICY),
+        )
 
     return read
 

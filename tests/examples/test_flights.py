@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from flights import app, data
-from harness import KafkaHarness, run
+from harness import KafkaHarness, Record, run
+from nycflights import read_flights
 from programs import FileClock
 from pyspark import cloudpickle
 from submitting import EXAMPLES, submit
 
+from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.dev import EmbeddedKafka
 from statefun.sdk.functions import default_functions
 
@@ -80,3 +82,28 @@ def test_a_plane_that_does_not_fly_on_is_reported_once(
         f"{id_}: at {plane['last_airport']} for 2 days" for id_, plane in last_airports
     )
     assert grounded == [[], [], expected, expected]
+
+
+def test_flights_without_a_tail_number_are_dead_letters(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """The real records that have no key end up there, each once; the others are processed."""
+    inputs, out, dead = kafka.topic("in", 2), kafka.topic("out"), kafka.topic("dead")
+    module = kafka.module({inputs: ["test.fns/relay"]}, dead_letters=dead)
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/relay")
+    def relay(ctx: Context, message: Message) -> None:
+        ctx.send(KafkaEgressMessage("test/out", topic=out, value=message.raw_value()))
+
+    known, without = read_flights(["tailnum", "carrier"])
+    keyless: list[Record] = [(None, f"flight {number}") for number in range(without)]
+    kafka.send(inputs, keyless)
+    kafka.send(inputs, known.head(3000).astype(str).itertuples(index=False, name=None))
+
+    summary = run(module, functions, checkpoint)
+
+    assert summary.dead_letters == without == 2512
+    buried = [record.value for record in kafka.receive(dead)]
+    assert sorted(buried) == sorted(str(value) for _, value in keyless)
+    assert len(kafka.receive(out)) == 3000

@@ -255,7 +255,8 @@ def test_records_that_no_function_can_receive_are_named(
     with pytest.raises(RecordError) as caught:
         run(kafka.module({users: ["test.fns/count"]}), counting(out), checkpoint)
 
-    assert caught.value.message.startswith(f"topic {users}, partition 0, offset 1: {reason}")
+    assert caught.value.message.startswith(reason)
+    assert caught.value.message.endswith(f" (topic {users}, partition 0, offset 1)")
 
 
 def test_an_undeclared_egress_is_named(kafka: KafkaHarness, checkpoint: Path) -> None:
@@ -268,7 +269,8 @@ def test_an_undeclared_egress_is_named(kafka: KafkaHarness, checkpoint: Path) ->
 
     assert caught.value.message == (
         "function test.fns/count at address test.fns/count/Ada: "
-        "egress test/uot is not declared in module.yaml (declared: test/out)"
+        "egress test/uot is not declared in module.yaml (declared: test/out) "
+        f"(topic {users}, partition 0, offset 0)"
     )
 
 

@@ -59,6 +59,9 @@ ARROW_SCHEMA = pa.schema(
         ("value", pa.binary()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ]
 )
 Sent = tuple[str, str, bytes]
@@ -112,6 +115,7 @@ def operate(session: SparkSession, tmp_path: Path) -> Callable[..., Outcomes]:
                     "value": value,
                     "topic": "in",
                     "partition": 0,
+                    "timestamp": 0,
                 }
                 for name, id_, value in batch
             ]
@@ -254,7 +258,7 @@ def test_order_holds_when_spark_spills(
 
     seen: dict[bytes | None, list[int]] = {}
     for record in outcomes.records:
-        seen.setdefault(record.key, []).append(int(record.value))
+        seen.setdefault(record.key, []).append(int(record.value or b""))
     assert len(outcomes.records) == count
     for key, numbers in seen.items():
         first = int((key or b"").decode().removeprefix("id-"))
@@ -372,7 +376,7 @@ def test_coroutines_run_side_by_side_and_one_address_in_order(
 
     seen: dict[bytes | None, list[int]] = {}
     for record in outcomes.records:
-        number, at_once, addresses, known_loops = json.loads(record.value)
+        number, at_once, addresses, known_loops = json.loads(record.value or b"")
         seen.setdefault(record.key, []).append(number)
         assert at_once == addresses <= 5
         assert known_loops == 1

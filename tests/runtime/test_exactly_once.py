@@ -60,7 +60,7 @@ class Bench:
         """Stage and commit a batch; return what it has for lane 0."""
         rows = EffectRows(EGRESS_SCHEMA)
         for value in values:
-            rows.append((self.out, b"key", value.encode()), len(value))
+            rows.append((self.out, b"key", value.encode(), None), len(value))
         stream = EffectStream(content=rows.take(), records=len(values))
         segment = Segment(partition=partition, egress={str(self.egress.id): stream})
         outbox = Outbox(self.folder)

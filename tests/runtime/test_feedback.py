@@ -183,7 +183,7 @@ def test_an_unknown_target_is_named(kafka: KafkaHarness, checkpoint: Path) -> No
     assert caught.value.message == (
         "function t.fns/greeter at address t.fns/greeter/Ada: a message was sent to "
         "t.fns/greter/Alan, and no function t.fns/greter is registered; did you mean "
-        "t.fns/greeter?"
+        f"t.fns/greeter? (topic {inputs}, partition 0, offset 0)"
     )
 
 

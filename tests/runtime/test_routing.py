@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 import attrs
@@ -17,7 +18,11 @@ from statefun.spec.model import Location, TopicRoute
 
 pytestmark = pytest.mark.spark
 
-COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp long"
+COLUMNS = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+    "headers array<struct<key: string, value: binary>>"
+)
+TIME = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=timezone.utc)
 
 
 @attrs.frozen
@@ -29,7 +34,8 @@ class Record:
     topic: str = "users"
     partition: int = 0
     offset: int = 0
-    timestamp: int = 0
+    timestamp: datetime = TIME
+    headers: list[tuple[str, bytes | None]] | None = None
 
 
 def to(topic: str, *targets: str, value_type: str = "test/text") -> TopicRoute:
@@ -67,7 +73,8 @@ def test_rows_have_the_form_of_all_messages(spark: SparkSession) -> None:
 
 def test_a_record_becomes_a_message_to_the_address_of_its_key(spark: SparkSession) -> None:
     """The row holds the value as it is, its type, and where the record came from."""
-    record = Record(b"Ada", b"\0\xff", partition=3, offset=2**40)
+    headers = [("a", b"1"), ("a", None)]
+    record = Record(b"Ada", b"\0\xff", partition=3, offset=2**40, headers=headers)
 
     (row,) = routed(spark, [record], to("users", "test.fns/one", value_type="io.test/a.B"))
 
@@ -79,6 +86,9 @@ def test_a_record_becomes_a_message_to_the_address_of_its_key(spark: SparkSessio
         "value": bytearray(b"\0\xff"),
         "topic": "users",
         "partition": 3,
+        "timestamp": round(TIME.timestamp() * 1000),
+        "key": None,
+        "headers": [Row(key="a", value=bytearray(b"1")), Row(key="a", value=None)],
     }
 
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from programs import LIFETIME, NAMES, FileClock, Generator, Model, Program, obedient
 
 from statefun import FunctionError
-from statefun.runtime.application import Summary
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox
 from statefun.runtime.session import open_session
+from statefun.runtime.summary import Summary
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

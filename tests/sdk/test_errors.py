@@ -30,6 +30,7 @@ CODES = {
     "SF302": ("ValueDecodeError", "InvocationError"),
     "SF303": ("UnknownEgressError", "InvocationError"),
     "SF304": ("UnknownFunctionError", "InvocationError"),
+    "SF305": ("StateDecodeError", "InvocationError"),
     "SF400": ("RecordError", "StatefunError"),
     "SF500": ("KafkaError", "StatefunError"),
     "SF501": ("TopicError", "KafkaError"),

@@ -13,10 +13,10 @@ from strategies import JSON, PRIMITIVE_TYPES, values_of
 from statefun import (
     DefinitionError,
     IntType,
+    StateDecodeError,
     StringType,
     Type,
     TypedValue,
-    ValueDecodeError,
     ValueSpec,
 )
 from statefun.sdk.message import typed
@@ -227,7 +227,7 @@ def test_a_value_keeps_its_type() -> None:
     """State that was stored as another type is not read as if it were this one."""
     storage = _counter(typed("one", StringType))
 
-    with pytest.raises(ValueDecodeError) as raised:
+    with pytest.raises(StateDecodeError) as raised:
         _ = storage.visits
 
     assert raised.value.message == (
@@ -251,7 +251,7 @@ def test_stored_bytes_that_do_not_decode_are_reported() -> None:
     """The error has the value's name, type and length."""
     storage = _counter(TypedValue(IntType.typename, b"\x0d\x01"))
 
-    with pytest.raises(ValueDecodeError) as raised:
+    with pytest.raises(StateDecodeError) as raised:
         _ = storage.visits
 
     assert raised.value.message.startswith(

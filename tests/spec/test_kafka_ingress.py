@@ -321,7 +321,7 @@ def test_misspelt_keys_have_one_problem_each(
     found = findings(text)
 
     allowed = (
-        "allowed keys: address, autoOffsetResetPosition, consumerGroupId, id, properties, "
+        "allowed keys: address, autoOffsetResetPosition, consumerGroupId, failurePolicy, id, properties, "
         "startupPosition, topics"
     )
     assert found == [
@@ -347,7 +347,7 @@ def test_unknown_keys_without_likeness(
     assert found == [
         (
             "m.yaml:11:3: spec.zzz: unknown key 'zzz'; allowed keys: address, "
-            "autoOffsetResetPosition, consumerGroupId, id, properties, startupPosition, topics"
+            "autoOffsetResetPosition, consumerGroupId, failurePolicy, id, properties, startupPosition, topics"
         )
     ]
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
-from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
+from statefun.runtime.dispatch.groups import COLUMNS, AddressValues, Columns, Group
 from statefun.runtime.dispatch.operator import Operator
 from statefun.sdk.errors import CheckpointError
 
@@ -79,7 +79,10 @@ class _Chunk:
         state = batch.column(batch.num_columns - 1)
         entries = state.slice(0, batch.num_rows - state.null_count)
         starts = entries.field("startOffset")
-        self._columns = Columns(*(batch.column(name).to_pylist() for name in Columns._fields))
+        caller, typename, value = (batch.column(name).to_pylist() for name in COLUMNS)
+        self._columns = Columns(
+            caller, typename, value, lambda name, row: batch.column(name)[row].as_py()
+        )
         self._keys = batch.column("target").take(starts).to_pylist()
         self._starts = starts.to_pylist()
         self._counts = entries.field("numRows").to_pylist()

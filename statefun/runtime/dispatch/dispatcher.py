@@ -3,48 +3,49 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
-from statefun.protocol.runtime_pb2 import Failure
+from statefun.protocol.runtime_pb2 import Outcome
+from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.runtime.clock import Clock, in_milliseconds
 from statefun.runtime.dispatch import timers
+from statefun.runtime.dispatch.coroutines import await_all
+from statefun.runtime.dispatch.failures import RETRY, DispatchError, FailedMessage, Failures
 from statefun.runtime.dispatch.groups import Columns, Group, Row
 from statefun.runtime.dispatch.payload import Program
 from statefun.runtime.effects import Effects, kafka_record
-from statefun.runtime.envelope import REJECTION_NAMESPACE, SEPARATOR, address_of, rejection
+from statefun.runtime.envelope import (
+    REJECTION_NAMESPACE,
+    SEPARATOR,
+    address_key,
+    address_of,
+    rejection,
+)
 from statefun.runtime.timers import NAMESPACE as TIMERS_NAMESPACE
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.errors import (
-    DefinitionError,
+    FunctionError,
     RecordError,
     StatefunError,
     UnknownFunctionError,
+    ValueDecodeError,
 )
+from statefun.sdk.failure import FailurePolicy
 from statefun.sdk.functions import StatefulFunction
 from statefun.sdk.invocation import (
     FailedInvocation,
     Invocation,
     InvocationBatch,
     InvocationResult,
+    Sent,
     invoke,
     invoke_async,
 )
 from statefun.sdk.message import Message
 from statefun.sdk.types import TypedValue
-
-
-class DispatchError(Exception):
-    """Dispatching stopped at one row; carries what the driver reports."""
-
-    def __init__(self, error: StatefunError, traceback: str = "") -> None:
-        super().__init__(str(error))
-        self.failure = Failure(
-            code=error.code, message=_printable(error.message), traceback=_printable(traceback)
-        )
 
 
 class _Call(NamedTuple):
@@ -57,6 +58,8 @@ class _Call(NamedTuple):
     batch: InvocationBatch
     rows: Sequence[int]
     """Where the messages are in the group's columns; empty if the group's address sent them."""
+    retried: Mapping[int, RetriedMessage] = MappingProxyType({})
+    """Those of the messages that were tried before, by their place among the invocations."""
 
 
 class _Target(NamedTuple):
@@ -76,12 +79,12 @@ class Dispatcher:
         self._functions = program.functions
         self._egresses = dict.fromkeys(program.egresses)
         self._clock = clock
+        self._failures = Failures(program.policies, clock)
         self._batch = batch
         self._concurrency = concurrency
         self._immediate = immediate
         self._targets: dict[str, _Target] = {}
-        self.invocations = 0
-        """How many messages functions have handled so far."""
+        self._invocations = 0
 
     def dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
         """Invoke the functions at the addresses of ``groups``, each of which occurs once.
@@ -106,8 +109,8 @@ class Dispatcher:
             else:
                 waiting.append(call)
         while waiting:
-            calls = [invoke_async(call.function, call.batch) for call in waiting]
-            results = _event_loop().run_until_complete(_side_by_side(calls, self._concurrency))
+            calls = [invoke_async(call.function, call.batch, self._check) for call in waiting]
+            results = await_all(calls, self._concurrency)
             again = []
             for call, outcome in zip(waiting, results, strict=True):
                 if isinstance(outcome, BaseException):
@@ -122,20 +125,21 @@ class Dispatcher:
     def _run_plain(self, call: _Call | None, effects: Effects) -> _Call | None:
         """Run calls of plain functions, up to one that has to be awaited."""
         while call is not None and not call.function.is_async:
-            call = self._next_call(call, invoke(call.function, call.batch), effects)
+            call = self._next_call(call, invoke(call.function, call.batch, self._check), effects)
         return call
 
     def _first_call(self, group: Group, effects: Effects) -> _Call | None:
         """Return what to invoke for the rows of a group; None if they are the runtime's own."""
         address = address_of(group.key)
         if address.namespace == TIMERS_NAMESPACE:
-            try:
-                timers.run(address.name, group, effects)
-            except StatefunError as error:
-                raise DispatchError(error) from error
+            timers.run(address.name, group, effects, self._token_in_use)
+            return None
+        if address.namespace == REJECTION_NAMESPACE:
+            self._reject(address.name, group, effects)
             return None
         rows: Sequence[int] = range(group.start, group.end)
-        if timers.WAKE_UP in group.columns.typename[group.start : group.end]:
+        typenames = group.columns.typename[group.start : group.end]
+        if timers.WAKE_UP in typenames:
             rows = self._wake_up(group, rows, effects)
             if not rows:
                 return None
@@ -143,8 +147,10 @@ class Dispatcher:
         if function is None:
             raise self._no_function(address, group)
         group.values.begin(self._batch, self._clock)
-        batch = InvocationBatch(address, group.values.values, _invocations(group.columns, rows))
-        return _Call(group, group.key, function, batch, rows)
+        invocations = _invocations(group.columns, rows)
+        retried = _unwrap_retried(invocations) if RETRY in typenames else {}
+        batch = InvocationBatch(address, group.values.values, invocations)
+        return _Call(group, group.key, function, batch, rows, retried)
 
     def _wake_up(self, group: Group, rows: Sequence[int], effects: Effects) -> Sequence[int]:
         """Take the wake-ups out of a group's rows; return the others."""
@@ -161,10 +167,10 @@ class Dispatcher:
 
     def _next_call(self, call: _Call, result: InvocationResult, effects: Effects) -> _Call | None:
         """Collect what a call has done; return the one that comes next in its group, if any."""
-        self.invocations += len(call.batch.invocations)
-        if result.failures:
-            raise _failed(result.failures[0], call)
+        self._invocations += len(call.batch.invocations)
         self._collect(call, result, effects)
+        for failed in result.failures:
+            self._fail(failed, call, effects)
         group, function, values = call.group, call.function, call.group.values
         if call.key == group.key:
             values.apply(result.state_mutations)
@@ -187,34 +193,63 @@ class Dispatcher:
         return _Call(group, key, self._functions.for_typename(address.typename), batch, ())
 
     def _no_function(self, address: Address, group: Group) -> DispatchError:
-        origin = group.columns.origin(group.start)
-        if address.namespace == REJECTION_NAMESPACE:
-            return DispatchError(RecordError(f"{origin}: {rejection(address.name)}"))
-        return DispatchError(
-            UnknownFunctionError(
-                f"{origin}: no function {address.typename} is registered"
-                f"{self._functions.hint(address.typename)}"
-            )
+        error = UnknownFunctionError(
+            f"no function {address.typename} is registered{self._functions.hint(address.typename)}"
         )
+        failed = _failed_row(group, group.start, error)
+        return DispatchError(UnknownFunctionError(f"{failed.origin}: {error.message}"))
+
+    def _reject(self, name: str, group: Group, effects: Effects) -> None:
+        """Do what is to be done with records that cannot be messages."""
+        for row in range(group.start, group.end):
+            failed = _failed_row(group, row, RecordError(rejection(name)))
+            policy = self._failures.policies.records.get(
+                failed.record.topic if failed.record else ""
+            )
+            self._failures.handle(failed, policy, effects)
+
+    def _fail(self, failed: FailedInvocation, call: _Call, effects: Effects) -> None:
+        """Do what is to be done with a message on which its function has failed."""
+        message = _failed_message(failed, call)
+        policy: FailurePolicy | None = call.function.on_failure
+        if message.record is not None and isinstance(failed.error, ValueDecodeError):
+            policy = self._failures.policies.records.get(message.record.topic)
+        self._failures.handle(message, policy, effects)
+
+    def _token_in_use(self, message: Row, error: FunctionError, effects: Effects) -> None:
+        """Do what is to be done with a delayed message whose token waits with another one."""
+        function = self._functions.find(address_of(message.caller).typename)
+        policies = self._failures.policies
+        failed = FailedMessage(*message, None, error, type(error).__name__)
+        policy = policies.last_resort(function.on_failure if function else None)
+        self._failures.handle(failed, policy, effects)
+
+    def _check(self, sent: Sent) -> None:
+        """Check that everything can be sent.
+
+        Raises:
+            StatefunError: if there is no such function or egress, or it cannot take it.
+        """
+        for message in sent.messages:
+            self._target(message)
+        for each in sent.delayed:
+            if isinstance(each, DelayedMessage):
+                self._target(each.message)
+        for record in sent.egress_messages:
+            kafka_record(record, self._egresses)
 
     def _collect(self, call: _Call, result: InvocationResult, effects: Effects) -> None:
         """Take over what was sent, in the order that the reference gives."""
-        try:
-            for message in result.messages:
-                row = self._row(call.key, message)
-                if not self._is_immediate(call, row, message.target_typename):
-                    timers.send(row, effects)
-            if result.delayed:
-                self._delay(call.key, result.delayed, effects)
-            for sent in result.egress_messages:
-                record = kafka_record(sent, self._egresses)
-                fields = (record.topic, record.key, record.value)
-                effects.egress[record.typename].append(fields, len(record.value))
-        except StatefunError as error:
-            address = call.batch.target
-            raise DispatchError(
-                type(error)(f"function {address.typename} at address {address}: {error.message}")
-            ) from error
+        for message in result.messages:
+            row = self._row(call.key, message)
+            if not self._is_immediate(call, row, message.target_typename):
+                timers.send(row, effects)
+        if result.delayed:
+            self._delay(call.key, result.delayed, effects)
+        for sent in result.egress_messages:
+            record = kafka_record(sent, self._egresses)
+            fields = (record.topic, record.key, record.value, None)
+            effects.egress[record.typename].append(fields, len(record.value))
 
     def _is_immediate(self, call: _Call, row: Row, typename: str) -> bool:
         """Keep a message for this micro-batch if it needs no other address's state.
@@ -255,30 +290,34 @@ class Dispatcher:
                 timers.send_at(due, row, effects)
 
     def _row(self, caller: bytes, message: Message) -> Row:
-        typename = message.target_typename
-        if typename not in self._targets:
-            self._targets[typename] = self._target(typename, message.target_id)
-        try:
-            target = message.target_id.encode() + self._targets[typename].suffix
-        except UnicodeEncodeError as error:
-            raise DefinitionError(
-                f"{message.target_id!r} is not an id that a message can be sent to: {error}"
-            ) from None
+        target = message.target_id.encode() + self._target(message).suffix
         return Row(target, caller, *message.typed_value)
 
-    def _target(self, typename: str, id_: str) -> _Target:
+    def _target(self, message: Message) -> _Target:
+        """Return what is known of the addresses that ``message`` is for.
+
+        Raises:
+            UnknownFunctionError: if there is no such function.
+        """
+        typename = message.target_typename
+        known = self._targets.get(typename)
+        if known is not None:
+            return known
         function = self._functions.find(typename)
         if function is None:
             raise UnknownFunctionError(
-                f"a message was sent to {typename}/{id_}, and no function {typename} is "
-                f"registered{self._functions.hint(typename)}"
+                f"a message was sent to {typename}/{message.target_id}, and no function {typename} "
+                f"is registered{self._functions.hint(typename)}"
             )
-        return _Target(SEPARATOR + typename.encode(), not function.specs)
+        found = _Target(SEPARATOR + typename.encode(), not function.specs)
+        self._targets[typename] = found
+        return found
 
-
-def _printable(text: str) -> str:
-    """Escape lone surrogates, which users' error texts may hold and Protobuf refuses."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    def summary(self) -> Outcome:
+        """Return how much was done, and what was not."""
+        counts = self._failures.summary()
+        counts.invocations = self._invocations
+        return counts
 
 
 def _invocations(columns: Columns, rows: Sequence[int]) -> list[Invocation]:
@@ -293,35 +332,50 @@ def _invocations(columns: Columns, rows: Sequence[int]) -> list[Invocation]:
             [columns.value[row] for row in rows],
             strict=True,
         )
-    senders = [None if key is None else address_of(key) for key in callers]
+    senders = [address_of(key) if key else None for key in callers]
     values = map(TypedValue._make, arguments)
     return [*map(Invocation._make, zip(senders, values, strict=True))]
 
 
-def _failed(failed: FailedInvocation, call: _Call) -> DispatchError:
-    error = failed.error
-    columns = call.group.columns
-    sender = address_of(call.group.key)
-    origin = columns.origin(call.rows[failed.index]) if call.rows else f"message from {sender}"
-    return DispatchError(type(error)(f"{error.message} ({origin})"), failed.traceback)
+def _unwrap_retried(invocations: list[Invocation]) -> dict[int, RetriedMessage]:
+    """Put what is tried again in the place of what carries it; return the latter by place."""
+    retried = {}
+    for index, invocation in enumerate(invocations):
+        if invocation.argument.typename == RETRY:
+            again = RetriedMessage.FromString(invocation.argument.value)
+            retried[index] = again
+            sender = address_of(again.caller) if again.caller else None
+            invocations[index] = Invocation(sender, TypedValue(again.typename, again.value))
+    return retried
 
 
-@cache
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """Return the worker process's loop: what user code ties to it lives as long as it does."""
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    return loop
+def _failed_message(failed: FailedInvocation, call: _Call) -> FailedMessage:
+    sender, argument = call.batch.invocations[failed.index]
+    again = call.retried.get(failed.index)
+    if again is not None:
+        record = again.record if again.HasField("record") else None
+    else:
+        record = call.group.columns.record(call.rows[failed.index]) if call.rows else None
+    return FailedMessage(
+        call.key,
+        None if sender is None else address_key(sender),
+        *argument,
+        record,
+        failed.error,
+        failed.cause,
+        1 if again is None else again.attempts + 1,
+        failed.traceback,
+    )
 
 
-async def _side_by_side(
-    calls: Sequence[Awaitable[InvocationResult]], limit: int
-) -> list[InvocationResult | BaseException]:
-    """Await all calls, at most ``limit`` at a time; one that fails leaves the others alone."""
-    semaphore = asyncio.Semaphore(limit)
-
-    async def bounded(call: Awaitable[InvocationResult]) -> InvocationResult:
-        async with semaphore:
-            return await call
-
-    return await asyncio.gather(*map(bounded, calls), return_exceptions=True)
+def _failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
+    columns = group.columns
+    return FailedMessage(
+        group.key,
+        columns.caller[row],
+        columns.typename[row],
+        columns.value[row],
+        columns.record(row),
+        error,
+        type(error).__name__,
+    )

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from statefun.protocol.runtime_pb2 import AddressState
+import attrs
+
+from statefun.protocol.runtime_pb2 import AddressState, RecordOrigin
 from statefun.runtime.clock import Clock, in_milliseconds
-from statefun.runtime.envelope import address_of
 from statefun.sdk.storage import ValueSpec
 from statefun.sdk.types import TypedValue
 
@@ -25,24 +26,40 @@ class Row(NamedTuple):
     value: bytes
 
 
-class Columns(NamedTuple):
-    """Rows of ``envelope.SCHEMA`` without their target, column by column."""
+COLUMNS = ("caller", "typename", "value")
+"""The columns in which every row is looked up."""
 
-    offset: Sequence[int]
+
+@attrs.frozen
+class Columns:
+    """Rows of ``envelope.SCHEMA``, column by column."""
+
     caller: Sequence[bytes | None]
     typename: Sequence[str]
     value: Sequence[bytes]
-    topic: Sequence[str | None]
-    partition: Sequence[int | None]
+    """None for records without one, which no function gets."""
+    cell: Callable[[str, int], Any]
+    """Looks up a row in one of the other columns."""
 
-    def origin(self, row: int) -> str:
-        """Say where a row came from, for people."""
-        partition = self.partition[row]
-        if self.topic[row] is not None and partition is not None:
-            # pandas turns a column of integers that has nulls into one of floats.
-            return f"topic {self.topic[row]}, partition {int(partition)}, offset {self.offset[row]}"
-        caller = self.caller[row]
-        return f"message from {address_of(caller)}" if caller is not None else "message"
+    def record(self, row: int) -> RecordOrigin | None:
+        """Return what is known of the ingress record that a row is made of, if it is."""
+        topic = self.cell("topic", row)
+        if topic is None:
+            return None
+        # pandas turns a column of integers that has nulls into one of floats.
+        origin = RecordOrigin(
+            topic=topic,
+            partition=int(self.cell("partition", row)),
+            offset=int(self.cell("offset", row)),
+            timestamp=int(self.cell("timestamp", row)),
+        )
+        headers = self.cell("headers", row)
+        for header in () if headers is None else headers:
+            origin.headers.add(key=header["key"], value=header["value"])
+        key = self.cell("key", row)
+        if key is not None:
+            origin.key = bytes(key)
+        return origin
 
 
 class AddressValues:

@@ -8,6 +8,8 @@ operator once per address with pandas frames, or by ``arrow_path`` on whole Arro
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
 
 import attrs
 import pandas as pd
@@ -15,8 +17,9 @@ from pyspark.sql.streaming.state import GroupState
 
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.clock import Clock
-from statefun.runtime.dispatch.dispatcher import Dispatcher, DispatchError
-from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
+from statefun.runtime.dispatch.dispatcher import Dispatcher
+from statefun.runtime.dispatch.failures import DispatchError
+from statefun.runtime.dispatch.groups import COLUMNS, AddressValues, Columns, Group
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter, batch_number
 from statefun.runtime.effects import Effects
@@ -47,7 +50,8 @@ class Operator:
         evaluation = self.start()
         values = AddressValues(state.get[0] if state.exists else None)
         for chunk, last in _with_last(chunks):
-            columns = Columns(*(chunk[name].tolist() for name in Columns._fields))
+            caller, typename, value = (chunk[name].tolist() for name in COLUMNS)
+            columns = Columns(caller, typename, value, partial(_cell, chunk))
             group = Group(bytes(key[0]), columns, 0, len(chunk), values, last)
             for _ in evaluation.dispatch([group]):
                 pass
@@ -59,6 +63,11 @@ class Operator:
             else:
                 state.update((encoded,))
         yield pd.DataFrame({"outcome": outcomes})
+
+
+def _cell(chunk: pd.DataFrame, name: str, row: int) -> Any:
+    value = chunk[name].iloc[row]
+    return None if pd.api.types.is_scalar(value) and pd.isna(value) else value
 
 
 def _with_last(chunks: Iterator[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, bool]]:
@@ -105,7 +114,7 @@ class Evaluation:
         if not self.failed:
             if self._effects:
                 self._flush()
-            self._outcomes.append(Outcome(invocations=self._dispatcher.invocations))
+            self._outcomes.append(self._dispatcher.summary())
         return [outcome.SerializeToString() for outcome in self._outcomes]
 
     def _flush(self) -> None:

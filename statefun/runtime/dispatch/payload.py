@@ -8,6 +8,7 @@ import hashlib
 import attrs
 from pyspark import cloudpickle
 
+from statefun.runtime.dispatch.failures import Policies
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.types import TypeRegistry, default_types
 
@@ -19,6 +20,8 @@ class Program:
     functions: StatefulFunctions
     egresses: frozenset[str]
     """The ids of all declared egresses."""
+    policies: Policies = attrs.field(factory=Policies)
+    """What becomes of failures."""
 
 
 _loaded: dict[str, Program] = {}

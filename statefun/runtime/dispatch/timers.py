@@ -11,7 +11,7 @@ the token at least two micro-batches after that, the cancellation one after it w
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
@@ -105,13 +105,16 @@ def wake_up_time(value: bytes) -> int:
     return int(value)
 
 
-def run(name: str, group: Group, effects: Effects) -> None:
-    """Do what a reserved function of that name does with the messages of a group.
+OnConflict = Callable[[Row, FunctionError, Effects], None]
+"""Called with a delayed message whose token is in use."""
 
-    Raises:
-        FunctionError: if somebody uses a token that is in use.
-    """
-    (_run_bucket if name == BUCKET else _run_tokens)(group, effects)
+
+def run(name: str, group: Group, effects: Effects, on_conflict: OnConflict) -> None:
+    """Do what a reserved function of that name does with the messages of a group."""
+    if name == BUCKET:
+        _run_bucket(group, effects)
+    else:
+        _run_tokens(group, effects, on_conflict)
 
 
 def _run_bucket(group: Group, effects: Effects) -> None:
@@ -130,7 +133,7 @@ def _run_bucket(group: Group, effects: Effects) -> None:
         group.values.apply({BUCKET: None})
 
 
-def _run_tokens(group: Group, effects: Effects) -> None:
+def _run_tokens(group: Group, effects: Effects, on_conflict: OnConflict) -> None:
     columns, held = group.columns, group.values.values
     for row in range(group.start, group.end):
         typename, value = columns.typename[row], columns.value[row]
@@ -143,7 +146,8 @@ def _run_tokens(group: Group, effects: Effects) -> None:
         waiting = CancellableMessage.FromString(present.value) if present else None
         if typename == _CANCELLABLE:
             if waiting and waiting.message.due > asked.sent:
-                raise _in_use(asked)
+                on_conflict(_row(asked.message), _in_use(asked), effects)
+                continue
             group.values.apply({asked.token: TypedValue(_CANCELLABLE, value)})
             if waiting:  # it is due, and its release on the way
                 send(_row(waiting.message), effects)

@@ -131,10 +131,13 @@ class AtLeastOnce:
     def _produce(self, records: Iterable[EgressRecord]) -> None:
         produce = self._producer.produce
         on_delivery = self._on_delivery
-        for topic, key, value in records:
+        for topic, key, value, headers in records:
             while True:
                 try:
-                    produce(topic, value, key, on_delivery=on_delivery)
+                    if headers is None:
+                        produce(topic, value, key, on_delivery=on_delivery)
+                    else:
+                        produce(topic, value, key, on_delivery=on_delivery, headers=headers)
                 except BufferError:
                     self._wait()
                 except KafkaException as error:
@@ -198,9 +201,11 @@ class Unconfirmed(AtLeastOnce):
 
     def write(self, records: Iterable[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - as above
         """Hand ``records`` to the producer."""
-        for topic, key, value in records:
+        for topic, key, value, headers in records:
             try:
-                self._producer.produce(topic, value, key, on_delivery=self._on_delivery)
+                self._producer.produce(
+                    topic, value, key, on_delivery=self._on_delivery, headers=headers or []
+                )
             except BufferError:
                 self._lose(topic, "the queue is full")
             except KafkaException as error:

@@ -208,7 +208,7 @@ def _chunks(records: Iterable[EgressRecord], limit: int) -> Iterator[list[Egress
     size = 0
     for record in records:
         chunk.append(record)
-        size += len(record.value)
+        size += len(record.value or b"")
         if len(chunk) >= limit or size >= _CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0

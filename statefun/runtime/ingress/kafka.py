@@ -34,6 +34,7 @@ def read_kafka(
         .option("startingOffsets", starting_offsets)
         .option("maxOffsetsPerTrigger", records_per_batch)
         .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
         .load()
     )
     return route(records, ingress.topics)

@@ -9,7 +9,7 @@ from itertools import chain
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
-from statefun.runtime.envelope import REJECTION_NAMESPACE, SCHEMA, SEPARATOR
+from statefun.runtime.envelope import REJECTION_NAMESPACE, SEPARATOR
 from statefun.spec.model import TopicRoute
 
 
@@ -17,7 +17,8 @@ def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
     """Make one row per record and target.
 
     Args:
-        records: as the Kafka source gives them: key, value, topic, partition, offset.
+        records: as the Kafka source gives them: key, value, topic, partition, offset, timestamp
+            and headers.
         routes: what becomes of each topic.
 
     Returns:
@@ -29,17 +30,19 @@ def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
     }
     typenames = {r.topic: F.lit(str(r.value_type)) for r in routes}
     key, value, topic = F.col("key"), F.col("value"), F.col("topic")
+    is_text = F.call_function("is_valid_utf8", key.cast("string"))
     suffixes = (
         F.when(key.isNull(), _rejected("null-key"))
         .when(F.length(key) == 0, _rejected("empty-key"))
-        .when(~F.call_function("is_valid_utf8", key.cast("string")), _rejected("undecodable-key"))
+        .when(~is_text, _rejected("undecodable-key"))
         .when(value.isNull(), _rejected("null-value"))
         .otherwise(_by_topic(targets))
     )
     # Records that cannot name their address are gathered per partition, in order.
     rejected = F.encode(F.concat_ws("/", topic, F.col("partition")), "utf-8")
-    id_ = F.when(F.call_function("is_valid_utf8", key.cast("string")), key).otherwise(rejected)
+    id_ = F.when(is_text, key).otherwise(rejected)
     return (
+        # Not by .to(SCHEMA), which would take the headers apart and put them together again.
         records.select(
             id_.alias("id"),
             F.explode(suffixes).alias("suffix"),
@@ -48,8 +51,10 @@ def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
             "value",
             "topic",
             "partition",
-        )
-        .select(
+            F.unix_millis("timestamp").alias("timestamp"),
+            F.when(~is_text, key).alias("key"),
+            "headers",
+        ).select(
             F.concat("id", "suffix").alias("target"),
             "offset",
             F.lit(None).cast("binary").alias("caller"),
@@ -57,8 +62,10 @@ def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
             "value",
             "topic",
             "partition",
+            "timestamp",
+            "key",
+            "headers",
         )
-        .to(SCHEMA)
     )
 
 

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of messages that were not handled: they stop the application, or do not.
+
+A dead letter is the message as it was, in the dead-letter topic: key, value and headers of the
+record it came from, and beside them headers that begin with ``statefun-`` and say what, where,
+when and why. It takes the way of all egress records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import attrs
+
+from statefun.protocol.runtime_pb2 import Failure, Outcome, RecordOrigin
+from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
+from statefun.runtime.clock import Clock, in_milliseconds
+from statefun.runtime.dispatch import timers
+from statefun.runtime.dispatch.groups import Row
+from statefun.runtime.effects import Effects
+from statefun.runtime.envelope import REJECTION_NAMESPACE, SEPARATOR, address_of
+from statefun.sdk.errors import StatefunError
+from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
+from statefun.spec.model import Module
+
+RETRY = "statefun.failures/retry"
+"""The type of a message that is tried again, with what it was in a ``Retry``."""
+HEADER_PREFIX = "statefun-"
+
+
+class DispatchError(Exception):
+    """Dispatching stopped at one message; carries what the driver reports."""
+
+    def __init__(self, error: StatefunError, traceback: str = "") -> None:
+        super().__init__(str(error))
+        self.failure = Failure(
+            code=error.code, message=_printable(error.message), traceback=_printable(traceback)
+        )
+
+
+@attrs.frozen
+class Policies:
+    """What the module files say of failures."""
+
+    dead_letters: tuple[str, str] | None = None
+    """The egress and topic that dead letters go to, if any."""
+    records: Mapping[str, OnFailure] = attrs.field(factory=dict)
+    """What becomes of records that no function can receive, by topic, where it is said."""
+
+    @classmethod
+    def of(cls, module: Module) -> Policies:
+        """Take what ``module`` says."""
+        places = (
+            (str(egress.id), egress.dead_letter_topic)
+            for egress in module.egresses
+            if egress.dead_letter_topic
+        )
+        chosen = {
+            route.topic: route.failure_policy or ingress.failure_policy
+            for ingress in module.ingresses
+            for route in ingress.topics
+        }
+        return cls(
+            next(places, None), {topic: policy for topic, policy in chosen.items() if policy}
+        )
+
+    @property
+    def default(self) -> OnFailure:
+        """What is done where nothing is said."""
+        return OnFailure.DEAD_LETTER if self.dead_letters else OnFailure.FAIL
+
+    def last_resort(self, policy: FailurePolicy | None) -> OnFailure:
+        """Return what is done when there is nothing to try again."""
+        return (policy.then if isinstance(policy, Retry) else policy) or self.default
+
+
+class FailedMessage(NamedTuple):
+    """A message that was not handled."""
+
+    target: bytes
+    caller: bytes | None
+    typename: str
+    value: bytes | None
+    record: RecordOrigin | None
+    """Of the record that it is, if it came from an ingress."""
+    error: StatefunError
+    cause: str
+    """The name of the class of what was raised."""
+    attempts: int = 1
+    traceback: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Where the message came from, for people."""
+        if self.record is not None:
+            record = self.record
+            return f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
+        return f"message from {address_of(self.caller)}" if self.caller else "message"
+
+
+class Failures:
+    """Does what policies say, and counts."""
+
+    def __init__(self, policies: Policies, clock: Clock) -> None:
+        self.policies = policies
+        self._clock = clock
+        self._counts = Outcome()
+
+    def handle(self, failed: FailedMessage, policy: FailurePolicy | None, effects: Effects) -> None:
+        """Do with a message what the policy says.
+
+        Raises:
+            DispatchError: if that is to stop.
+        """
+        text = f"{failed.error.message} ({failed.origin})"
+        if isinstance(policy, Retry) and failed.attempts < policy.attempts:
+            self._counts.retries += 1
+            self._try_later(failed, policy, effects)
+        else:
+            match self.policies.last_resort(policy):
+                case OnFailure.FAIL:
+                    raise DispatchError(type(failed.error)(text), failed.traceback)
+                case OnFailure.SKIP:
+                    self._counts.skipped += 1
+                case OnFailure.DEAD_LETTER:
+                    self._counts.dead_letters += 1
+                    self._bury(failed, effects)
+        if not self._counts.example:
+            self._counts.example = _printable(f"[{failed.error.code}] {text}")
+
+    def summary(self) -> Outcome:
+        """Return how many there were."""
+        return self._counts
+
+    def _try_later(self, failed: FailedMessage, policy: Retry, effects: Effects) -> None:
+        message = RetriedMessage(
+            attempts=failed.attempts,
+            caller=failed.caller or b"",
+            typename=failed.typename,
+            value=failed.value or b"",
+            record=failed.record,
+        )
+        wait = in_milliseconds(policy.backoff) * 2 ** (failed.attempts - 1)
+        row = Row(failed.target, failed.caller or b"", RETRY, message.SerializeToString())
+        timers.send_at(self._clock.now() + wait, row, effects)
+
+    def _bury(self, failed: FailedMessage, effects: Effects) -> None:
+        if self.policies.dead_letters is None:
+            raise AssertionError("a policy without its topic does not pass the binding check")
+        egress, topic = self.policies.dead_letters
+        original = failed.record.headers if failed.record else ()
+        headers = [
+            (header.key, header.value if header.HasField("value") else None)
+            for header in original
+            if not header.key.startswith(HEADER_PREFIX)  # of an earlier failure
+        ]
+        ours = [
+            (HEADER_PREFIX + name, value.encode("utf-8", "backslashreplace"))
+            for name, value in self._facts(failed)
+        ]
+        row = (topic, _key(failed), failed.value, headers + ours)
+        effects.egress[egress].append(row, len(failed.value or b""))
+
+    def _facts(self, failed: FailedMessage) -> Iterator[tuple[str, str]]:
+        yield "error-code", failed.error.code
+        yield "error-type", failed.cause
+        yield "error-message", failed.error.message
+        target = address_of(failed.target)
+        if target.namespace != REJECTION_NAMESPACE:
+            yield "target", str(target)
+        yield "type", failed.typename
+        if failed.caller:
+            yield "caller", str(address_of(failed.caller))
+        if failed.record is not None:
+            yield "topic", failed.record.topic
+            yield "partition", str(failed.record.partition)
+            yield "offset", str(failed.record.offset)
+            yield "timestamp", str(failed.record.timestamp)
+        yield "attempts", str(failed.attempts)
+        yield "time", str(self._clock.now())
+
+
+def _key(failed: FailedMessage) -> bytes | None:
+    """Return the key that the message's record had, or the id it was sent to."""
+    if failed.record is not None and failed.record.HasField("key"):
+        return failed.record.key
+    id_, _, typename = failed.target.rpartition(SEPARATOR)
+    return None if typename == f"{REJECTION_NAMESPACE}/null-key".encode() else id_
+
+
+def _printable(text: str) -> str:
+    """Escape lone surrogates, which users' error texts may hold and Protobuf refuses."""
+    return text.encode("utf-8", "backslashreplace").decode()
