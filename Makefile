@@ -4,7 +4,7 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lint format protocol clean
+.PHONY: help setup demo test bench simulate soak lint format protocol clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,6 +21,12 @@ test: setup ## Run all tests, the real broker and Spark included; ARGS goes to p
 NAME ?= dispatch growth async hop timers kafka
 bench: setup ## Run the benchmarks; NAME=dispatch for one of them, ARGS for its options
 	@for name in $(NAME); do $(VENV)/python benchmarks/$$name.py $(ARGS) || exit 1; done
+
+simulate: setup ## Try crashes and lost answers on a model, seed by seed; ARGS=--seed=7 for one
+	@$(VENV)/python tests/simulation.py $(ARGS)
+
+soak: setup ## Kill a real application again and again, and check every record; takes hours
+	@$(VENV)/python tests/soak.py $(ARGS)
 
 lint: setup ## Check style and types
 	@$(VENV)/ruff check

@@ -40,7 +40,7 @@ def test_every_block_has_its_test() -> None:
     """A new block needs a test here."""
     assert [kind for kind, _ in BLOCKS] == [
         *("sh", "python", "yaml", "sh"),
-        *("python", "python", "python", "text", "sh"),
+        *("python", "python", "python", "yaml", "python", "text", "sh"),
     ]
 
 
@@ -154,6 +154,36 @@ def test_the_types_do_what_is_asserted() -> None:
     exec(blocks("python")[3], {})
 
 
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_payment_is_tried_five_times_and_buried(
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
+) -> None:
+    """After one, two, four and eight seconds more; its dead letter is delivered exactly once."""
+    payments, dead = kafka.topic("payments"), kafka.topic("dead")
+    functions = StatefulFunctions()
+    names: dict[str, Any] = {"Context": Context, "Message": Message, "function": functions.bind}
+    exec(blocks("python")[4], names)
+    egress = (
+        blocks("yaml")[1]
+        .replace("${KAFKA_ADDRESS:-localhost:9092}", kafka.address)
+        .replace("payments-dead-letters", dead)
+    )
+    module = f"{kafka.module({payments: ['com.example.docs/payment']})}---\n{egress}"
+    clock = FileClock(tmp_path / "clock")
+    kafka.send(payments, [("Ada", "100 EUR")])
+    done = []
+    for seconds in (0, 1, 3, 7, 14, 15, 100):
+        clock.set(seconds)
+        summary = run(module, functions, checkpoint, clock=clock)
+        done.append((summary.retries, summary.dead_letters))
+
+    assert done == [(1, 0)] * 4 + [(0, 0), (0, 1), (0, 0)]
+    (letter,) = kafka.receive(dead)
+    assert (letter.key, letter.value) == ("Ada", "100 EUR")
+    assert letter.headers["statefun-attempts"] == "5"
+
+
 def test_the_commands_exist() -> None:
     """Make knows the targets, and the program to submit is there."""
     commands = [line for block in blocks("sh") for line in block.splitlines()]
@@ -170,6 +200,6 @@ def test_the_commands_exist() -> None:
 
 def test_the_settings_are_all_there() -> None:
     """The table lists each setting that there is."""
-    listed = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^\| `([a-z.-]+)` \| `", (ROOT / "README.md").read_text(), re.MULTILINE)
 
     assert sorted(listed) == sorted(KEYS)

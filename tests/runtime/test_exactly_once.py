@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
+import subprocess
+import sys
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +19,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from harness import KafkaHarness, run
+from proxy import LossyProxy
 
 from statefun import (
     CheckpointError,
@@ -27,9 +32,11 @@ from statefun import (
     TopicError,
     ValueSpec,
 )
+from statefun.dev import EmbeddedKafka
 from statefun.protocol.runtime_pb2 import EffectStream, Manifest, Segment
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
+from statefun.runtime.egress import kafka as kafka_module
 from statefun.runtime.egress.kafka import ExactlyOnce, Patience
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UncertainError
 from statefun.runtime.egress.lanes import LaneFactory
@@ -397,3 +404,124 @@ def test_producers_of_others_are_not_mistaken_for_markers(bench: Bench) -> None:
 
     with pytest.raises(CheckpointError, match=r"partition 0, offset 0 at .* holds no marker"):
         progress.read(0)
+
+
+@pytest.fixture
+def lossy(tmp_path: Path) -> Iterator[tuple[LossyProxy, Bench]]:
+    """Return a bench whose broker is behind a proxy."""
+    proxy = LossyProxy()
+    advertised = f"PLAINTEXT://127.0.0.1:{proxy.port}"
+    with EmbeddedKafka(config={"advertised.listeners": advertised}) as broker:
+        host, _, port = broker.bootstrap_servers.partition(":")
+        proxy.target = (host, int(port))
+        egress = KafkaEgress(
+            TypeName("t", "out"),
+            f"127.0.0.1:{proxy.port}",
+            NOWHERE,
+            DeliverySemantic.EXACTLY_ONCE,
+        )
+        kafka = KafkaHarness(broker, "lossy")
+        folder = Folder.at(tmp_path / "checkpoint")
+        yield proxy, Bench(kafka, kafka.topic("out"), folder, str(uuid.uuid4()), egress)
+    proxy.close()
+
+
+def test_answers_to_commits_get_lost_fifty_times(
+    lossy: tuple[LossyProxy, Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, when the client asks again by itself; or until it gives up, and the lane starts anew."""
+    proxy, bench = lossy
+    monkeypatch.setattr(kafka_module, "_TRANSACTION_CALL", timedelta(seconds=1))
+    reasons: list[str] = []
+
+    def better_times(reason: str) -> None:
+        reasons.append(reason)
+        proxy.to_lose = 0
+
+    lane = Lane("egress t/out", bench.folder, bench.cluster, better_times, chunk_records=2)
+    expected = []
+    for number in range(50):
+        values = [f"{number}-{record}" for record in range(3)]
+        expected += values
+        proxy.to_lose = 1 if number % 5 else 1000
+        lane.publish(bench.stage(number, *values))
+        proxy.to_lose = 0
+    lane.close()
+
+    assert bench.values() == expected
+    assert proxy.lost >= 50
+    assert len(reasons) >= 10
+
+
+RACER = """\
+import sys
+from datetime import timedelta
+from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.egress.publisher import Publisher
+from statefun.runtime.filesystem import Folder
+from statefun.runtime.ingress.group_offsets import GroupOffsets
+from statefun.runtime.lock import checkpoint_lock
+from statefun.runtime.outbox import Outbox
+from statefun.runtime.retention import Retention
+from statefun.runtime.settings import Settings
+from statefun.sdk.errors import CheckpointError
+from statefun.spec import parse_module
+
+for line in sys.stdin:
+    checkpoint, module = line.rstrip("\\n").split("\\t")
+    folder = Folder.at(checkpoint)
+    module = parse_module(module.replace("|", "\\n"))
+    settings = Settings.resolve({}, None, checkpoint=checkpoint)
+    try:
+        with checkpoint_lock(folder, timedelta(0)):
+            newest = CommitLog(folder).newest()
+            leftovers = Outbox(folder).recover(newest)
+            egresses = {str(egress.id): egress for egress in module.egresses}
+            offsets = GroupOffsets((), CommitLog(folder))
+            publisher = Publisher(egresses, settings, offsets, Retention(folder))
+            publisher.start(leftovers)
+            publisher.drain(newest)
+            publisher.stop()
+            print("published", publisher.records, flush=True)
+    except CheckpointError as error:
+        print("refused", "is in use by process" in error.message, flush=True)
+"""
+
+
+@pytest.mark.parametrize("semantic", ["at-least-once", "exactly-once"])
+def test_two_drivers_race_for_a_checkpoint(
+    kafka: KafkaHarness, tmp_path: Path, semantic: str
+) -> None:
+    """Of two that start at once, fifty times, one publishes and the other one is refused."""
+    out = kafka.topic("out")
+    egress = KafkaEgress(
+        TypeName("test", "out"), kafka.address, NOWHERE, DeliverySemantic(semantic)
+    )
+    module = kafka.module({"in": ["t/f"]}, semantic=semantic).replace("\n", "|")
+    command = [sys.executable, "-c", RACER]
+    answers: list[str] = []
+    with contextlib.ExitStack() as stack:
+        racers = [
+            stack.enter_context(
+                subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+                )
+            )
+            for _ in range(2)
+        ]
+        for number in range(50):
+            bench = Bench(kafka, out, Folder.at(tmp_path / f"{number}"), str(uuid.uuid4()), egress)
+            bench.stage(0, f"{number}")
+            metadata = json.dumps({"id": bench.query_id}).encode()
+            bench.folder.write("metadata", metadata)
+            bench.folder.child("offsets").write("0", b'v1\n{}\n{}\n{"batch": -1, "tick": -1}')
+            for racer in racers:
+                assert racer.stdin is not None
+                racer.stdin.write(f"{bench.folder.location}\t{module}\n")
+            for racer in racers:
+                assert racer.stdout is not None
+                answers.append(racer.stdout.readline().strip())
+
+    assert answers.count("published 1") == 50
+    assert set(answers) <= {"published 1", "published 0", "refused True"}
+    assert sorted(bench.values(), key=int) == [f"{number}" for number in range(50)]

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A proxy before a Kafka broker that lets answers to commits get lost."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+_END_TRANSACTION = 26
+"""The number of the request ``EndTxn`` in Kafka's protocol."""
+_HEADER = struct.Struct(">hhi")
+"""Of a request, behind its length: what, in which version, and a number that its answer has."""
+
+
+class LossyProxy:
+    """Passes bytes on; an answer to a commit is lost with its connection as often as asked for."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self.target = ("127.0.0.1", 0)
+        self.to_lose = 0
+        """How many answers are still to be lost."""
+        self.lost = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._server.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._server.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError), client, socket.create_connection(self.target) as broker:
+            commits: set[int] = set()
+            asking = threading.Thread(
+                target=self._pass_requests, args=(client, broker, commits), daemon=True
+            )
+            asking.start()
+            for frame in _frames(broker):
+                (number,) = struct.unpack_from(">i", frame)
+                if number in commits and self.to_lose > 0:
+                    self.to_lose -= 1
+                    self.lost += 1
+                    break
+                client.sendall(struct.pack(">i", len(frame)) + frame)
+            # Closing alone would leave the other thread waiting.
+            for end in (client, broker):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _pass_requests(
+        self, client: socket.socket, broker: socket.socket, commits: set[int]
+    ) -> None:
+        with contextlib.suppress(OSError):
+            for frame in _frames(client):
+                what, _, number = _HEADER.unpack_from(frame)
+                if what == _END_TRANSACTION:
+                    commits.add(number)
+                broker.sendall(struct.pack(">i", len(frame)) + frame)
+            broker.shutdown(socket.SHUT_WR)
+
+
+def _frames(connection: socket.socket) -> Iterator[bytes]:
+    """Yield what comes, without the lengths before it, until the connection ends."""
+    with connection.makefile("rb") as file:
+        while len(length := file.read(4)) == 4:
+            yield file.read(struct.unpack(">i", length)[0])
