@@ -27,7 +27,7 @@ from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.egress.publisher import Publisher
 from statefun.runtime.feedback import read_feedback
 from statefun.runtime.ingress.group_offsets import GroupOffsets
-from statefun.runtime.ingress.kafka import read_kafka
+from statefun.runtime.ingress.kafka import all_ingresses, read_kafka
 from statefun.runtime.ingress.startup import check_topics, starting_offsets
 from statefun.runtime.ingress.watch import IngressWatch
 from statefun.runtime.lock import checkpoint_lock
@@ -35,6 +35,7 @@ from statefun.runtime.outbox import Outbox
 from statefun.runtime.retention import Retention
 from statefun.runtime.session import can_dispatch_arrow, keep_checkpoint_locally, open_session
 from statefun.runtime.settings import Settings
+from statefun.runtime.sources import in_order
 from statefun.runtime.summary import FailureLog, Summary
 from statefun.sdk import errors
 from statefun.sdk.errors import EngineError, KafkaError, StatefunError
@@ -63,6 +64,7 @@ class Application:
         check_binding(module, functions)
         self._clock = clock
         self._module = module
+        self._ingresses = list(all_ingresses(module))
         self._functions = functions
         self._settings = settings
         self._outbox = Outbox(settings.checkpoint)
@@ -82,11 +84,12 @@ class Application:
         """
         settings = self._settings
         with checkpoint_lock(settings.checkpoint):
+            self._ingresses = in_order(settings.checkpoint, self._ingresses)
             newest = self._commit_log.newest()
             leftovers = self._outbox.recover(newest)
             starts = self._starting_offsets()
             retention = Retention(settings.checkpoint)
-            with closing(GroupOffsets(self._module.ingresses, self._commit_log)) as group_offsets:
+            with closing(GroupOffsets(self._ingresses, self._commit_log)) as group_offsets:
                 publisher = Publisher(self._egresses, settings, group_offsets, retention)
                 if leftovers.unpublished:
                     logger.info(
@@ -113,7 +116,7 @@ class Application:
         timeout = self._settings.kafka_timeout
         fresh = self._commit_log.is_fresh()
         starts = []
-        for ingress in self._module.ingresses:
+        for ingress in self._ingresses:
             partitions = check_topics(ingress, timeout)
             # Spark ignores them once the checkpoint says where to go on.
             starts.append(starting_offsets(ingress, partitions, timeout) if fresh else "latest")
@@ -132,7 +135,7 @@ class Application:
             len(self._functions),
             settings.checkpoint.location,
         )
-        watch = IngressWatch(self._module.ingresses)
+        watch = IngressWatch(self._ingresses)
         try:
             while not query.awaitTermination(timeout=_WATCH_SECONDS):
                 if publisher.error is not None:
@@ -154,7 +157,7 @@ class Application:
         settings = self._settings
         ingresses = [
             read_kafka(session, ingress, start, settings.records_per_batch)
-            for ingress, start in zip(self._module.ingresses, starts, strict=True)
+            for ingress, start in zip(self._ingresses, starts, strict=True)
         ]
         # The last one: where its offset is looked for in the log of offsets.
         sources = [*ingresses, read_feedback(session, settings.checkpoint, self._clock)]
@@ -225,7 +228,7 @@ class Application:
         if isinstance(cause, StatefunError):
             return cause
         try:  # the likeliest reason from outside, which Spark names by its inner workings
-            for ingress in self._module.ingresses:
+            for ingress in self._ingresses:
                 check_topics(ingress, self._settings.kafka_timeout)
         except KafkaError as unreachable:
             return unreachable

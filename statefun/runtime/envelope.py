@@ -43,6 +43,13 @@ SCHEMA = StructType(
 )
 
 
+HEADER_PREFIX = "statefun-"
+"""Headers of dead letters that begin with it are about the failure; the others are the record's."""
+TARGET_TYPE_HEADER = f"{HEADER_PREFIX}target-type"
+"""The typename of the function that a dead letter was for; its id is the dead letter's key."""
+VALUE_TYPE_HEADER = f"{HEADER_PREFIX}type"
+"""The typename of a dead letter's value."""
+
 REJECTION_NAMESPACE = "statefun.rejected"
 """Records that no function can receive go to addresses of this namespace, one type a reason."""
 
@@ -50,6 +57,8 @@ _REASONS = {
     "null-key": "the record has no key; the key becomes the id of the address it is sent to",
     "empty-key": "the record's key is empty; the key becomes the id of the address it is sent to",
     "undecodable-key": "the record's key is not valid UTF-8, which the id of an address has to be",
+    "no-target": f"the record was to be replayed, and lacks the header {TARGET_TYPE_HEADER} or "
+    f"{VALUE_TYPE_HEADER}",
     "null-value": "the record has no value (a tombstone), and functions are invoked with values",
 }
 

@@ -51,6 +51,11 @@ def connect(client: Callable[[dict[str, Any]], C], owner: str, properties: Mappi
             del settings[name]
 
 
+def admin_for(owner: str, address: str, properties: Mapping[str, Any]) -> AdminClient:
+    """Make a client that asks a cluster about itself, or changes it."""
+    return connect(AdminClient, owner, {**properties, "bootstrap.servers": address})
+
+
 def cluster_metadata(
     owner: str, address: str, admin: AdminClient, timeout: timedelta
 ) -> ClusterMetadata:

@@ -60,7 +60,13 @@ DEAD_LETTER_TOPIC = Key(
     text,
     "the topic for messages and records that could not be handled; one egress may have it",
 )
-_SHAPE = Shape((ID, ADDRESS, DELIVERY_SEMANTIC, DEAD_LETTER_TOPIC, PROPERTIES))
+REPLAY_TOPIC = Key(
+    "replayTopic",
+    text,
+    "a topic beside deadLetterTopic: what 'statefun dlq replay --to-target' writes there goes "
+    "straight to the functions that it is for",
+)
+_SHAPE = Shape((ID, ADDRESS, DELIVERY_SEMANTIC, DEAD_LETTER_TOPIC, REPLAY_TOPIC, PROPERTIES))
 
 
 def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
@@ -71,12 +77,19 @@ def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
     if semantic is DeliverySemantic.EXACTLY_ONCE:
         property_timeout = settings.take_property("transaction.timeout.ms", _timeout)
         timeout = timeout or property_timeout
+    if values.attempted(REPLAY_TOPIC) and not values.attempted(DEAD_LETTER_TOPIC):
+        problems.report(
+            component.spec.location,
+            component.spec.path,
+            f"{REPLAY_TOPIC.name!r} needs {DEAD_LETTER_TOPIC.name!r} beside it",
+        )
     return KafkaEgress(
         address=settings.address(),
         delivery_semantic=semantic,
         transaction_timeout=timeout or _DEFAULT_TIMEOUT,
         properties=settings.rest(),
         dead_letter_topic=values.get(DEAD_LETTER_TOPIC),
+        replay_topic=values.get(REPLAY_TOPIC),
         id=values[ID],
         location=component.location,
     )

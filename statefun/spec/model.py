@@ -131,6 +131,8 @@ class KafkaEgress:
     """Further Kafka producer properties, in Kafka's (Java) names."""
     dead_letter_topic: str | None = None
     """Where dead letters go, if it is this egress that they go to."""
+    replay_topic: str | None = None
+    """Where dead letters come back from, to the functions that they were for."""
 
 
 @attrs.frozen
@@ -151,3 +153,8 @@ class Module:
     ingresses: tuple[KafkaIngress, ...] = ()
     egresses: tuple[KafkaEgress, ...] = ()
     unsupported: tuple[Unsupported, ...] = ()
+
+    @property
+    def dead_letters(self) -> KafkaEgress | None:
+        """The egress that dead letters go to, if there is one."""
+        return next((egress for egress in self.egresses if egress.dead_letter_topic), None)

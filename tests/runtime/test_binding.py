@@ -2,13 +2,24 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 
+import attrs
 import pytest
 
-from statefun import BindingError, Context, Message, StatefulFunctions, ValueSpec
+from statefun import (
+    BindingError,
+    Context,
+    Message,
+    OnFailure,
+    Retry,
+    StatefulFunctions,
+    ValueSpec,
+)
 from statefun.runtime.binding import check_binding
 from statefun.sdk.address import TypeName
 from statefun.spec.model import (
+    KafkaEgress,
     KafkaIngress,
     Location,
     Module,
@@ -106,3 +117,37 @@ def test_components_that_do_not_run_are_pointed_out(caplog: pytest.LogCaptureFix
         "module.yaml:3:1: io.statefun.endpoints.v2/http x/* is understood, but not run by this "
         "version"
     )
+
+
+def test_dead_letters_need_a_topic() -> None:
+    """Wherever they are asked for; and there is one topic only."""
+    place = Location("module.yaml", 3, 1)
+    source = ingress("test.fns/one")
+    with_policy = attrs.evolve(source, failure_policy=OnFailure.DEAD_LETTER)
+    registry = functions("test.fns/one")
+    retry = Retry(2, timedelta(seconds=1), then=OnFailure.DEAD_LETTER)
+    registry.register("test.fns/retry", lambda _context, _message: None, on_failure=retry)
+
+    with pytest.raises(BindingError) as caught:
+        check_binding(Module(ingresses=(with_policy,)), registry)
+
+    missing = "failures are to become dead letters, but no egress has a deadLetterTopic"
+    _, topic, function = caught.value.message.splitlines()
+    assert f"topic users: {missing}" in topic
+    assert function.startswith(f"  function test.fns/retry: {missing}")
+    egresses = [
+        KafkaEgress(TypeName("t", name), "kafka:9092", place, dead_letter_topic="dead")
+        for name in ("a", "b")
+    ]
+    check_binding(Module((with_policy,), (egresses[0],)), registry)
+    with pytest.raises(BindingError, match="egress t/b has a deadLetterTopic, and egress t/a has"):
+        check_binding(Module((with_policy,), tuple(egresses)), registry)
+
+
+def test_topics_of_one_name_have_one_policy() -> None:
+    """A failed record says which topic it came from, and not which cluster."""
+    one = attrs.evolve(ingress("test.fns/one"), failure_policy=OnFailure.SKIP)
+    two = attrs.evolve(one, id=TypeName("t", "two"), failure_policy=OnFailure.FAIL)
+
+    with pytest.raises(BindingError, match="has another failurePolicy than the topic of that name"):
+        check_binding(Module((one, two)), functions("test.fns/one"))

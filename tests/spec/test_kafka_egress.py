@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from statefun.sdk.address import TypeName
-from statefun.spec import DeliverySemantic, KafkaEgress, Location
+from statefun.sdk.errors import ModuleError
+from statefun.spec import DeliverySemantic, KafkaEgress, Location, parse_module
 
 
 def test_reads_a_minimal_egress(read_egress: Callable[..., KafkaEgress]) -> None:
@@ -175,3 +176,18 @@ def test_reports_missing_address(
             "the Kafka brokers to start from, comma-separated host:port"
         )
     ]
+
+
+def test_dead_letters_have_their_topics(egress_text: Callable[..., str]) -> None:
+    """One for what was not handled, and one for what is to be handled again."""
+    (egress,) = parse_module(
+        egress_text("  deadLetterTopic: dead\n  replayTopic: again\n")
+    ).egresses
+
+    assert (egress.dead_letter_topic, egress.replay_topic) == ("dead", "again")
+
+
+def test_a_replay_topic_needs_a_dead_letter_topic(egress_text: Callable[..., str]) -> None:
+    """There would be nothing to replay."""
+    with pytest.raises(ModuleError, match="'replayTopic' needs 'deadLetterTopic' beside it"):
+        parse_module(egress_text("  replayTopic: again\n"))

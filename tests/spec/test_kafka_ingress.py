@@ -7,6 +7,8 @@ from datetime import datetime, timezone
 import pytest
 
 from statefun.sdk.address import TypeName
+from statefun.sdk.errors import ModuleError
+from statefun.sdk.failure import OnFailure
 from statefun.spec import (
     AutoOffsetReset,
     FromDate,
@@ -19,6 +21,7 @@ from statefun.spec import (
     StartupPosition,
     TopicPartition,
     TopicRoute,
+    parse_module,
 )
 
 QUARTER_PAST_FOUR = datetime(2020, 2, 1, 4, 15, tzinfo=timezone.utc)
@@ -479,3 +482,28 @@ def test_names_may_look_like_numbers(read_ingress: Callable[..., KafkaIngress]) 
     ingress = read_ingress("    - {topic: 2024, valueType: a/T, targets: [a/f]}\n")
 
     assert [route.topic for route in ingress.topics] == ["names", "2024"]
+
+
+@pytest.mark.parametrize("policy", list(OnFailure))
+def test_failure_policies_are_read(policy: OnFailure) -> None:
+    """Of the ingress and of one of its topics."""
+    (ingress,) = parse_module(
+        "kind: io.statefun.kafka.v1/ingress\n"
+        "spec:\n"
+        f"  {{id: a/b, address: 'k:1', consumerGroupId: g, failurePolicy: {policy.value},\n"
+        "  topics: [{topic: one, valueType: a/b, targets: [a/b]},\n"
+        f"  {{topic: two, valueType: a/b, targets: [a/b], failurePolicy: {policy.value}}}]}}\n"
+    ).ingresses
+
+    assert ingress.failure_policy is policy
+    assert [route.failure_policy for route in ingress.topics] == [None, policy]
+
+
+def test_an_unknown_failure_policy_is_named() -> None:
+    """With what there is."""
+    with pytest.raises(ModuleError, match=r"Invalid failurePolicy: drop; valid values are \[fail"):
+        parse_module(
+            "kind: io.statefun.kafka.v1/ingress\n"
+            "spec: {id: a/b, address: 'k:1', consumerGroupId: g, failurePolicy: drop,\n"
+            "  topics: [{topic: one, valueType: a/b, targets: [a/b]}]}\n"
+        )

@@ -19,14 +19,20 @@ from statefun.runtime.clock import Clock, in_milliseconds
 from statefun.runtime.dispatch import timers
 from statefun.runtime.dispatch.groups import Row
 from statefun.runtime.effects import Effects
-from statefun.runtime.envelope import REJECTION_NAMESPACE, SEPARATOR, address_of
+from statefun.runtime.envelope import (
+    HEADER_PREFIX,
+    REJECTION_NAMESPACE,
+    SEPARATOR,
+    TARGET_TYPE_HEADER,
+    VALUE_TYPE_HEADER,
+    address_of,
+)
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.spec.model import Module
 
 RETRY = "statefun.failures/retry"
 """The type of a message that is tried again, with what it was in a ``Retry``."""
-HEADER_PREFIX = "statefun-"
 
 
 class DispatchError(Exception):
@@ -51,19 +57,14 @@ class Policies:
     @classmethod
     def of(cls, module: Module) -> Policies:
         """Take what ``module`` says."""
-        places = (
-            (str(egress.id), egress.dead_letter_topic)
-            for egress in module.egresses
-            if egress.dead_letter_topic
-        )
+        egress = module.dead_letters
+        place = None if egress is None else (str(egress.id), egress.dead_letter_topic or "")
         chosen = {
             route.topic: route.failure_policy or ingress.failure_policy
             for ingress in module.ingresses
             for route in ingress.topics
         }
-        return cls(
-            next(places, None), {topic: policy for topic, policy in chosen.items() if policy}
-        )
+        return cls(place, {topic: policy for topic, policy in chosen.items() if policy})
 
     @property
     def default(self) -> OnFailure:
@@ -156,29 +157,33 @@ class Failures:
             if not header.key.startswith(HEADER_PREFIX)  # of an earlier failure
         ]
         ours = [
-            (HEADER_PREFIX + name, value.encode("utf-8", "backslashreplace"))
-            for name, value in self._facts(failed)
+            (name, value.encode("utf-8", "backslashreplace")) for name, value in self._facts(failed)
         ]
         row = (topic, _key(failed), failed.value, headers + ours)
         effects.egress[egress].append(row, len(failed.value or b""))
 
     def _facts(self, failed: FailedMessage) -> Iterator[tuple[str, str]]:
-        yield "error-code", failed.error.code
-        yield "error-type", failed.cause
-        yield "error-message", failed.error.message
-        target = address_of(failed.target)
-        if target.namespace != REJECTION_NAMESPACE:
-            yield "target", str(target)
-        yield "type", failed.typename
+        error, record, target = failed.error, failed.record, address_of(failed.target)
+        facts: dict[str, object] = {
+            "error-code": error.code,
+            "error-type": failed.cause,
+            "error-message": error.message,
+            "attempts": failed.attempts,
+            "time": self._clock.now(),
+        }
         if failed.caller:
-            yield "caller", str(address_of(failed.caller))
-        if failed.record is not None:
-            yield "topic", failed.record.topic
-            yield "partition", str(failed.record.partition)
-            yield "offset", str(failed.record.offset)
-            yield "timestamp", str(failed.record.timestamp)
-        yield "attempts", str(failed.attempts)
-        yield "time", str(self._clock.now())
+            facts["caller"] = address_of(failed.caller)
+        if record is not None:
+            facts["topic"] = record.topic
+            facts["partition"] = record.partition
+            facts["offset"] = record.offset
+            facts["timestamp"] = record.timestamp
+        for name, value in facts.items():
+            yield HEADER_PREFIX + name, str(value)
+        yield VALUE_TYPE_HEADER, failed.typename
+        if target.namespace != REJECTION_NAMESPACE:
+            yield f"{HEADER_PREFIX}target", str(target)
+            yield TARGET_TYPE_HEADER, target.typename
 
 
 def _key(failed: FailedMessage) -> bytes | None:

@@ -32,7 +32,7 @@ from google.protobuf.message import DecodeError
 
 from statefun.protocol.runtime_pb2 import Progress
 from statefun.runtime.egress.lane import Marker, UncertainError
-from statefun.runtime.kafka_client import cluster_metadata, connect
+from statefun.runtime.kafka_client import admin_for, cluster_metadata, connect
 from statefun.sdk.errors import CheckpointError, TopicError
 from statefun.spec.model import KafkaEgress
 
@@ -180,9 +180,7 @@ class ProgressTopic:
         return f"{self._egress.id}/{lane}".encode()
 
     def _admin(self) -> AdminClient:
-        properties = {**self._egress.properties, "bootstrap.servers": self._egress.address}
-        admin: AdminClient = connect(AdminClient, self._owner, properties)
-        return admin
+        return admin_for(self._owner, self._egress.address, self._egress.properties)
 
     def _check(self, admin: AdminClient, timeout: timedelta) -> None:
         resource = ConfigResource(ResourceType.TOPIC, self.name)

@@ -5,11 +5,36 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from statefun.runtime.ingress.routing import route
-from statefun.spec.model import KafkaIngress
+from statefun.runtime.ingress.routing import route, route_replays
+from statefun.sdk.address import TypeName
+from statefun.spec.model import FromEarliest, KafkaEgress, KafkaIngress, Module, TopicRoute
 
 _OURS = frozenset({"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset"})
 """Set from named keys, or for group offsets, which the runtime looks up and commits itself."""
+
+REPLAYS = TypeName("statefun", "replays")
+"""The id of the ingress of dead letters that come back."""
+
+
+def all_ingresses(module: Module) -> tuple[KafkaIngress, ...]:
+    """Return the declared ingresses, and the one of replays where a topic for them is declared."""
+    egress = module.dead_letters
+    if egress is None or egress.replay_topic is None:
+        return module.ingresses
+    return (*module.ingresses, _replays(egress, egress.replay_topic))
+
+
+def _replays(egress: KafkaEgress, topic: str) -> KafkaIngress:
+    """Return the ingress of what is replayed to ``egress``'s side."""
+    return KafkaIngress(
+        REPLAYS,
+        egress.address,
+        (TopicRoute(topic, REPLAYS, (), egress.location),),
+        egress.location,
+        startup_position=FromEarliest(),
+        # A replay that was aborted must not be read.
+        properties={**egress.properties, "isolation.level": "read_committed"},
+    )
 
 
 def read_kafka(
@@ -37,4 +62,4 @@ def read_kafka(
         .option("includeHeaders", "true")
         .load()
     )
-    return route(records, ingress.topics)
+    return route_replays(records) if ingress.id == REPLAYS else route(records, ingress.topics)

@@ -9,7 +9,12 @@ from itertools import chain
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
-from statefun.runtime.envelope import REJECTION_NAMESPACE, SEPARATOR
+from statefun.runtime.envelope import (
+    REJECTION_NAMESPACE,
+    SEPARATOR,
+    TARGET_TYPE_HEADER,
+    VALUE_TYPE_HEADER,
+)
 from statefun.spec.model import TopicRoute
 
 
@@ -29,6 +34,36 @@ def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
         for r in routes
     }
     typenames = {r.topic: F.lit(str(r.value_type)) for r in routes}
+    return _rows(records, _by_topic(targets), _by_topic(typenames))
+
+
+def route_replays(records: DataFrame) -> DataFrame:
+    """Make a row of each record, for the function that its headers name.
+
+    Args:
+        records: as for :func:`route`.
+
+    Returns:
+        Rows of ``envelope.SCHEMA``.
+    """
+    target, typename = _header(TARGET_TYPE_HEADER), _header(VALUE_TYPE_HEADER)
+    incomplete = target.isNull() | typename.isNull()
+    suffix = F.array(F.concat(F.lit(SEPARATOR), target))
+    return _rows(
+        records,
+        F.when(incomplete, _rejected("no-target")).otherwise(suffix),
+        F.coalesce(typename.cast("string"), F.lit("")),
+    )
+
+
+def _rows(records: DataFrame, targets: Column, typename: Column) -> DataFrame:
+    """Make the rows of records.
+
+    Args:
+        records: as for :func:`route`.
+        targets: what follows the id in the keys of a record's targets, as an array.
+        typename: of a record's value.
+    """
     key, value, topic = F.col("key"), F.col("value"), F.col("topic")
     is_text = F.call_function("is_valid_utf8", key.cast("string"))
     suffixes = (
@@ -36,7 +71,7 @@ def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
         .when(F.length(key) == 0, _rejected("empty-key"))
         .when(~is_text, _rejected("undecodable-key"))
         .when(value.isNull(), _rejected("null-value"))
-        .otherwise(_by_topic(targets))
+        .otherwise(targets)
     )
     # Records that cannot name their address are gathered per partition, in order.
     rejected = F.encode(F.concat_ws("/", topic, F.col("partition")), "utf-8")
@@ -47,7 +82,7 @@ def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
             id_.alias("id"),
             F.explode(suffixes).alias("suffix"),
             "offset",
-            _by_topic(typenames).alias("typename"),
+            typename.alias("typename"),
             "value",
             "topic",
             "partition",
@@ -74,6 +109,12 @@ def _by_topic(values: dict[str, Column]) -> Column:
         F.create_map(*chain.from_iterable((F.lit(name), value) for name, value in values.items())),
         F.col("topic"),
     )
+
+
+def _header(name: str) -> Column:
+    """Return the value of the record's first header of that name, or null."""
+    found = F.filter("headers", lambda header: header["key"] == name)
+    return F.try_element_at(found, F.lit(1))["value"]
 
 
 def _suffix(namespace: str, name: str) -> Column:

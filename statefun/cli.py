@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``statefun``: looking after applications from outside."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from statefun.runtime.dead_letters import DeadLetter, DeadLetters
+from statefun.sdk.errors import ConfigurationError, StatefunError
+from statefun.spec import load_module_files
+
+_COLUMNS = ("id", "age", "reason", "address", "from")
+_WIDEST = 60
+"""So many characters of a column are shown in a table."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit code: 0 if all is well, 1 if it cannot be done."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.action == "replay" and bool(options.id) == options.all:
+        parser.error("name the dead letters to replay, or give --all")
+    try:
+        letters = DeadLetters(load_module_files(options.module or [Path("module.yaml")]))
+        if options.action == "list":
+            _list(letters)
+        elif options.action == "show":
+            _show(letters, options.id)
+        else:
+            count = letters.replay(None if options.all else options.id, to_target=options.to_target)
+            where = "to their targets" if options.to_target else "into their topics"
+            print(f"replayed {count:,} dead letters {where}")
+    except StatefunError as error:
+        print(f"statefun: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="statefun", description=__doc__)
+    commands = parser.add_subparsers(metavar="command", required=True)
+    dlq = commands.add_parser("dlq", help="look at dead letters, and replay them")
+    actions = dlq.add_subparsers(dest="action", metavar="action", required=True)
+    list_ = actions.add_parser("list", help="a table of all that were not replayed")
+    show = actions.add_parser("show", help="one of them in full")
+    show.add_argument("id", help="as the table has it, such as 0/17")
+    replay = actions.add_parser("replay", help="send them on their way again, each once")
+    replay.add_argument("id", nargs="*", help="which ones")
+    replay.add_argument("--all", action="store_true", help="all that there are")
+    replay.add_argument(
+        "--to-target",
+        action="store_true",
+        help="straight to the function that has failed, through the egress's replayTopic, and not "
+        "into the topic that they came from",
+    )
+    for action in (list_, show, replay):
+        action.add_argument(
+            "--module",
+            type=Path,
+            action="append",
+            help="a module file (default: module.yaml in this folder); may be repeated",
+        )
+    return parser
+
+
+def _list(letters: DeadLetters) -> None:
+    found = letters.read()
+    if not found:
+        print(f"no dead letters wait in topic {letters.topic}")
+        return
+    now = datetime.now(timezone.utc)
+    rows = [_COLUMNS, *(_row(letter, now) for letter in found)]
+    rows = [tuple(_short(cell) for cell in row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+    print(f"{len(found):,} dead letters in topic {letters.topic}")
+
+
+def _row(letter: DeadLetter, now: datetime) -> tuple[str, ...]:
+    facts = letter.facts
+    record = "/".join(facts[name] for name in ("topic", "partition", "offset") if name in facts)
+    return (
+        letter.id,
+        _age(now - letter.time),
+        f"{facts.get('error-code', '?')} {facts.get('error-type', '?')}",
+        facts.get("target", "-"),
+        record or facts.get("caller", "-"),
+    )
+
+
+def _show(letters: DeadLetters, id_: str) -> None:
+    found = {letter.id: letter for letter in letters.read()}
+    if id_ not in found:
+        raise ConfigurationError(
+            f"no dead letter has the id {id_}, or it was replayed already; "
+            "list them with 'statefun dlq list'"
+        )
+    letter = found[id_]
+    print(f"dead letter {id_} in topic {letters.topic}, {letter.time:%Y-%m-%d %H:%M:%S} UTC")
+    for name, text in sorted(letter.facts.items()):
+        print(f"  {name}: {text}")
+    for name, value in letter.headers:
+        print(f"  header {name}: {value!r}")
+    print(f"  key: {letter.key!r}")
+    print(f"  value: {letter.value!r}")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
+
+
+def _age(age: timedelta) -> str:
+    """Say how long ago something was, roughly.
+
+    >>> _age(timedelta(minutes=90)), _age(timedelta(days=3)), _age(timedelta(seconds=9))
+    ('90 min', '72 h', '9 s')
+    """
+    seconds = max(0, round(age.total_seconds()))
+    for limit, size, unit in ((120, 1, "s"), (7200, 60, "min"), (345_600, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds // size} {unit}"
+    return f"{seconds // 86_400} d"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading dead letters, and replaying them: each once, whatever crashes.
+
+A replay writes, in one transaction, the record and a note into the dead-letter topic that says
+which letter it was. Letters that have a note are done with. Two replays at the same time cannot
+both do the same letter: the second one fences the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import attrs
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError as ClientError
+
+from statefun.runtime.envelope import HEADER_PREFIX, TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
+from statefun.runtime.kafka_client import admin_for, cluster_metadata, connect, partitions_of
+from statefun.sdk.errors import ConfigurationError, KafkaError
+from statefun.spec.model import KafkaEgress, Module
+
+_NOTE = f"{HEADER_PREFIX}replayed"
+_TIMEOUT = timedelta(seconds=30)
+_CHUNK = 1000
+"""So many letters are replayed in one transaction."""
+
+Headers = list[tuple[str, str | bytes | None]]
+
+
+@attrs.frozen
+class DeadLetter:
+    """A message or record that was not handled."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    """Of the record itself."""
+    facts: dict[str, str]
+    """What is known of the failure, by the names of the headers without their prefix."""
+
+    @property
+    def id(self) -> str:
+        """Where it is in the dead-letter topic: ``<partition>/<offset>``."""
+        return f"{self.partition}/{self.offset}"
+
+    @property
+    def time(self) -> datetime:
+        """When it was given up."""
+        millis = self.facts.get("time", "")
+        return datetime.fromtimestamp(int(millis) / 1000 if millis else 0, timezone.utc)
+
+    @property
+    def target_type(self) -> str | None:
+        """The typename of the function that it was for, if it was for one."""
+        return self.facts.get(TARGET_TYPE_HEADER.removeprefix(HEADER_PREFIX))
+
+
+class DeadLetters:
+    """The dead letters of an application.
+
+    Raises:
+        ConfigurationError: if the module declares no topic for them.
+    """
+
+    def __init__(self, module: Module) -> None:
+        egress = module.dead_letters
+        if egress is None or egress.dead_letter_topic is None:
+            raise ConfigurationError(
+                "no egress has a deadLetterTopic, so there are no dead letters"
+            )
+        self._module = module
+        self._egress: KafkaEgress = egress
+        self.topic: str = egress.dead_letter_topic
+        self._owner = f"egress {egress.id}"
+
+    def read(self) -> list[DeadLetter]:
+        """Return the letters that were not replayed, oldest first.
+
+        Raises:
+            KafkaError: if the topic cannot be read.
+        """
+        letters: dict[str, DeadLetter] = {}
+        replayed: set[str] = set()
+        for message in self._messages():
+            headers: Headers = list(message.headers() or [])
+            names = [name for name, _ in headers]
+            if _NOTE in names:
+                replayed.add(_text(headers[names.index(_NOTE)][1]))
+                continue
+            letter = DeadLetter(
+                message.partition(),
+                message.offset(),
+                message.key(),
+                message.value(),
+                [each for each in headers if not each[0].startswith(HEADER_PREFIX)],
+                {
+                    name.removeprefix(HEADER_PREFIX): _text(value)
+                    for name, value in headers
+                    if name.startswith(HEADER_PREFIX)
+                },
+            )
+            letters[letter.id] = letter
+        left = [letter for id_, letter in letters.items() if id_ not in replayed]
+        return sorted(left, key=lambda letter: (letter.time, letter.partition, letter.offset))
+
+    def replay(self, wanted: Sequence[str] | None, *, to_target: bool) -> int:
+        """Send letters on their way again; return how many.
+
+        Args:
+            wanted: their ids; None for all.
+            to_target: send them to the function that has failed, through the replay topic, and
+                not into the topic that they came from.
+
+        Raises:
+            ConfigurationError: if one of them is not there (any more), or cannot go that way.
+            KafkaError: if the cluster does not take them; then none of the present thousand is
+                sent.
+        """
+        producer = self._producer()
+        try:
+            producer.init_transactions(_TIMEOUT.total_seconds())
+            # Only now: whoever replays at the same time is fenced.
+            letters = {letter.id: letter for letter in self.read()}
+            gone = [id_ for id_ in wanted or () if id_ not in letters]
+            if gone:
+                raise ConfigurationError(
+                    f"no dead letter has the id {gone[0]}, or it was replayed already; "
+                    "list them with 'statefun dlq list'"
+                )
+            chosen = list(letters.values()) if wanted is None else [letters[id_] for id_ in wanted]
+            records = [(letter, *self._record(letter, to_target=to_target)) for letter in chosen]
+            for start in range(0, len(records), _CHUNK):
+                self._write(producer, records[start : start + _CHUNK])
+        except KafkaException as error:
+            raise KafkaError(
+                f"{self._owner}: {self._egress.address} does not take the replay: "
+                f"{error.args[0].str()}; run it again: what was replayed is not replayed twice"
+            ) from error
+        return len(chosen)
+
+    def _record(self, letter: DeadLetter, *, to_target: bool) -> tuple[str, Headers]:
+        """Return the topic and headers that a letter is replayed with."""
+        if to_target:
+            topic = self._egress.replay_topic
+            if topic is None:
+                raise ConfigurationError(
+                    f"{self._owner} has no replayTopic, through which letters could go to their "
+                    "targets"
+                )
+            if letter.target_type is None:
+                raise ConfigurationError(
+                    f"dead letter {letter.id} was for no function: its record could not be read "
+                    f"({letter.facts.get('error-message', '')})"
+                )
+            kept = [
+                (name, value.encode())
+                for name in (TARGET_TYPE_HEADER, VALUE_TYPE_HEADER)
+                if (value := letter.facts.get(name.removeprefix(HEADER_PREFIX)))
+            ]
+            return topic, [*letter.headers, *kept]
+        origin = letter.facts.get("topic")
+        if origin is None:
+            raise ConfigurationError(
+                f"dead letter {letter.id} is a message from {letter.facts.get('caller')}, and "
+                "came from no topic; replay it with --to-target"
+            )
+        addresses = {
+            ingress.address
+            for ingress in self._module.ingresses
+            if origin in {route.topic for route in ingress.topics}
+        }
+        if addresses and self._egress.address not in addresses:
+            raise ConfigurationError(
+                f"topic {origin} is on another cluster than the dead letters, so that no "
+                "transaction could cover both; replay with --to-target"
+            )
+        return origin, letter.headers
+
+    def _write(
+        self, producer: Producer, records: Iterable[tuple[DeadLetter, str, Headers]]
+    ) -> None:
+        """Replay letters in one transaction."""
+        producer.begin_transaction()
+        for letter, topic, headers in records:
+            producer.produce(topic, letter.value, letter.key, headers=headers)
+            producer.produce(
+                self.topic,
+                None,
+                letter.id,
+                partition=letter.partition,
+                headers=[(_NOTE, letter.id.encode())],
+            )
+        producer.commit_transaction(_TIMEOUT.total_seconds())
+
+    def _producer(self) -> Producer:
+        properties: dict[str, Any] = {
+            **self._egress.properties,
+            "bootstrap.servers": self._egress.address,
+            "transactional.id": f"statefun-replay-{self.topic}",
+            "partitioner": "murmur2_random",
+        }
+        producer: Producer = connect(Producer, self._owner, properties)
+        return producer
+
+    def _messages(self) -> Iterator[Any]:
+        """Read the whole topic, as far as it is committed now."""
+        address = self._egress.address
+        admin = admin_for(self._owner, address, self._egress.properties)
+        metadata = cluster_metadata(self._owner, address, admin, _TIMEOUT)
+        partitions = partitions_of(self._owner, self.topic, metadata, address)
+        consumer: Consumer = connect(
+            Consumer,
+            self._owner,
+            {
+                **self._egress.properties,
+                "bootstrap.servers": address,
+                "group.id": f"statefun-replay-{self.topic}",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+            },
+        )
+        try:
+            consumer.assign([TopicPartition(self.topic, number, 0) for number in partitions])
+            ended = 0
+            while ended < len(partitions):
+                found = consumer.consume(1000, timeout=_TIMEOUT.total_seconds())
+                if not found:
+                    raise KafkaError(
+                        f"{self._owner}: topic {self.topic} at {address} does not answer"
+                    )
+                for message in found:
+                    error = message.error()
+                    if error is None:
+                        yield message
+                    elif error.code() == ClientError._PARTITION_EOF:  # noqa: SLF001 - its name
+                        ended += 1
+                    else:
+                        raise KafkaError(f"{self._owner}: topic {self.topic}: {error.str()}")
+        finally:
+            consumer.close()
+
+
+def _text(value: str | bytes | None) -> str:
+    return value if isinstance(value, str) else (value or b"").decode(errors="backslashreplace")
