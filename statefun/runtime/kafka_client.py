@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata
 
+from statefun.runtime.kafka_security import redacted, translate
 from statefun.sdk.errors import ConfigurationError, KafkaError, TopicError
 
 logger = logging.getLogger("statefun.kafka")
@@ -27,8 +28,8 @@ _UNKNOWN_PROPERTY = 'No such configuration property: "'
 def connect(client: Callable[[dict[str, Any]], C], owner: str, properties: Mapping[str, Any]) -> C:
     """Make a client of confluent-kafka from Kafka properties.
 
-    Properties that only the Java client knows do not concern a client of librdkafka: they are
-    left out, with a warning that names them.
+    Security settings are translated. Other properties that only the Java client knows do not
+    concern a client of librdkafka: they are left out, with a warning that names them.
 
     Args:
         client: the class to make.
@@ -36,9 +37,10 @@ def connect(client: Callable[[dict[str, Any]], C], owner: str, properties: Mappi
         properties: in Kafka's names.
 
     Raises:
-        ConfigurationError: if a property has a value that the client refuses.
+        ConfigurationError: if a property has a value that the client refuses, or says something
+            about security that it does not know.
     """
-    settings = dict(properties)
+    settings: dict[str, Any] = translate(owner, properties)
     while True:
         try:
             return client({**settings, "logger": _client_logger})
@@ -46,7 +48,8 @@ def connect(client: Callable[[dict[str, Any]], C], owner: str, properties: Mappi
             text = str(error.args[0].str() if error.args else error)
             name = text.partition(_UNKNOWN_PROPERTY)[2].rstrip('"')
             if name not in settings:
-                raise ConfigurationError(f"{owner}: {text}") from error
+                # Not chained: librdkafka may quote a value.
+                raise ConfigurationError(f"{owner}: {redacted(text, settings)}") from None
             logger.warning("%s: librdkafka has no property %s; it is left out", owner, name)
             del settings[name]
 

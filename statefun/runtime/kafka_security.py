@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Kafka's security settings, from the names of the Java client to those of librdkafka.
+
+Both read the same ``properties`` of a module file: Spark's source is a Java client, publishing
+and looking up offsets are librdkafka's. Whatever has no counterpart is an error: a client that
+ignored it would be less secure than asked for. See "Security" in Kafka's documentation and
+librdkafka's CONFIGURATION.md.
+
+>>> jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required '
+>>> translate("egress a/b", {"sasl.jaas.config": jaas + 'username="Ada" password="\\"x\\"";'})
+{'sasl.username': 'Ada', 'sasl.password': '"x"'}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from statefun.sdk.errors import ConfigurationError
+
+_PREFIXES = ("security.", "sasl.", "ssl.")
+_SAME = frozenset(
+    {
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.service.name",
+        "sasl.mechanism",
+        "sasl.oauthbearer.token.endpoint.url",
+        "security.protocol",
+        "ssl.key.password",
+    }
+)
+"""What both clients know by one name."""
+_SECRET = re.compile(r"password|secret|jaas|token|\.key\b|\.pem$|oauthbearer\.config")
+_OAUTH_HANDLER = "OAuthBearerLoginCallbackHandler"
+_JAAS = re.compile(
+    r"""\s* (?P<module>[\w.$]+) \s+ (?:required|requisite|sufficient|optional)
+    (?P<options>(?:\s+ [\w.-]+ \s*=\s* (?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\s;"']+))*) \s* ; \s*""",
+    re.VERBOSE,
+)
+_OPTION = re.compile(
+    r"""([\w.-]+) \s*=\s* (?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([^\s;"']+))""", re.VERBOSE
+)
+
+Settings = dict[str, str]
+
+
+def translate(owner: str, properties: Mapping[str, str]) -> Settings:
+    """Translate the security settings among Kafka properties; leave the others as they are.
+
+    Args:
+        owner: whose they are, for errors.
+        properties: in the names of the Java client; librdkafka's own are taken as they are.
+
+    Raises:
+        ConfigurationError: if there is no way to tell librdkafka the same.
+    """
+    settings: Settings = {}
+    for name, value in properties.items():
+        if not name.startswith(_PREFIXES) or name in _SAME:
+            settings[name] = value
+        elif name in _TRANSLATORS:
+            try:
+                settings |= _TRANSLATORS[name](value, properties)
+            except ValueError as error:  # not chained: a traceback would show the value
+                raise ConfigurationError(f"{owner}: property {name}: {error}") from None
+        elif name in _CONSUMED:
+            continue
+        elif name in _LIBRDKAFKA:
+            settings[name] = value
+        else:
+            raise ConfigurationError(
+                f"{owner}: property {name} cannot be told to librdkafka, which publishes and looks "
+                "up offsets; leave it out, or find another way to say it in librdkafka's "
+                "CONFIGURATION.md"
+            )
+    return settings
+
+
+def redacted(text: str, settings: Mapping[str, object]) -> str:
+    """Return ``text`` without the secrets among ``settings``.
+
+    >>> redacted('no user "me" with password "x1"', {"sasl.username": "me", "sasl.password": "x1"})
+    'no user "me" with password "..."'
+    """
+    for name, value in settings.items():
+        if _SECRET.search(name) and isinstance(value, str) and value:
+            text = text.replace(value, "...")
+    return text
+
+
+def _jaas(text: str, properties: Mapping[str, str]) -> Settings:
+    found = _JAAS.fullmatch(text)
+    if found is None:
+        raise ValueError(
+            "is not of the form '<login module> required <name>=\"<value>\" ...;', for one module"
+        )
+    module = found["module"].rpartition(".")[2]
+    options = {
+        name: re.sub(r"\\(.)", r"\1", double or single) or plain
+        for name, double, single, plain in _OPTION.findall(found["options"])
+    }
+    if module not in _LOGIN_MODULES:
+        raise ValueError(
+            f"the login module {module} is unknown; there are {', '.join(_LOGIN_MODULES)}"
+        )
+    return _LOGIN_MODULES[module](options, properties)
+
+
+def _password(options: Settings, _properties: Mapping[str, str]) -> Settings:
+    return {
+        "sasl.username": _required(options, "username"),
+        "sasl.password": _required(options, "password"),
+    }
+
+
+def _oauth(options: Settings, properties: Mapping[str, str]) -> Settings:
+    if "sasl.oauthbearer.token.endpoint.url" not in properties:
+        raise ValueError(
+            "OAuth needs the property sasl.oauthbearer.token.endpoint.url: tokens come from there"
+        )
+    settings = {
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": _required(options, "clientId"),
+        "sasl.oauthbearer.client.secret": _required(options, "clientSecret"),
+    }
+    if "scope" in options:
+        settings["sasl.oauthbearer.scope"] = options["scope"]
+    return settings
+
+
+def _kerberos(options: Settings, properties: Mapping[str, str]) -> Settings:
+    settings = {
+        "sasl.kerberos.keytab": _required(options, "keyTab"),
+        "sasl.kerberos.principal": _required(options, "principal"),
+    }
+    if "serviceName" in options and "sasl.kerberos.service.name" not in properties:
+        settings["sasl.kerberos.service.name"] = options["serviceName"]
+    return settings
+
+
+def _required(options: Settings, name: str) -> str:
+    if not options.get(name):
+        raise ValueError(f"the login module needs the option {name}")
+    return options[name]
+
+
+_LOGIN_MODULES: dict[str, Callable[[Settings, Mapping[str, str]], Settings]] = {
+    "PlainLoginModule": _password,
+    "ScramLoginModule": _password,
+    "OAuthBearerLoginModule": _oauth,
+    "Krb5LoginModule": _kerberos,
+}
+
+
+def _truststore(location: str, properties: Mapping[str, str]) -> Settings:
+    if properties.get("ssl.truststore.type", "JKS").upper() != "PEM":
+        raise ValueError(
+            "librdkafka reads certificates in PEM form only: convert them (keytool -exportcert "
+            "-rfc), and set ssl.truststore.type=PEM"
+        )
+    return {"ssl.ca.location": location}
+
+
+def _keystore(location: str, properties: Mapping[str, str]) -> Settings:
+    kind = properties.get("ssl.keystore.type", "JKS").upper()
+    if kind == "PEM":
+        return {"ssl.certificate.location": location, "ssl.key.location": location}
+    if kind == "PKCS12":
+        settings = {"ssl.keystore.location": location}
+        if "ssl.keystore.password" in properties:
+            settings["ssl.keystore.password"] = properties["ssl.keystore.password"]
+        return settings
+    raise ValueError(
+        f"librdkafka reads no keystores of type {kind}: convert it to PKCS12 (keytool "
+        "-importkeystore -deststoretype PKCS12), and set ssl.keystore.type=PKCS12"
+    )
+
+
+def _handler(value: str, _properties: Mapping[str, str]) -> Settings:
+    if not value.endswith(_OAUTH_HANDLER):
+        raise ValueError(f"only Kafka's own {_OAUTH_HANDLER} has a counterpart in librdkafka")
+    return {}
+
+
+def _identification(value: str, _properties: Mapping[str, str]) -> Settings:
+    return {"ssl.endpoint.identification.algorithm": value or "none"}
+
+
+_TRANSLATORS: dict[str, Callable[[str, Mapping[str, str]], Settings]] = {
+    "sasl.jaas.config": _jaas,
+    "sasl.login.callback.handler.class": _handler,
+    "ssl.endpoint.identification.algorithm": _identification,
+    "ssl.keystore.certificate.chain": lambda value, _: {"ssl.certificate.pem": value},
+    "ssl.keystore.key": lambda value, _: {"ssl.key.pem": value},
+    "ssl.keystore.location": _keystore,
+    "ssl.truststore.certificates": lambda value, _: {"ssl.ca.pem": value},
+    "ssl.truststore.location": _truststore,
+}
+_CONSUMED = frozenset(
+    {
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    }
+)
+"""What the translations of others look at."""
+_LIBRDKAFKA = frozenset(
+    {
+        "sasl.mechanisms",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "sasl.oauthbearer.extensions",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.scope",
+        "sasl.password",
+        "sasl.username",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.cipher.suites",
+        "ssl.crl.location",
+        "ssl.curves.list",
+        "ssl.key.location",
+        "ssl.key.pem",
+        "ssl.sigalgs.list",
+    }
+)
+"""Its own names, for who has no use for Java's."""
