@@ -4,7 +4,7 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench simulate soak lint format protocol clean
+.PHONY: help setup demo test bench simulate fuzz soak lint format protocol clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,6 +24,9 @@ bench: setup ## Run the benchmarks; NAME=dispatch for one of them, ARGS for its 
 
 simulate: setup ## Try crashes and lost answers on a model, seed by seed; ARGS=--seed=7 for one
 	@$(VENV)/python tests/simulation.py $(ARGS)
+
+fuzz: setup ## Feed a million malformed values to everything that reads from outside
+	@STATEFUN_FUZZ_CASES=150000 $(VENV)/python -m pytest -q tests/test_fuzz.py $(ARGS)
 
 soak: setup ## Kill a real application again and again, and check every record; takes hours
 	@$(VENV)/python tests/soak.py $(ARGS)

@@ -20,10 +20,10 @@ _WIDEST = 60
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code: 0 if all is well, 1 if it cannot be done."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    commands = parser()
+    options = commands.parse_args(arguments)
     if options.action == "replay" and bool(options.id) == options.all:
-        parser.error("name the dead letters to replay, or give --all")
+        commands.error("name the dead letters to replay, or give --all")
     try:
         letters = DeadLetters(load_module_files(options.module or [Path("module.yaml")]))
         if options.action == "list":
@@ -42,9 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="statefun", description=__doc__)
-    commands = parser.add_subparsers(metavar="command", required=True)
+def parser() -> argparse.ArgumentParser:
+    """Return what understands the command line."""
+    statefun = argparse.ArgumentParser(prog="statefun", description=__doc__)
+    commands = statefun.add_subparsers(metavar="command", required=True)
     dlq = commands.add_parser("dlq", help="look at dead letters, and replay them")
     actions = dlq.add_subparsers(dest="action", metavar="action", required=True)
     list_ = actions.add_parser("list", help="a table of all that were not replayed")
@@ -66,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
             action="append",
             help="a module file (default: module.yaml in this folder); may be repeated",
         )
-    return parser
+    return statefun
 
 
 def _list(letters: DeadLetters) -> None:

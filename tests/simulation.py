@@ -26,7 +26,7 @@ from typing import BinaryIO
 import attrs
 
 from statefun.dev.progress import Progress
-from statefun.protocol.runtime_pb2 import EffectStream, Manifest, Segment
+from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
 from statefun.runtime.egress.lane import (
@@ -38,7 +38,7 @@ from statefun.runtime.egress.lane import (
     UndeliveredError,
 )
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.outbox import Leftovers, Outbox
+from statefun.runtime.outbox import Leftovers, Outbox, effect_stream
 from statefun.runtime.retention import Retention
 from statefun.sdk.errors import CheckpointError
 
@@ -389,11 +389,12 @@ class Driver:
                 value = f"{partition} {batch} {world.sent}".encode()
                 rows.append(("topic", None, value, None), 1)
                 sent[f"{egress}/{partition}"].append(value)
-            stream = EffectStream(records=len(rows), content=rows.take())
+            count, content = len(rows), rows.take()
+            stream = effect_stream(content, count)
             if generator.random() < 0.1:
                 name = f"{partition}-{world.sent}.arrow"
-                self._outbox.batch_folder(batch).write(name, stream.content)
-                stream = EffectStream(records=stream.records, file=name)
+                self._outbox.batch_folder(batch).write(name, content)
+                stream = effect_stream(content, count, name)
             segment.egress[egress].CopyFrom(stream)
         return segment
 

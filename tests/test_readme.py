@@ -21,6 +21,7 @@ from statefun import (
     StringType,
     message_builder,
 )
+from statefun.cli import parser
 from statefun.runtime.settings import KEYS
 from statefun.sdk.functions import default_functions
 from statefun.sdk.message import typed
@@ -40,7 +41,7 @@ def test_every_block_has_its_test() -> None:
     """A new block needs a test here."""
     assert [kind for kind, _ in BLOCKS] == [
         *("sh", "python", "yaml", "sh"),
-        *("python", "python", "python", "yaml", "python", "text", "sh"),
+        *("python", "python", "python", "yaml", "python", "sh", "text", "sh"),
     ]
 
 
@@ -193,6 +194,9 @@ def test_the_commands_exist() -> None:
         ["make", "--dry-run", *targets], cwd=ROOT, capture_output=True, text=True, check=False
     )
 
+    for command in commands:
+        if command.startswith("statefun "):
+            parser().parse_args(command.split()[1:])
     assert targets == ["demo", "test"]
     assert done.returncode == 0, done.stderr
     assert (ROOT / commands[1].removeprefix("spark-submit ")).exists()

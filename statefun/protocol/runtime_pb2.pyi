@@ -90,20 +90,24 @@ class EffectStream(_message.Message):
     CONTENT_FIELD_NUMBER: _builtins.int
     FILE_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
     content: _builtins.bytes
     file: _builtins.str
     """beside the manifest"""
     records: _builtins.int
+    checksum: _builtins.int
+    """CRC-32 of the content"""
     def __init__(
         self,
         *,
         content: _builtins.bytes = ...,
         file: _builtins.str = ...,
         records: _builtins.int = ...,
+        checksum: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file", b"file", "location", b"location"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file", b"file", "location", b"location", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "content", b"content", "file", b"file", "location", b"location", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_location: _TypeAlias = _typing.Literal["content", "file"]  # noqa: Y015
     _WhichOneofArgType_location: _TypeAlias = _typing.Literal["location", b"location"]  # noqa: Y015

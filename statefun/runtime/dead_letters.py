@@ -47,11 +47,37 @@ class DeadLetter:
         """Where it is in the dead-letter topic: ``<partition>/<offset>``."""
         return f"{self.partition}/{self.offset}"
 
+    @classmethod
+    def of(
+        cls,
+        partition: int,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, str | bytes | None]],
+    ) -> DeadLetter:
+        """Read a letter from its record; whatever the headers hold, it is one."""
+        return cls(
+            partition,
+            offset,
+            key,
+            value,
+            [each for each in headers if not each[0].startswith(HEADER_PREFIX)],
+            {
+                name.removeprefix(HEADER_PREFIX): _text(value)
+                for name, value in headers
+                if name.startswith(HEADER_PREFIX)
+            },
+        )
+
     @property
     def time(self) -> datetime:
-        """When it was given up."""
-        millis = self.facts.get("time", "")
-        return datetime.fromtimestamp(int(millis) / 1000 if millis else 0, timezone.utc)
+        """When it was given up; 1970 if its header does not say."""
+        try:
+            millis = int(self.facts.get("time", "0"))
+            return datetime.fromtimestamp(millis / 1000, timezone.utc)
+        except (ValueError, OverflowError, OSError):
+            return datetime.fromtimestamp(0, timezone.utc)
 
     @property
     def target_type(self) -> str | None:
@@ -91,17 +117,8 @@ class DeadLetters:
             if _NOTE in names:
                 replayed.add(_text(headers[names.index(_NOTE)][1]))
                 continue
-            letter = DeadLetter(
-                message.partition(),
-                message.offset(),
-                message.key(),
-                message.value(),
-                [each for each in headers if not each[0].startswith(HEADER_PREFIX)],
-                {
-                    name.removeprefix(HEADER_PREFIX): _text(value)
-                    for name, value in headers
-                    if name.startswith(HEADER_PREFIX)
-                },
+            letter = DeadLetter.of(
+                message.partition(), message.offset(), message.key(), message.value(), headers
             )
             letters[letter.id] = letter
         left = [letter for id_, letter in letters.items() if id_ not in replayed]
@@ -228,19 +245,18 @@ class DeadLetters:
             consumer.assign([TopicPartition(self.topic, number, 0) for number in partitions])
             ended = 0
             while ended < len(partitions):
-                found = consumer.consume(1000, timeout=_TIMEOUT.total_seconds())
-                if not found:
+                message = consumer.poll(_TIMEOUT.total_seconds())
+                if message is None:
                     raise KafkaError(
                         f"{self._owner}: topic {self.topic} at {address} does not answer"
                     )
-                for message in found:
-                    error = message.error()
-                    if error is None:
-                        yield message
-                    elif error.code() == ClientError._PARTITION_EOF:  # noqa: SLF001 - its name
-                        ended += 1
-                    else:
-                        raise KafkaError(f"{self._owner}: topic {self.topic}: {error.str()}")
+                error = message.error()
+                if error is None:
+                    yield message
+                elif error.code() == ClientError._PARTITION_EOF:  # noqa: SLF001 - its name
+                    ended += 1
+                else:
+                    raise KafkaError(f"{self._owner}: topic {self.topic}: {error.str()}")
         finally:
             consumer.close()
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import zlib
 from collections.abc import Sequence
 from typing import BinaryIO
 
@@ -26,6 +27,16 @@ from statefun.sdk.errors import CheckpointError
 
 MANIFEST = "manifest"
 _PUBLISHED = "published"
+
+
+def effect_stream(content: bytes, records: int, file: str = "") -> EffectStream:
+    """Describe a stream of effects, which is in ``file`` or goes into the manifest itself."""
+    stream = EffectStream(records=records, checksum=zlib.crc32(content))
+    if file:
+        stream.file = file
+    else:
+        stream.content = content
+    return stream
 
 
 @attrs.frozen
@@ -96,17 +107,20 @@ class Outbox:
         """Open one of the streams of ``batch``.
 
         Raises:
-            CheckpointError: if its file is not there.
+            CheckpointError: if its file is not there, or its content is not what was staged.
         """
-        if stream.WhichOneof("location") != "file":
-            return io.BytesIO(stream.content)
-        folder = self.batch_folder(batch)
+        folder, file = self.batch_folder(batch), stream.file or MANIFEST
         try:
-            return folder.open(stream.file)
+            content = folder.read(file) if stream.file else stream.content
         except FileNotFoundError:
             raise CheckpointError(
-                f"{folder.location}/{stream.file} is missing; restore the checkpoint from a copy"
+                f"{folder.location}/{file} is missing; restore the checkpoint from a copy"
             ) from None
+        if zlib.crc32(content) != stream.checksum:
+            raise CheckpointError(
+                f"{folder.location}/{file} is damaged; restore the checkpoint from a copy"
+            )
+        return io.BytesIO(content)
 
     def mark_published(self, batch: int) -> None:
         """Take note that the egress records of ``batch`` need not be published again."""

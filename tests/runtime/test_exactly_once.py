@@ -33,7 +33,7 @@ from statefun import (
     ValueSpec,
 )
 from statefun.dev import EmbeddedKafka
-from statefun.protocol.runtime_pb2 import EffectStream, Manifest, Segment
+from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
 from statefun.runtime.egress import kafka as kafka_module
@@ -42,7 +42,7 @@ from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, Uncer
 from statefun.runtime.egress.lanes import LaneFactory
 from statefun.runtime.egress.progress import ProgressTopic
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.outbox import Outbox
+from statefun.runtime.outbox import Outbox, effect_stream
 from statefun.sdk.address import TypeName
 from statefun.spec.model import DeliverySemantic, KafkaEgress, Location
 
@@ -68,7 +68,7 @@ class Bench:
         rows = EffectRows(EGRESS_SCHEMA)
         for value in values:
             rows.append((self.out, b"key", value.encode(), None), len(value))
-        stream = EffectStream(content=rows.take(), records=len(values))
+        stream = effect_stream(rows.take(), len(values))
         segment = Segment(partition=partition, egress={str(self.egress.id): stream})
         outbox = Outbox(self.folder)
         outbox.stage(Manifest(batch=batch, query_id=self.query_id, segments=[segment], lanes=1))

@@ -29,13 +29,13 @@ from statefun import (
     ValueSpec,
     message_builder,
 )
-from statefun.protocol.runtime_pb2 import EffectStream, Manifest, Segment
+from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.clock import SystemClock
 from statefun.runtime.effects import MESSAGE_SCHEMA, EffectRows
 from statefun.runtime.envelope import SCHEMA, address_key
 from statefun.runtime.feedback import FeedbackReader
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.outbox import Outbox
+from statefun.runtime.outbox import Outbox, effect_stream
 from statefun.sdk.errors import CheckpointError
 
 spark = pytest.mark.spark
@@ -202,7 +202,7 @@ class Checkpoint:
             target, caller = (address_key(Address("t", name, "x")) for name in ("to", "from"))
             for number in range(count):
                 rows.append((target, caller, "t/v", b"%d" % number), 1)
-            stream = EffectStream(content=rows.take(), records=count) if count else None
+            stream = effect_stream(rows.take(), count) if count else None
             segments.append(Segment(messages=stream))
         self.outbox.stage(Manifest(batch=batch, segments=segments))
 

@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from statefun.protocol.runtime_pb2 import EffectStream, Manifest, Segment
+from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.outbox import MANIFEST, Leftovers, Outbox
+from statefun.runtime.outbox import MANIFEST, Leftovers, Outbox, effect_stream
 from statefun.sdk.errors import CheckpointError
 
 BATCHES = st.integers(0, 12)
@@ -49,9 +49,9 @@ class OutboxMachine(RuleBasedStateMachine):
         segments = []
         for content, is_file in contents:
             if is_file:
-                stream = EffectStream(file=self._write_file(batch, content))
+                stream = effect_stream(content, 1, self._write_file(batch, content))
             else:
-                stream = EffectStream(content=content)
+                stream = effect_stream(content, 1)
             segments.append(Segment(partition=1, egress={"e": stream}))
         self.outbox.stage(Manifest(batch=batch, segments=segments))
         self.batches.setdefault(batch, Batch()).contents = [content for content, _ in contents]
@@ -126,8 +126,8 @@ def outbox(checkpoint: Path) -> Outbox:
 def test_a_manifest_says_whose_effects_it_holds(checkpoint: Path) -> None:
     """Batch, checkpoint, run and segments are those that were staged, in order."""
     segments = [
-        Segment(partition=2, egress={"e": EffectStream(content=b"")}),
-        Segment(partition=1, messages=EffectStream(file="1-7.arrow", records=9)),
+        Segment(partition=2, egress={"e": effect_stream(b"", 0)}),
+        Segment(partition=1, messages=effect_stream(b"", 9, "1-7.arrow")),
     ]
 
     Outbox(Folder.at(checkpoint)).stage(
@@ -145,7 +145,9 @@ def test_files_of_failed_attempts_are_not_in_the_batch(outbox: Outbox) -> None:
     outbox.batch_folder(3).write("1-1.arrow", b"zombie")
     outbox.batch_folder(3).write("1-2.arrow", b"winner")
     outbox.stage(
-        Manifest(batch=3, segments=[Segment(egress={"e": EffectStream(file="1-2.arrow")})])
+        Manifest(
+            batch=3, segments=[Segment(egress={"e": effect_stream(b"winner", 1, "1-2.arrow")})]
+        )
     )
     manifest = outbox.manifest(3)
     assert manifest is not None
@@ -163,7 +165,7 @@ def test_a_crash_while_a_batch_is_removed_leaves_it_done(
     """The manifest goes first; the rest is found, and removed, at the next start."""
     outbox.batch_folder(3).write("1-1.arrow", b"content")
     outbox.stage(
-        Manifest(batch=3, segments=[Segment(egress={"e": EffectStream(file="1-1.arrow")})])
+        Manifest(batch=3, segments=[Segment(egress={"e": effect_stream(b"", 0, "1-1.arrow")})])
     )
 
     def crash(_folder: Folder) -> None:
@@ -183,7 +185,7 @@ def test_a_crash_while_a_batch_is_removed_leaves_it_done(
 def test_a_file_that_is_gone_is_an_error(outbox: Outbox) -> None:
     """A batch is not published in part without a word."""
     with pytest.raises(CheckpointError, match=r"3/1-1\.arrow is missing"):
-        outbox.open(3, EffectStream(file="1-1.arrow"))
+        outbox.open(3, effect_stream(b"", 0, "1-1.arrow"))
 
 
 def test_a_damaged_manifest_is_named(outbox: Outbox, checkpoint: Path) -> None:

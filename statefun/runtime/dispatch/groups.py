@@ -8,9 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import attrs
+from google.protobuf.message import DecodeError
 
 from statefun.protocol.runtime_pb2 import AddressState, RecordOrigin
 from statefun.runtime.clock import Clock, in_milliseconds
+from statefun.sdk.errors import CheckpointError
 from statefun.sdk.storage import ValueSpec
 from statefun.sdk.types import TypedValue
 
@@ -89,7 +91,13 @@ class AddressValues:
         self._wake = 0
         if not stored:
             return
-        state = AddressState.FromString(stored)
+        try:
+            state = AddressState.FromString(stored)
+        except DecodeError as error:
+            raise CheckpointError(
+                f"a stored state of {len(stored)} bytes is damaged ({error}); restore the "
+                "checkpoint from a copy"
+            ) from error
         if state.HasField("crowded"):
             self._crowded = state.crowded
         for value in state.values:

@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from statefun.protocol.runtime_pb2 import EffectStream, Segment
 from statefun.runtime.effects import EffectRows, Effects
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.outbox import Outbox
+from statefun.runtime.outbox import Outbox, effect_stream
 
 _INLINE_BYTES = 256 * 1024
 """Up to here a stream travels through the driver: one file less to create, list and delete."""
@@ -54,8 +54,8 @@ class SegmentWriter:
         records = len(rows)
         content = rows.take()
         if len(content) <= _INLINE_BYTES:
-            return EffectStream(content=content, records=records)
+            return effect_stream(content, records)
         # A name of its own for every attempt: what a zombie writes is never in a manifest.
         name = f"{task.partitionId()}-{task.taskAttemptId()}-{uuid.uuid4().hex}.arrow"
         Outbox(self.checkpoint).batch_folder(batch_number()).write(name, content)
-        return EffectStream(file=name, records=records)
+        return effect_stream(content, records, name)
