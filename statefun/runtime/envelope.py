@@ -57,8 +57,8 @@ _REASONS = {
     "null-key": "the record has no key; the key becomes the id of the address it is sent to",
     "empty-key": "the record's key is empty; the key becomes the id of the address it is sent to",
     "undecodable-key": "the record's key is not valid UTF-8, which the id of an address has to be",
-    "no-target": f"the record was to be replayed, and lacks the header {TARGET_TYPE_HEADER} or "
-    f"{VALUE_TYPE_HEADER}",
+    "no-target": f"the record was to be replayed, and its headers {TARGET_TYPE_HEADER} and "
+    f"{VALUE_TYPE_HEADER} do not say to which function and as what",
     "null-value": "the record has no value (a tombstone), and functions are invoked with values",
 }
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from statefun.runtime.envelope import REJECTION_NAMESPACE, SCHEMA, address_key, address_of
-from statefun.runtime.ingress.routing import route
+from statefun.runtime.ingress.routing import route, route_replays
 from statefun.runtime.session import open_session
 from statefun.sdk.address import Address, TypeName
 from statefun.spec.model import Location, TopicRoute
@@ -144,6 +144,39 @@ def test_a_value_without_bytes_is_a_value(spark: SparkSession) -> None:
 
     assert str(address(row)) == "test.fns/one/Ada"
     assert row.value == b""
+
+
+@pytest.mark.parametrize(
+    ("target", "typename", "expected"),
+    [
+        (b"t.fns/one", b"t/text", "t.fns/one"),
+        (b"a/b/one", b"t/text", "a/b/one"),
+        (None, b"t/text", "statefun.rejected/no-target"),
+        (b"t.fns/one", None, "statefun.rejected/no-target"),
+        (b"one", b"t/text", "statefun.rejected/no-target"),
+        (b"t.fns/\xff", b"t/text", "statefun.rejected/no-target"),
+        (b"t.fns/one", b"\xff/\xff", "statefun.rejected/no-target"),
+        (b"t.fns/a\0b", b"t/text", "statefun.rejected/no-target"),
+        (b"statefun.timers/bucket", b"t/text", "statefun.rejected/no-target"),
+        (b"t.fns/one", b"statefun.failures/retry", "statefun.rejected/no-target"),
+    ],
+)
+def test_replays_go_where_their_headers_say(
+    spark: SparkSession, target: bytes | None, typename: bytes | None, expected: str
+) -> None:
+    """To any function but the runtime's own; the first header of a name counts."""
+    headers = [
+        ("other", b"x"),
+        ("statefun-target-type", target),
+        ("statefun-type", typename),
+        ("statefun-type", b"t/other"),
+    ]
+    frame = spark.createDataFrame([attrs.astuple(Record(b"Ada", headers=headers))], COLUMNS)
+
+    (row,) = route_replays(frame).collect()
+
+    assert str(address(row)) == f"{expected}/Ada"
+    assert row.typename == ("" if "rejected" in expected else "t/text")
 
 
 def keys() -> list[bytes]:

@@ -33,7 +33,7 @@ from statefun.sdk.errors import (
     UnknownFunctionError,
     ValueDecodeError,
 )
-from statefun.sdk.failure import FailurePolicy
+from statefun.sdk.failure import FailurePolicy, OnFailure
 from statefun.sdk.functions import StatefulFunction
 from statefun.sdk.invocation import (
     FailedInvocation,
@@ -145,7 +145,8 @@ class Dispatcher:
                 return None
         function = self._functions.find(address.typename)
         if function is None:
-            raise self._no_function(address, group)
+            self._no_function(address, group, rows, effects)
+            return None
         group.values.begin(self._batch, self._clock)
         invocations = _invocations(group.columns, rows)
         retried = _unwrap_retried(invocations) if RETRY in typenames else {}
@@ -192,28 +193,39 @@ class Dispatcher:
         batch = InvocationBatch(address, state, invocations)
         return _Call(group, key, self._functions.for_typename(address.typename), batch, ())
 
-    def _no_function(self, address: Address, group: Group) -> DispatchError:
+    def _no_function(
+        self, address: Address, group: Group, rows: Sequence[int], effects: Effects
+    ) -> None:
+        """Do what is to be done with what is for a function that nobody registered.
+
+        Raises:
+            DispatchError: if that is a message, and so a promise, of another function.
+        """
         error = UnknownFunctionError(
             f"no function {address.typename} is registered{self._functions.hint(address.typename)}"
         )
-        failed = _failed_row(group, group.start, error)
-        return DispatchError(UnknownFunctionError(f"{failed.origin}: {error.message}"))
+        for row in rows:
+            failed = _failed_row(group, row, error)
+            if failed.record is None:
+                raise DispatchError(UnknownFunctionError(f"{failed.origin}: {error.message}"))
+            self._failures.handle(failed, self._record_policy(failed), effects)
 
     def _reject(self, name: str, group: Group, effects: Effects) -> None:
         """Do what is to be done with records that cannot be messages."""
         for row in range(group.start, group.end):
             failed = _failed_row(group, row, RecordError(rejection(name)))
-            policy = self._failures.policies.records.get(
-                failed.record.topic if failed.record else ""
-            )
-            self._failures.handle(failed, policy, effects)
+            self._failures.handle(failed, self._record_policy(failed), effects)
+
+    def _record_policy(self, failed: FailedMessage) -> OnFailure | None:
+        record = failed.record
+        return None if record is None else self._failures.policies.records.get(record.topic)
 
     def _fail(self, failed: FailedInvocation, call: _Call, effects: Effects) -> None:
         """Do what is to be done with a message on which its function has failed."""
         message = _failed_message(failed, call)
         policy: FailurePolicy | None = call.function.on_failure
         if message.record is not None and isinstance(failed.error, ValueDecodeError):
-            policy = self._failures.policies.records.get(message.record.topic)
+            policy = self._record_policy(message)
         self._failures.handle(message, policy, effects)
 
     def _token_in_use(self, message: Row, error: FunctionError, effects: Effects) -> None:

@@ -124,7 +124,7 @@ class AtLeastOnce:
         self._flush()
 
     def close(self) -> None:
-        """Forget what is not delivered."""
+        """Forget what is not delivered; a successor ends the transaction that may be open."""
         self._producer.purge()
         self._producer.flush(0)
 
@@ -287,11 +287,6 @@ class ExactlyOnce(AtLeastOnce):
         self._progress.write(self._producer, self._lane, marker, self._on_delivery)
         self._flush()
         self._call(self._producer.commit_transaction)
-
-    def close(self) -> None:
-        """Abandon the producer; its successor ends the transaction that may be open."""
-        self._producer.purge()
-        self._producer.flush(0)
 
     def _call(self, call: Callable[[float], None]) -> None:
         """Make a call of the transaction protocol.

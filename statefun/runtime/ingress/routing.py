@@ -47,12 +47,20 @@ def route_replays(records: DataFrame) -> DataFrame:
         Rows of ``envelope.SCHEMA``.
     """
     target, typename = _header(TARGET_TYPE_HEADER), _header(VALUE_TYPE_HEADER)
-    incomplete = target.isNull() | typename.isNull()
+    both = _is_open_typename(target) & _is_open_typename(typename)
     suffix = F.array(F.concat(F.lit(SEPARATOR), target))
     return _rows(
         records,
-        F.when(incomplete, _rejected("no-target")).otherwise(suffix),
-        F.coalesce(typename.cast("string"), F.lit("")),
+        F.when(both, suffix).otherwise(_rejected("no-target")),
+        F.when(both, typename.cast("string")).otherwise(""),
+    )
+
+
+def _is_open_typename(name: Column) -> Column:
+    """Tell whether bytes are a typename that the runtime does not keep to itself."""
+    text = name.cast("string")
+    return F.call_function("is_valid_utf8", text) & text.rlike(
+        "^(?!statefun[.])[^\\x00]+/[^/\\x00]+$"
     )
 
 
