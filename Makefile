@@ -18,7 +18,7 @@ demo: setup ## Run the greeter on an embedded Kafka; ARGS=--flights for 334,264 
 test: setup ## Run all tests, the real broker and Spark included; ARGS goes to pytest
 	@$(VENV)/python -m pytest $(ARGS)
 
-NAME ?= dispatch growth async hop timers kafka
+NAME ?= dispatch growth async hop timers latency kafka
 bench: setup ## Run the benchmarks; NAME=dispatch for one of them, ARGS for its options
 	@for name in $(NAME); do $(VENV)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
