@@ -51,7 +51,8 @@ def test_rows_have_the_columns_of_the_dispatcher() -> None:
     """Names, order and types of the columns are what sources and dispatcher agree on."""
     assert SCHEMA.simpleString() == (
         "struct<target:binary,offset:bigint,caller:binary,typename:string,value:binary,"
-        "topic:string,partition:int>"
+        "topic:string,partition:int,timestamp:bigint,key:binary,"
+        "headers:array<struct<key:string,value:binary>>>"
     )
 
 
@@ -62,6 +63,7 @@ def test_rows_have_the_columns_of_the_dispatcher() -> None:
         ("empty-key", "the record's key is empty; the key becomes the id of the address"),
         ("undecodable-key", "the record's key is not valid UTF-8"),
         ("null-value", "the record has no value (a tombstone)"),
+        ("no-target", "the record was to be replayed, and its headers statefun-target-type and"),
     ],
 )
 def test_every_rejection_has_words(name: str, expected: str) -> None:

@@ -159,7 +159,7 @@ def test_a_token_that_is_in_use_is_an_error(system: System) -> None:
     assert caught.value.message == (
         "function t.fns/a at address t.fns/a/Ada has sent a delayed message with the cancellation "
         "token 't', which the id Ada already uses for one that is still pending; cancel that one "
-        "first, or use another token"
+        "first, or use another token (message from t.fns/a/Ada)"
     )
 
 
