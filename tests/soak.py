@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -108,7 +108,7 @@ class Soak:
             deadline = time.monotonic() + generator.uniform(0, 6)
             while time.monotonic() < deadline and process.poll() is None:
                 time.sleep(generator.uniform(0, 2))
-                self._trouble()
+                self._trouble(process.pid)
             if process.poll() is None:
                 process.kill()
                 self.done["drivers killed"] += 1
@@ -173,11 +173,11 @@ class Soak:
         if process.returncode != 0:
             raise AssertionError(f"ended with {process.returncode}: {self.log()}")
 
-    def _trouble(self) -> None:
+    def _trouble(self, driver: int) -> None:
         generator = self.random
         what = generator.random()
         if what < 0.5:
-            workers = _workers()
+            workers = _workers(driver)
             if workers:
                 os.kill(generator.choice(workers), signal.SIGKILL)
                 self.done["workers killed"] += 1
@@ -238,8 +238,8 @@ class Soak:
         return found
 
 
-def _workers() -> list[int]:
-    """Return the Python workers that run here, without their daemons."""
+def _workers(driver: int) -> list[int]:
+    """Return the Python workers of a driver, without their daemons."""
     daemons, parents = set(), {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -247,10 +247,18 @@ def _workers() -> list[int]:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, ValueError):
             continue
+        parents[int(folder.name)] = parent
         if b"statefun.runtime.dispatch.daemon" in command:
             daemons.add(int(folder.name))
-            parents[int(folder.name)] = parent
-    return [pid for pid, parent in parents.items() if parent in daemons]
+
+    def is_ours(pid: int) -> bool:
+        while pid in parents:
+            pid = parents[pid]
+            if pid == driver:
+                return True
+        return False
+
+    return [pid for pid in daemons if parents[pid] in daemons and is_ours(pid)]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -258,6 +266,32 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def _soaks(arguments: argparse.Namespace, kafka: EmbeddedKafka) -> Iterator[Soak]:
+    """Yield applications that have been through what the command line asks for."""
+
+    def soak(seed: int, semantic: str, prefix: str, lanes: int) -> Soak:
+        made = Soak(kafka, folder, semantic, random.Random(seed), prefix, lanes)
+        made.create_topics()
+        return made
+
+    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+        with tempfile.TemporaryDirectory(prefix="statefun-soak-") as name:
+            folder = Path(name)
+            semantic = "exactly-once" if seed % 4 else "at-least-once"
+            harassed = soak(seed, semantic, f"seed-{seed}-", 1 if seed % 3 else 2)
+            harassed.harass(arguments.kills, arguments.messages)
+            yield harassed
+    for semantic in ("exactly-once", "at-least-once", "none") if arguments.hits else ():
+        with tempfile.TemporaryDirectory(prefix="statefun-soak-") as name:
+            folder = Path(name)
+            crashed = soak(1, semantic, f"{semantic}-", 1)
+            for _ in range(arguments.hits):
+                for point in (*POINTS, INSIDE):
+                    crashed.send(3000)
+                    crashed.crash_at(point)
+            yield crashed
 
 
 def main() -> int:
@@ -271,43 +305,16 @@ def main() -> int:
     arguments = parser.parse_args()
     total: Counter[str] = Counter()
     with EmbeddedKafka() as kafka, Progress("soaking") as progress:
-        for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-            with tempfile.TemporaryDirectory(prefix="statefun-soak-") as folder:
-                soak = Soak(
-                    kafka,
-                    Path(folder),
-                    "exactly-once" if seed % 4 else "at-least-once",
-                    random.Random(seed),
-                    f"seed-{seed}-",
-                    lanes=1 if seed % 3 else 2,
-                )
-                soak.create_topics()
-                soak.harass(arguments.kills, arguments.messages)
-                soak.finish()
-                wrong = soak.verdict()
-                total += soak.done
-                total["messages"] += soak.sent
-                if wrong:
-                    print(f"seed {seed}, {soak.semantic}: {wrong}", file=sys.stderr)  # noqa: T201
-                    return 1
-                progress.update(f"{seed - arguments.seed + 1} seeds; {dict(total)}")
-        for semantic in ("exactly-once", "at-least-once", "none") if arguments.hits else ():
-            with tempfile.TemporaryDirectory(prefix="statefun-soak-") as folder:
-                soak = Soak(kafka, Path(folder), semantic, random.Random(1), f"{semantic}-")
-                soak.create_topics()
-                for _ in range(arguments.hits):
-                    for point in (*POINTS, INSIDE):
-                        soak.send(3000)
-                        soak.crash_at(point)
-                        progress.update(f"{semantic}: {dict(soak.done)}")
-                soak.finish()
-                wrong = soak.verdict()
-                total += soak.done
-                total["messages"] += soak.sent
-                if wrong:
-                    print(f"{semantic}: {wrong}", file=sys.stderr)  # noqa: T201
-                    return 1
-    print("\n".join(f"{count:>10,} {what}" for what, count in total.items()))  # noqa: T201
+        for soak in _soaks(arguments, kafka):
+            soak.finish()
+            wrong = soak.verdict()
+            total += soak.done
+            total["messages"] += soak.sent
+            if wrong:
+                print(f"{soak.prefix} {soak.semantic}: {wrong}", file=sys.stderr)  # noqa: T201 - a program
+                return 1
+            progress.update(", ".join(f"{count} {what}" for what, count in total.items()))
+    print("\n".join(f"{count:>10,} {what}" for what, count in total.items()))  # noqa: T201 - a program
     return 0
 
 
