@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from statefun.runtime.dead_letters import DeadLetter, DeadLetters
-from statefun.sdk.errors import ConfigurationError, StatefunError
+from statefun.sdk.errors import StatefunError
 from statefun.spec import load_module_files
 
 _COLUMNS = ("id", "age", "reason", "address", "from")
@@ -98,13 +98,7 @@ def _row(letter: DeadLetter, now: datetime) -> tuple[str, ...]:
 
 
 def _show(letters: DeadLetters, id_: str) -> None:
-    found = {letter.id: letter for letter in letters.read()}
-    if id_ not in found:
-        raise ConfigurationError(
-            f"no dead letter has the id {id_}, or it was replayed already; "
-            "list them with 'statefun dlq list'"
-        )
-    letter = found[id_]
+    (letter,) = letters.find([id_])
     print(f"dead letter {id_} in topic {letters.topic}, {letter.time:%Y-%m-%d %H:%M:%S} UTC")
     for name, text in sorted(letter.facts.items()):
         print(f"  {name}: {text}")

@@ -13,11 +13,16 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import attrs
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import OFFSET_BEGINNING, KafkaException, Producer, TopicPartition
 
 from statefun.runtime.envelope import HEADER_PREFIX, TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
-from statefun.runtime.kafka_client import admin_for, cluster_metadata, connect, partitions_of
+from statefun.runtime.kafka_client import (
+    admin_for,
+    cluster_metadata,
+    connect,
+    partitions_of,
+    read_committed,
+)
 from statefun.sdk.errors import ConfigurationError, KafkaError
 from statefun.spec.model import KafkaEgress, Module
 
@@ -124,6 +129,22 @@ class DeadLetters:
         left = [letter for id_, letter in letters.items() if id_ not in replayed]
         return sorted(left, key=lambda letter: (letter.time, letter.partition, letter.offset))
 
+    def find(self, wanted: Sequence[str]) -> list[DeadLetter]:
+        """Return the letters of these ids, in their order.
+
+        Raises:
+            ConfigurationError: if one of them is not there (any more).
+            KafkaError: if the topic cannot be read.
+        """
+        letters = {letter.id: letter for letter in self.read()}
+        gone = [id_ for id_ in wanted if id_ not in letters]
+        if gone:
+            raise ConfigurationError(
+                f"no dead letter has the id {gone[0]}, or it was replayed already; "
+                "list them with 'statefun dlq list'"
+            )
+        return [letters[id_] for id_ in wanted]
+
     def replay(self, wanted: Sequence[str] | None, *, to_target: bool) -> int:
         """Send letters on their way again; return how many.
 
@@ -141,14 +162,7 @@ class DeadLetters:
         try:
             producer.init_transactions(_TIMEOUT.total_seconds())
             # Only now: whoever replays at the same time is fenced.
-            letters = {letter.id: letter for letter in self.read()}
-            gone = [id_ for id_ in wanted or () if id_ not in letters]
-            if gone:
-                raise ConfigurationError(
-                    f"no dead letter has the id {gone[0]}, or it was replayed already; "
-                    "list them with 'statefun dlq list'"
-                )
-            chosen = list(letters.values()) if wanted is None else [letters[id_] for id_ in wanted]
+            chosen = self.read() if wanted is None else self.find(wanted)
             records = [(letter, *self._record(letter, to_target=to_target)) for letter in chosen]
             for start in range(0, len(records), _CHUNK):
                 self._write(producer, records[start : start + _CHUNK])
@@ -229,36 +243,9 @@ class DeadLetters:
         admin = admin_for(self._owner, address, self._egress.properties)
         metadata = cluster_metadata(self._owner, address, admin, _TIMEOUT)
         partitions = partitions_of(self._owner, self.topic, metadata, address)
-        consumer: Consumer = connect(
-            Consumer,
-            self._owner,
-            {
-                **self._egress.properties,
-                "bootstrap.servers": address,
-                "group.id": f"statefun-replay-{self.topic}",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-            },
-        )
-        try:
-            consumer.assign([TopicPartition(self.topic, number, 0) for number in partitions])
-            ended = 0
-            while ended < len(partitions):
-                message = consumer.poll(_TIMEOUT.total_seconds())
-                if message is None:
-                    raise KafkaError(
-                        f"{self._owner}: topic {self.topic} at {address} does not answer"
-                    )
-                error = message.error()
-                if error is None:
-                    yield message
-                elif error.code() == ClientError._PARTITION_EOF:  # noqa: SLF001 - its name
-                    ended += 1
-                else:
-                    raise KafkaError(f"{self._owner}: topic {self.topic}: {error.str()}")
-        finally:
-            consumer.close()
+        # From the first record that there is: the topic may delete old ones.
+        starts = [TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in partitions]
+        return read_committed(self._owner, address, self._egress.properties, starts, _TIMEOUT)
 
 
 def _text(value: str | bytes | None) -> str:

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata
 
@@ -57,6 +58,47 @@ def connect(client: Callable[[dict[str, Any]], C], owner: str, properties: Mappi
 def admin_for(owner: str, address: str, properties: Mapping[str, Any]) -> AdminClient:
     """Make a client that asks a cluster about itself, or changes it."""
     return connect(AdminClient, owner, {**properties, "bootstrap.servers": address})
+
+
+def read_committed(
+    owner: str,
+    address: str,
+    properties: Mapping[str, Any],
+    starts: Sequence[TopicPartition],
+    timeout: timedelta,
+) -> Iterator[Message]:
+    """Read partitions from where ``starts`` says to what is their committed end now.
+
+    Raises:
+        KafkaError: if they cannot be read, or nothing comes for as long as ``timeout``.
+    """
+    settings = {
+        **properties,
+        "bootstrap.servers": address,
+        # librdkafka insists on a group, even for clients that use none.
+        "group.id": "statefun",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "error",
+    }
+    consumer: Consumer = connect(Consumer, owner, settings)
+    try:
+        consumer.assign(list(starts))
+        ended = 0
+        while ended < len(starts):
+            message = consumer.poll(timeout.total_seconds())
+            if message is None:
+                raise KafkaError(f"{owner}: topic {starts[0].topic} at {address} does not answer")
+            error = message.error()
+            if error is None:
+                yield message
+            elif error.code() == ClientError._PARTITION_EOF:  # noqa: SLF001 - how the client names it
+                ended += 1
+            else:
+                raise KafkaError(f"{owner}: topic {starts[0].topic} at {address}: {error.str()}")
+    finally:
+        consumer.close()
 
 
 def cluster_metadata(

@@ -9,16 +9,15 @@ application's stays open until it times out.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 from confluent_kafka import (
-    Consumer,
     IsolationLevel,
     KafkaException,
+    Message,
     Producer,
     TopicPartition,
 )
@@ -32,11 +31,9 @@ from google.protobuf.message import DecodeError
 
 from statefun.protocol.runtime_pb2 import Progress
 from statefun.runtime.egress.lane import Marker, UncertainError
-from statefun.runtime.kafka_client import admin_for, cluster_metadata, connect
-from statefun.sdk.errors import CheckpointError, TopicError
+from statefun.runtime.kafka_client import admin_for, cluster_metadata, read_committed
+from statefun.sdk.errors import CheckpointError, KafkaError, TopicError
 from statefun.spec.model import KafkaEgress
-
-logger = logging.getLogger("statefun.egress")
 
 _TIMEOUT = timedelta(seconds=10)
 _WINDOW = 200
@@ -118,63 +115,45 @@ class ProgressTopic:
             return self._read(lane)
         except KafkaException as error:
             raise UncertainError(error.args[0].str()) from error
+        except KafkaError as error:
+            raise UncertainError(error.message) from error
 
     def _read(self, lane: int) -> Marker | None:
         partition = TopicPartition(self.name, lane)
-        admin = self._admin()
-        written = _end(admin, partition, IsolationLevel.READ_UNCOMMITTED)
-        if _end(admin, partition, IsolationLevel.READ_COMMITTED) < written:
+        admin, latest = self._admin(), OffsetSpec.latest()  # type: ignore[no-untyped-call] # as the client has it
+        written = _offset(admin, partition, latest, IsolationLevel.READ_UNCOMMITTED)
+        if _offset(admin, partition, latest, IsolationLevel.READ_COMMITTED) < written:
             raise UncertainError(f"a transaction is open on topic {self.name}")
-        consumer: Consumer = connect(
-            Consumer,
-            self._owner,
-            {
-                **self._egress.properties,
-                "bootstrap.servers": self._egress.address,
-                "group.id": self.name,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "error",
-            },
-        )
-        try:
-            first, _ = consumer.get_watermark_offsets(partition, timeout=_TIMEOUT.total_seconds())
-            window = _WINDOW
-            while True:
-                start = max(first, written - window)
-                markers = self._markers(consumer, TopicPartition(self.name, lane, start), written)
-                if markers or start == first:
-                    return markers[-1] if markers else None
-                window *= 10
-        finally:
-            consumer.close()
-
-    def _markers(self, consumer: Consumer, start: TopicPartition, end: int) -> list[Marker]:
-        """Read the lane's markers from ``start`` up to the offset ``end``."""
-        markers: list[Marker] = []
-        if start.offset >= end:
-            return markers
-        consumer.assign([start])
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # as above
+        first = _offset(admin, partition, earliest, IsolationLevel.READ_COMMITTED)
+        window = _WINDOW
         while True:
-            message = consumer.poll(_TIMEOUT.total_seconds())
-            if message is None:
-                raise UncertainError(f"topic {self.name} does not answer")
-            error = message.error()
-            if error is not None:
-                if error.code() == ClientError._PARTITION_EOF:  # noqa: SLF001 - how the client names it
-                    return markers
-                raise UncertainError(error.str())
-            if message.key() != self._key(start.partition):
-                continue
-            try:
-                value = Progress.FromString(bytes(message.value() or b""))
-            except DecodeError as broken:
-                raise CheckpointError(
-                    f"topic {self.name}, partition {start.partition}, offset {message.offset()} "
-                    f"at {self._egress.address} holds no marker: {broken}"
-                ) from broken
-            markers.append(Marker(value.batch, value.records, value.digest))
+            start = max(first, written - window)
+            markers = self._markers(TopicPartition(self.name, lane, start)) if written else []
+            if markers or start == first:
+                return markers[-1] if markers else None
+            window *= 10
+
+    def _markers(self, start: TopicPartition) -> list[Marker]:
+        """Read the lane's markers from ``start`` on."""
+        egress = self._egress
+        return [
+            self._marker(message)
+            for message in read_committed(
+                self._owner, egress.address, egress.properties, [start], _TIMEOUT
+            )
+            if message.key() == self._key(start.partition)
+        ]
+
+    def _marker(self, message: Message) -> Marker:
+        try:
+            value = Progress.FromString(bytes(message.value() or b""))
+        except DecodeError as broken:
+            raise CheckpointError(
+                f"topic {self.name}, partition {message.partition()}, offset {message.offset()} "
+                f"at {self._egress.address} holds no marker: {broken}"
+            ) from broken
+        return Marker(value.batch, value.records, value.digest)
 
     def _key(self, lane: int) -> bytes:
         return f"{self._egress.id}/{lane}".encode()
@@ -195,9 +174,11 @@ class ProgressTopic:
             )
 
 
-def _end(admin: AdminClient, partition: TopicPartition, isolation: IsolationLevel) -> int:
+def _offset(
+    admin: AdminClient, partition: TopicPartition, spec: OffsetSpec, isolation: IsolationLevel
+) -> int:
     future = admin.list_offsets(
-        {partition: OffsetSpec.latest()},  # type: ignore[no-untyped-call] # as the client has it
+        {partition: spec},
         isolation_level=isolation,
         request_timeout=_TIMEOUT.total_seconds(),
     )[partition]
