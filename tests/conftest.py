@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from class_archive import java_options
 from harness import KafkaHarness
 from hypothesis import settings
 
@@ -20,6 +21,7 @@ os.environ["PYSPARK_SUBMIT_ARGS"] = (
     # A sort spills early, so that order is tested with spills.
     "--conf spark.shuffle.spill.numElementsForceSpillThreshold=5000 pyspark-shell"
 )
+os.environ["SPARK_SUBMIT_OPTS"] = java_options()
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
 # How long an example takes says nothing on a machine that others share.

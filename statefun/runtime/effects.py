@@ -101,7 +101,7 @@ def read_egress_records(file: BinaryIO) -> Iterator[EgressRecord]:
         yield from map(EgressRecord, *(column.to_pylist() for column in batch.columns))
 
 
-def kafka_record(message: EgressMessage, egresses: Mapping[str, object]) -> KafkaEgressMessage:
+def check_egress(message: EgressMessage, egresses: Mapping[str, object]) -> None:
     """Check that ``message`` is for a declared egress and one that it can take.
 
     Raises:
@@ -113,6 +113,12 @@ def kafka_record(message: EgressMessage, egresses: Mapping[str, object]) -> Kafk
         raise UnknownEgressError(
             f"egress {message.typename} is not declared in module.yaml (declared: {declared})"
         )
+    if not isinstance(message, KafkaEgressMessage):
+        kafka_record(message)
+
+
+def kafka_record(message: EgressMessage) -> KafkaEgressMessage:
+    """Return ``message`` as what a Kafka egress takes; it is checked."""
     if isinstance(message, KafkaEgressMessage):
         return message
     return KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import NamedTuple
 
 from statefun.sdk.address import Address
 from statefun.sdk.egress import EgressMessage
-from statefun.sdk.errors import DefinitionError
+from statefun.sdk.errors import DefinitionError, FunctionError, InvocationError, StatefunError
 from statefun.sdk.message import Message
 from statefun.sdk.storage import Storage
 
@@ -29,6 +30,10 @@ class Cancellation(NamedTuple):
     cancellation_token: str
 
 
+Check = Callable[["Message | EgressMessage"], None]
+"""Raises a StatefunError if a message cannot be sent: there is no such function or egress."""
+
+
 class Context:
     """Handed to a function with each message.
 
@@ -36,9 +41,10 @@ class Context:
     micro-batch that the invocation is part of is committed.
     """
 
-    __slots__ = ("address", "caller", "delayed", "egress_messages", "messages", "storage")
+    __slots__ = ("_check", "address", "caller", "delayed", "egress_messages", "messages", "storage")
 
-    def __init__(self, address: Address, storage: Storage) -> None:
+    def __init__(self, address: Address, storage: Storage, check: Check | None = None) -> None:
+        self._check = check
         self.address = address
         """Where this function instance lives."""
         self.caller: Address | None = None
@@ -57,10 +63,13 @@ class Context:
 
         Raises:
             DefinitionError: if it is neither; a builder still needs its ``.build()``.
+            InvocationError: if there is no such function or egress, or it cannot take the message.
         """
         if isinstance(message, EgressMessage):
+            self._checked(message)
             self.egress_messages.append(message)
         elif isinstance(message, Message):
+            self._checked(message)
             self.messages.append(message)
         else:
             raise DefinitionError(
@@ -88,6 +97,7 @@ class Context:
 
         Raises:
             DefinitionError: if an argument is not as above.
+            InvocationError: if there is no such function.
 
         >>> from datetime import timedelta
         >>> from statefun import message_builder
@@ -105,6 +115,7 @@ class Context:
             )
         if not _is_text(cancellation_token):
             raise DefinitionError(f"a cancellation token is text, not {cancellation_token!r}")
+        self._checked(message)
         self.delayed.append(DelayedMessage(duration, message, cancellation_token))
 
     def cancel_delayed_message(self, cancellation_token: str) -> None:
@@ -121,6 +132,18 @@ class Context:
                 f"{cancellation_token!r}"
             )
         self.delayed.append(Cancellation(cancellation_token))
+
+    def _checked(self, message: Message | EgressMessage) -> None:
+        if self._check is None:
+            return
+        try:
+            self._check(message)
+        except StatefunError as error:
+            kind = type(error) if isinstance(error, InvocationError) else FunctionError
+            address = self.address
+            raise kind(
+                f"function {address.typename} at address {address}: {error.message}"
+            ) from error
 
 
 def _hint(message: object) -> str:

@@ -8,15 +8,15 @@ The two values mirror the request-reply protocol's ``InvocationBatchRequest`` an
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import attrs
 
 from statefun.sdk.address import Address
-from statefun.sdk.context import Cancellation, Context, DelayedMessage
+from statefun.sdk.context import Cancellation, Check, Context, DelayedMessage
 from statefun.sdk.egress import EgressMessage
-from statefun.sdk.errors import FunctionError, InvocationError, StatefunError
+from statefun.sdk.errors import FunctionError, InvocationError
 from statefun.sdk.functions import StatefulFunction
 from statefun.sdk.message import Message
 from statefun.sdk.storage import Storage, changes, restore
@@ -66,18 +66,6 @@ class InvocationResult(NamedTuple):
     """What has failed; everything else is as if these messages had never come."""
 
 
-class Sent(NamedTuple):
-    """What one invocation has sent, each in order."""
-
-    messages: Sequence[Message]
-    delayed: Sequence[DelayedMessage | Cancellation]
-    egress_messages: Sequence[EgressMessage]
-
-
-Check = Callable[[Sent], None]
-"""Raises a StatefunError if something cannot be sent: then the invocation has failed."""
-
-
 def invoke(
     function: StatefulFunction, batch: InvocationBatch, check: Check | None = None
 ) -> InvocationResult:
@@ -88,7 +76,6 @@ def invoke(
         message = run.begin(caller, argument)
         try:
             call(run.context, message)
-            run.end()
         except Exception as error:  # noqa: BLE001 - what users' code raises is theirs to choose
             run.take_back(index, error)
     return run.result()
@@ -104,7 +91,6 @@ async def invoke_async(
         message = run.begin(caller, argument)
         try:
             await call(run.context, message)
-            run.end()
         except Exception as error:  # noqa: BLE001 - what users' code raises is theirs to choose
             run.take_back(index, error)
     return run.result()
@@ -117,8 +103,7 @@ class _Run:
         self, function: StatefulFunction, batch: InvocationBatch, check: Check | None
     ) -> None:
         self._target = batch.target
-        self._check = check
-        self.context = Context(batch.target, Storage(function.specs, batch.state))
+        self.context = Context(batch.target, Storage(function.specs, batch.state), check)
         self._failures: list[FailedInvocation] = []
         self._before: tuple[int, int, int, dict[str, TypedValue | None]] = (0, 0, 0, {})
 
@@ -132,28 +117,6 @@ class _Run:
             changes(context.storage).copy(),
         )
         return Message(self._target.typename, self._target.id, argument)
-
-    def end(self) -> None:
-        """Check what the invocation has sent."""
-        check, context = self._check, self.context
-        messages, delayed, egress_messages, _ = self._before
-        sent = len(context.messages) + len(context.delayed) + len(context.egress_messages)
-        if check is None or sent == messages + delayed + egress_messages:
-            return
-        try:
-            check(
-                Sent(
-                    context.messages[messages:],
-                    context.delayed[delayed:],
-                    context.egress_messages[egress_messages:],
-                )
-            )
-        except StatefunError as error:
-            target = self._target
-            kind = type(error) if isinstance(error, InvocationError) else FunctionError
-            raise kind(
-                f"function {target.typename} at address {target}: {error.message}"
-            ) from error
 
     def take_back(self, index: int, error: Exception) -> None:
         messages, delayed, egress_messages, changed = self._before

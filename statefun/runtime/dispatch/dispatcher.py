@@ -15,7 +15,7 @@ from statefun.runtime.dispatch.coroutines import await_all
 from statefun.runtime.dispatch.failures import RETRY, DispatchError, FailedMessage, Failures
 from statefun.runtime.dispatch.groups import Columns, Group, Row
 from statefun.runtime.dispatch.payload import Program
-from statefun.runtime.effects import Effects, kafka_record
+from statefun.runtime.effects import Effects, check_egress, kafka_record
 from statefun.runtime.envelope import (
     REJECTION_NAMESPACE,
     SEPARATOR,
@@ -26,6 +26,7 @@ from statefun.runtime.envelope import (
 from statefun.runtime.timers import NAMESPACE as TIMERS_NAMESPACE
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation, DelayedMessage
+from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import (
     FunctionError,
     RecordError,
@@ -40,7 +41,6 @@ from statefun.sdk.invocation import (
     Invocation,
     InvocationBatch,
     InvocationResult,
-    Sent,
     invoke,
     invoke_async,
 )
@@ -236,19 +236,11 @@ class Dispatcher:
         policy = policies.last_resort(function.on_failure if function else None)
         self._failures.handle(failed, policy, effects)
 
-    def _check(self, sent: Sent) -> None:
-        """Check that everything can be sent.
-
-        Raises:
-            StatefunError: if there is no such function or egress, or it cannot take it.
-        """
-        for message in sent.messages:
-            self._target(message)
-        for each in sent.delayed:
-            if isinstance(each, DelayedMessage):
-                self._target(each.message)
-        for record in sent.egress_messages:
-            kafka_record(record, self._egresses)
+    def _check(self, sent: Message | EgressMessage) -> None:
+        if isinstance(sent, Message):
+            self._target(sent)
+        else:
+            check_egress(sent, self._egresses)
 
     def _collect(self, call: _Call, result: InvocationResult, effects: Effects) -> None:
         """Take over what was sent, in the order that the reference gives."""
@@ -259,7 +251,7 @@ class Dispatcher:
         if result.delayed:
             self._delay(call.key, result.delayed, effects)
         for sent in result.egress_messages:
-            record = kafka_record(sent, self._egresses)
+            record = kafka_record(sent)
             fields = (record.topic, record.key, record.value, None)
             effects.egress[record.typename].append(fields, len(record.value))
 
@@ -333,20 +325,14 @@ class Dispatcher:
 
 
 def _invocations(columns: Columns, rows: Sequence[int]) -> list[Invocation]:
-    if isinstance(rows, range):  # all of a group's
-        taken = slice(rows.start, rows.stop)
-        callers = columns.caller[taken]
-        arguments = zip(columns.typename[taken], columns.value[taken], strict=True)
-    else:
-        callers = [columns.caller[row] for row in rows]
-        arguments = zip(
-            [columns.typename[row] for row in rows],
-            [columns.value[row] for row in rows],
-            strict=True,
+    caller, typename, value = columns.caller, columns.typename, columns.value
+    return [
+        Invocation(
+            address_of(key) if (key := caller[row]) else None,
+            TypedValue(typename[row], value[row]),
         )
-    senders = [address_of(key) if key else None for key in callers]
-    values = map(TypedValue._make, arguments)
-    return [*map(Invocation._make, zip(senders, values, strict=True))]
+        for row in rows
+    ]
 
 
 def _unwrap_retried(invocations: list[Invocation]) -> dict[int, RetriedMessage]:
