@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Killing an application again and again, and then checking every record.
 
-``make soak`` kills drivers and Python workers at random instants, freezes and restarts the
-broker, and lets drivers die at each of the named points. ``--seed 7`` repeats one seed's choices,
-though not its timing.
+Each seed is an application on a checkpoint of its own, with egresses of all three semantics.
+``make soak`` kills its drivers and Python workers at random instants, freezes and restarts its
+broker, and lets drivers die at named points, which the seeds take in turns. ``--seed 7`` repeats
+a seed's choices, though not its timing.
 """
 
 from __future__ import annotations
@@ -18,27 +19,31 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import attrs
+from class_archive import java_options
 from confluent_kafka import Consumer, Producer, TopicPartition
-from soak_app import FUNCTIONS, INSIDE, POINTS, chained
+from soak_app import FUNCTIONS, INSIDE, POINTS, SEMANTICS, chained
 
 from statefun.dev import EmbeddedKafka
 from statefun.dev.progress import Progress
+from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.filesystem import Folder
 
 HERE = Path(__file__).resolve().parent
 HOPS = 10
 """So many functions handle a message, one after the other."""
-SUBMIT = (
-    "--master local[2,8] --driver-memory 1g --conf spark.ui.enabled=false "
-    "--driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell"
-)
-PATIENCE = timedelta(minutes=10)
+PARTITIONS = 2
+SUBMIT = "--master local[2,8] --driver-memory 1g --conf spark.ui.enabled=false pyspark-shell"
+PATIENCE = timedelta(minutes=5)
+"""Nothing takes that long, unless it never comes."""
+Chains = dict[str, list[tuple[int, str]]]
+"""Counts and tokens, in order, by the function that has sent them."""
 
 
 @attrs.define
@@ -47,7 +52,6 @@ class Soak:
 
     kafka: EmbeddedKafka
     folder: Path
-    semantic: str
     random: random.Random
     prefix: str
     lanes: int = 1
@@ -56,8 +60,8 @@ class Soak:
 
     def create_topics(self) -> None:
         """Create what the application needs."""
-        for name in ("in", "out", "audits"):
-            self.kafka.create_topic(self.prefix + name, partitions=2)
+        for name in ("in", "audits", *SEMANTICS):
+            self.kafka.create_topic(self.prefix + name, partitions=PARTITIONS)
 
     def send(self, messages: int) -> None:
         """Send records that make so many messages between functions."""
@@ -67,16 +71,14 @@ class Soak:
         self.sent += records * HOPS
 
     def start(
-        self, *, drain: bool, point: str = "", number: int = 1, records: int = 300
+        self, *, point: str = "", number: int = 1, records: int = 300
     ) -> subprocess.Popen[bytes]:
         """Start the application."""
         options = {
             "address": self.kafka.bootstrap_servers,
             "checkpoint": str(self.folder / "checkpoint"),
-            "semantic": self.semantic,
             "prefix": self.prefix,
             "lanes": self.lanes,
-            "drain": drain,
             "point": point,
             "number": number,
             "records_per_batch": records,
@@ -86,6 +88,7 @@ class Soak:
             "PYSPARK_SUBMIT_ARGS": SUBMIT,
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_SUBMIT_OPTS": java_options(),
         }
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(
@@ -103,75 +106,66 @@ class Soak:
         while self.done["drivers killed"] < kills:
             self.send(messages // kills)
             before = self._commits()
-            process = self.start(drain=False)
+            process = self.start()
             self._wait_for(process, partial(self._has_committed, before))
-            deadline = time.monotonic() + generator.uniform(0, 6)
+            deadline = time.monotonic() + generator.uniform(0, 5)
             while time.monotonic() < deadline and process.poll() is None:
-                time.sleep(generator.uniform(0, 2))
+                time.sleep(generator.uniform(0, 1.5))
                 self._trouble(process.pid)
             if process.poll() is None:
                 process.kill()
                 self.done["drivers killed"] += 1
                 # Sometimes the orphans have a moment to go on.
-                time.sleep(generator.choice([0, generator.uniform(0, 3)]))
+                time.sleep(generator.choice([0, generator.uniform(0, 2)]))
             else:
                 self.done["drivers that ended"] += 1
-            _end(process)
+            self._end(process)
 
     def crash_at(self, point: str) -> None:
         """Let the driver die at a named point."""
-        process = self.start(drain=False, point=point, number=self.random.randrange(1, 4))
+        process = self.start(point=point, number=self.random.randrange(1, 4))
         self._wait_for(process, lambda: False)
         if process.returncode != -signal.SIGKILL:
             raise AssertionError(f"not killed at {point!r}, but {process.returncode}: {self.log()}")
-        _end(process)
+        self._end(process)
         self.done[point] += 1
 
-    def finish(self) -> None:
-        """Let the application do what is left, and say what its functions have seen."""
-        for _ in range(3):  # what is delayed is due within a second
-            self._drain()
-            time.sleep(1.5)
+    def finish(self) -> str:
+        """Let the application do what is left, and compare what it has put out with its state.
+
+        Returns:
+            What is wrong; empty if all is well.
+        """
+        process = self.start(records=10_000)
+        exact = Output(self, "exactly-once")
+        self._wait_for(process, lambda: exact.read() >= self.sent)
         self._produce([(f"f{number}", "audit") for number in range(FUNCTIONS)])
-        self._drain()
+        audits = Output(self, "audits")
+        self._wait_for(process, lambda: audits.read() >= len(exact.chains))
+        process.terminate()
+        process.wait()
+        if process.returncode != 0:
+            return f"ended with {process.returncode}: {self.log()}"
+        seen = {name: chain[0] for name, chain in audits.chains.items()}
+        handled = sum(count for count, _ in seen.values())
+        if handled != self.sent:
+            return f"{self.sent} messages were sent, and {handled} were handled"
+        return next(filter(None, (self._verdict(semantic, seen) for semantic in SEMANTICS)), "")
 
-    def verdict(self) -> str:
-        """Compare what the topic holds with what the functions have seen; empty if all is well."""
-        audits = {name: (count, digest) for name, count, digest in self._read("audits")}
-        seen = sum(count for count, _ in audits.values())
-        if seen != self.sent:
-            return f"{self.sent} messages were sent, and {seen} were handled"
-        chains: dict[str, list[tuple[int, str]]] = defaultdict(list)
-        for name, count, token in self._read("out"):
-            chains[name].append((count, token))
-        for name, (count, digest) in sorted(audits.items()):
-            problem = self._problem(chains[name], count, digest)
+    def _verdict(self, semantic: str, seen: dict[str, tuple[int, str]]) -> str:
+        """Compare what a topic holds with the counts and digests of all functions."""
+        output = Output(self, semantic)
+        while not output.has_ended():
+            output.read()
+        for name, (count, digest) in sorted(seen.items()):
+            problem = found_wrong(semantic, output.chains.get(name, []), count, digest)
             if problem:
-                return f"{name}: {problem}"
+                return f"{semantic}, {name}: {problem}"
         return ""
-
-    def _problem(self, chain: list[tuple[int, str]], count: int, digest: str) -> str:
-        distinct = list(dict.fromkeys(chain))
-        if self.semantic == "none":
-            return "" if len({n for n, _ in distinct}) == len(distinct) else "two tokens of one"
-        if self.semantic == "exactly-once" and len(distinct) != len(chain):
-            return f"{len(chain) - len(distinct)} records came twice"
-        if [n for n, _ in distinct] != list(range(1, count + 1)):
-            return f"counted {count}, but the topic has {[n for n, _ in distinct]}"
-        end = ""
-        for _, token in distinct:
-            end = chained(end, token)
-        return "" if end == digest else "the topic holds what the state denies"
 
     def log(self) -> str:
         """Return the end of the application's log."""
         return (self.folder / "log").read_text(errors="replace")[-3000:]
-
-    def _drain(self) -> None:
-        process = self.start(drain=True, records=100_000)
-        self._wait_for(process, lambda: False)
-        if process.returncode != 0:
-            raise AssertionError(f"ended with {process.returncode}: {self.log()}")
 
     def _trouble(self, driver: int) -> None:
         generator = self.random
@@ -192,9 +186,16 @@ class Soak:
             self.done["broker killed"] += 1
 
     def _wait_for(self, process: subprocess.Popen[bytes], ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE.total_seconds()
+        """Wait until it is ready or the process has ended.
+
+        Raises:
+            AssertionError: if no micro-batch was committed for a long time.
+        """
+        commits, since = self._commits(), time.monotonic()
         while process.poll() is None and not ready():
-            if time.monotonic() > deadline:
+            if self._commits() > commits:
+                commits, since = self._commits(), time.monotonic()
+            if time.monotonic() - since > PATIENCE.total_seconds():
                 process.kill()
                 raise AssertionError(f"nothing happened for {PATIENCE}: {self.log()}")
             time.sleep(0.02)
@@ -215,27 +216,82 @@ class Soak:
         if producer.flush(60):
             raise AssertionError("the input cannot be written")
 
-    def _read(self, topic: str) -> list[tuple[str, int, str]]:
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Make sure that nothing of a killed application goes on: that is another test."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        self._check_group_offsets()
+
+    def _check_group_offsets(self) -> None:
+        """Check that the consumer group is nowhere ahead of the last committed batch."""
+        log = CommitLog(Folder.at(str(self.folder / "checkpoint")))
+        batch = log.newest()
+        ends = (log.end_offsets(batch)[0] if batch >= 0 else None) or {}
+        read = ends.get(f"{self.prefix}in", {})
         consumer = Consumer(
             {
                 "bootstrap.servers": self.kafka.bootstrap_servers,
+                "group.id": f"{self.prefix}soak",
+            }
+        )
+        asked = [TopicPartition(f"{self.prefix}in", number) for number in range(PARTITIONS)]
+        for found in consumer.committed(asked, timeout=60):
+            if found.offset > read.get(str(found.partition), 0):
+                raise AssertionError(f"{found} is ahead of batch {batch}, which has read {read}")
+        consumer.close()
+
+
+class Output:
+    """What a topic of a soak holds, as far as it is read."""
+
+    def __init__(self, soak: Soak, topic: str) -> None:
+        self.chains: Chains = {}
+        self._records = 0
+        self._ended: set[int] = set()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": soak.kafka.bootstrap_servers,
                 "group.id": "verdict",
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
             }
         )
-        consumer.assign([TopicPartition(self.prefix + topic, number, 0) for number in range(2)])
-        found: list[tuple[str, int, str]] = []
-        ended = 0
-        while ended < 2:
-            for message in consumer.consume(10_000, timeout=1):
-                if message.error() is None:
-                    name, count, text = json.loads(message.value() or b"")
-                    found.append((name, count, text))
-                else:
-                    ended += 1
-        consumer.close()
-        return found
+        self._consumer.assign(
+            [TopicPartition(soak.prefix + topic, number, 0) for number in range(PARTITIONS)]
+        )
+
+    def read(self) -> int:
+        """Read on; return how many records there were so far."""
+        for message in self._consumer.consume(10_000, timeout=0.5):
+            partition = message.partition() or 0
+            if message.error() is not None:
+                self._ended.add(partition)
+                continue
+            self._ended.discard(partition)
+            name, count, text = json.loads(message.value() or b"")
+            self.chains.setdefault(name, []).append((count, text))
+            self._records += 1
+        return self._records
+
+    def has_ended(self) -> bool:
+        """Tell whether there was nothing more when it was last read."""
+        return len(self._ended) == PARTITIONS
+
+
+def found_wrong(semantic: str, chain: list[tuple[int, str]], count: int, digest: str) -> str:
+    """Say what is wrong with what a function has put out, given what it has counted."""
+    distinct = list(dict.fromkeys(chain))
+    if semantic == "none":
+        return "" if len({n for n, _ in distinct}) == len(distinct) else "two tokens of one"
+    if semantic == "exactly-once" and len(distinct) != len(chain):
+        return f"{len(chain) - len(distinct)} records came twice"
+    if [n for n, _ in distinct] != list(range(1, count + 1)):
+        return f"counted {count}, but the topic has {[n for n, _ in distinct]}"
+    end = ""
+    for _, token in distinct:
+        end = chained(end, token)
+    return "" if end == digest else "the topic holds what the state denies"
 
 
 def _workers(driver: int) -> list[int]:
@@ -261,37 +317,32 @@ def _workers(driver: int) -> list[int]:
     return [pid for pid in daemons if parents[pid] in daemons and is_ours(pid)]
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Make sure that nothing of a killed application goes on: that is another test."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def _points(seed: int, of: int, hits: int) -> list[str]:
+    """Return the seed's share of all named points, each of which comes up so many times.
+
+    Two lanes publish in Python workers, where no driver can be told to die.
+    """
+    sharing = [number for number in range(of) if _lanes(number) == 1]
+    if seed % of not in sharing:
+        return []
+    return ([*POINTS, INSIDE] * hits)[sharing.index(seed % of) :: len(sharing)]
 
 
-def _soaks(arguments: argparse.Namespace, kafka: EmbeddedKafka) -> Iterator[Soak]:
-    """Yield applications that have been through what the command line asks for."""
+def _lanes(seed: int) -> int:
+    return 1 if seed % 3 else 2
 
-    def soak(seed: int, semantic: str, prefix: str, lanes: int) -> Soak:
-        made = Soak(kafka, folder, semantic, random.Random(seed), prefix, lanes)
-        made.create_topics()
-        return made
 
-    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-        with tempfile.TemporaryDirectory(prefix="statefun-soak-") as name:
-            folder = Path(name)
-            semantic = "exactly-once" if seed % 4 else "at-least-once"
-            harassed = soak(seed, semantic, f"seed-{seed}-", 1 if seed % 3 else 2)
-            harassed.harass(arguments.kills, arguments.messages)
-            yield harassed
-    for semantic in ("exactly-once", "at-least-once", "none") if arguments.hits else ():
-        with tempfile.TemporaryDirectory(prefix="statefun-soak-") as name:
-            folder = Path(name)
-            crashed = soak(1, semantic, f"{semantic}-", 1)
-            for _ in range(arguments.hits):
-                for point in (*POINTS, INSIDE):
-                    crashed.send(3000)
-                    crashed.crash_at(point)
-            yield crashed
+def _soak(kafka: EmbeddedKafka, folder: Path, seed: int, arguments: argparse.Namespace) -> Soak:
+    """Do to an application what the command line asks for."""
+    soak = Soak(kafka, folder, random.Random(seed), f"seed-{seed}-", _lanes(seed))
+    soak.create_topics()
+    points = _points(seed, arguments.of, arguments.hits)
+    share = arguments.messages // (arguments.kills + len(points))
+    soak.harass(arguments.kills, share * arguments.kills)
+    for point in points:
+        soak.send(share)
+        soak.crash_at(point)
+    return soak
 
 
 def main() -> int:
@@ -301,17 +352,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--messages", type=int, default=100_000, help="for each seed")
     parser.add_argument("--kills", type=int, default=10, help="of drivers, for each seed")
-    parser.add_argument("--hits", type=int, default=10, help="of each named point and semantic")
+    parser.add_argument("--hits", type=int, default=10, help="of each named point by all seeds")
+    parser.add_argument("--of", type=int, default=20, help="so many seeds share the named points")
     arguments = parser.parse_args()
     total: Counter[str] = Counter()
     with EmbeddedKafka() as kafka, Progress("soaking") as progress:
-        for soak in _soaks(arguments, kafka):
-            soak.finish()
-            wrong = soak.verdict()
+        for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+            with tempfile.TemporaryDirectory(prefix="statefun-soak-") as folder:
+                soak = _soak(kafka, Path(folder), seed, arguments)
+                wrong = soak.finish()
             total += soak.done
+            total["seeds"] += 1
             total["messages"] += soak.sent
             if wrong:
-                print(f"{soak.prefix} {soak.semantic}: {wrong}", file=sys.stderr)  # noqa: T201 - a program
+                print(f"seed {seed}: {wrong}", file=sys.stderr)  # noqa: T201 - a program
                 return 1
             progress.update(", ".join(f"{count} {what}" for what, count in total.items()))
     print("\n".join(f"{count:>10,} {what}" for what, count in total.items()))  # noqa: T201 - a program

@@ -2,9 +2,9 @@
 """Functions whose effects nobody can predict, and a driver that dies where it is told to.
 
 Each of 128 functions counts its messages, and chains a random token per message into a digest
-that it keeps. It sends count and token to the egress, and passes the message on to another
-function, now or a moment later. Asked for an audit, it says its count and digest: what the
-egress topic holds has to be a chain with exactly that end.
+that it keeps. It sends count and token to three egresses, one of each delivery semantic, and
+passes the message on to another function, now or a moment later. Asked for an audit, it says its
+count and digest: what an exact egress's topic holds has to be a chain with exactly that end.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from statefun.runtime.timers import TimerLog
 from statefun.spec import parse_module
 
 FUNCTIONS = 128
+SEMANTICS = ("exactly-once", "at-least-once", "none")
+"""The names of the egresses, and the ends of their topics' names."""
 TEXT = SimpleType("soak/text", str.encode, bytes.decode)
 
 
@@ -57,7 +59,7 @@ def functions(prefix: str, crash_inside: int) -> StatefulFunctions:
         prefix: of the names of topics.
         crash_inside: one of how many; 0 for none.
     """
-    audits, out = f"{prefix}audits", f"{prefix}out"
+    audits = f"{prefix}audits"
     registry = StatefulFunctions()
     driver = os.getpid()
     specs = [ValueSpec("count", LongType), ValueSpec("digest", StringType)]
@@ -77,7 +79,9 @@ def functions(prefix: str, crash_inside: int) -> StatefulFunctions:
         token = uuid.uuid4().hex
         ctx.storage.count, ctx.storage.digest = count + 1, chained(digest, token)
         value = json.dumps([me, count + 1, token])
-        ctx.send(KafkaEgressMessage("soak/out", topic=out, key=me, value=value))
+        for semantic in SEMANTICS:
+            topic = f"{prefix}{semantic}"
+            ctx.send(KafkaEgressMessage(f"soak/{semantic}", topic=topic, key=me, value=value))
         left = int(text) - 1
         if left > 0:
             target = f"soak/f{random.randrange(FUNCTIONS)}"
@@ -96,9 +100,9 @@ def functions(prefix: str, crash_inside: int) -> StatefulFunctions:
     return registry
 
 
-def module(address: str, semantic: str, prefix: str) -> str:
+def module(address: str, prefix: str) -> str:
     """Return the module file; the audits are always exact."""
-    return f"""
+    ingress = f"""
 kind: io.statefun.kafka.v1/ingress
 spec:
   id: soak/in
@@ -107,13 +111,15 @@ spec:
   startupPosition: {{type: earliest}}
   topics:
     - {{topic: {prefix}in, valueType: soak/text, targets: [soak/entry]}}
----
-kind: io.statefun.kafka.v1/egress
-spec: {{id: soak/out, address: '{address}', deliverySemantic: {{type: {semantic}}}}}
----
-kind: io.statefun.kafka.v1/egress
-spec: {{id: soak/audits, address: '{address}', deliverySemantic: {{type: exactly-once}}}}
 """
+    egresses = {"audits": "exactly-once"} | {semantic: semantic for semantic in SEMANTICS}
+    return ingress + "".join(
+        f"""---
+kind: io.statefun.kafka.v1/egress
+spec: {{id: soak/{name}, address: '{address}', deliverySemantic: {{type: {semantic}}}}}
+"""
+        for name, semantic in egresses.items()
+    )
 
 
 def die(*_arguments: object) -> None:
@@ -123,16 +129,16 @@ def die(*_arguments: object) -> None:
 
 
 def crash(class_: type, method: str, number: int, *, after: bool) -> None:
-    """Let the process die before or after so many calls of a method."""
+    """Let the process die before or after so many calls of a method of exactly that class."""
     original: Callable[..., Any] = getattr(class_, method)
     calls = 0
 
-    def dying(*arguments: Any, **named: Any) -> Any:
+    def dying(self: object, *arguments: Any, **named: Any) -> Any:
         nonlocal calls
-        calls += 1
+        calls += type(self) is class_
         if calls == number and not after:
             die()
-        result = original(*arguments, **named)
+        result = original(self, *arguments, **named)
         if calls == number and after:
             die()
         return result
@@ -140,27 +146,26 @@ def crash(class_: type, method: str, number: int, *, after: bool) -> None:
     setattr(class_, method, dying)
 
 
-def crash_after_write(number: int) -> None:
-    """Let the process die when an egress has so many times confirmed what it was given."""
-    for class_ in (ExactlyOnce, AtLeastOnce, Unconfirmed):
-        crash(class_, "write", number, after=True)
-
-
-POINTS: dict[str, Callable[[int], None]] = {
-    "before staging": lambda n: crash(Application, "_stage", n, after=False),
-    "before manifest": lambda n: crash(Outbox, "stage", n, after=False),
-    "after manifest": lambda n: crash(Outbox, "stage", n, after=True),
-    "before commit log": lambda n: crash(Publisher, "add", n, after=True),
-    "after commit log": lambda n: crash(Publisher, "_release", n, after=False),
-    "mid-publish": lambda n: crash(AtLeastOnce, "_flush", n, after=False),
-    "after produce": lambda n: crash(AtLeastOnce, "_flush", n, after=True),
-    "after commit": crash_after_write,
-    "before clean-up": lambda n: crash(Retention, "published", n, after=False),
-    "after clean-up": lambda n: crash(Retention, "committed", n, after=True),
-    "before a timer": lambda n: crash(TimerLog, "add", n, after=False),
-    "after a timer": lambda n: crash(TimerLog, "add", n, after=True),
+POINTS: dict[str, tuple[type, str, bool]] = {
+    "before staging": (Application, "_stage", False),
+    "before manifest": (Outbox, "stage", False),
+    "after manifest": (Outbox, "stage", True),
+    "before commit log": (Publisher, "add", True),
+    "after commit log": (Publisher, "_release", False),
+    "mid-publish, exactly-once": (ExactlyOnce, "_flush", False),
+    "mid-publish, at-least-once": (AtLeastOnce, "_flush", False),
+    "mid-publish, none": (Unconfirmed, "write", False),
+    "after produce, exactly-once": (ExactlyOnce, "_flush", True),
+    "after produce, at-least-once": (AtLeastOnce, "_flush", True),
+    "after publish, exactly-once": (ExactlyOnce, "write", True),
+    "after publish, at-least-once": (AtLeastOnce, "write", True),
+    "after publish, none": (Unconfirmed, "write", True),
+    "before clean-up": (Retention, "published", False),
+    "after clean-up": (Retention, "committed", True),
+    "before a timer": (TimerLog, "add", False),
+    "after a timer": (TimerLog, "add", True),
 }
-"""Where the driver can die, besides inside of a function."""
+"""Where the driver can die, besides inside of a function: a method, and whether after it."""
 INSIDE = "inside a function"
 
 
@@ -169,18 +174,18 @@ def main() -> None:
     options = json.loads(sys.argv[1])
     point, number = options["point"], options["number"]
     if point in POINTS:
-        POINTS[point](number)
+        class_, method, after = POINTS[point]
+        crash(class_, method, number, after=after)
     settings = Settings.resolve(
         {},
         None,
         checkpoint=options["checkpoint"],
-        available_now=options["drain"],
         records_per_batch=options["records_per_batch"],
         egress_lanes=options["lanes"],
         state_partitions=2,
     )
     application = Application(
-        parse_module(module(options["address"], options["semantic"], options["prefix"])),
+        parse_module(module(options["address"], options["prefix"])),
         functions(options["prefix"], 500 * number if point == INSIDE else 0),
         settings,
     )

@@ -324,6 +324,34 @@ def test_a_missing_egress_topic_keeps_the_records(kafka: KafkaHarness, checkpoin
     assert values(kafka.receive(late)) == ["Ada a 1"]
 
 
+def test_an_egress_without_promise_never_stops_the_application(
+    kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its cluster is gone: what it was to get is lost and counted, and all else goes on."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    module = kafka.module({users: ["test.fns/tell_both"]}) + (
+        "---\n"
+        "kind: io.statefun.kafka.v1/egress\n"
+        "spec: {id: test/lossy, address: '127.0.0.1:1', deliverySemantic: {type: none}}\n"
+    )
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/tell_both")
+    def tell_both(ctx: Context, message: Message) -> None:
+        for egress in ("test/lossy", "test/out"):
+            ctx.send(KafkaEgressMessage(egress, topic=out, value=message.raw_value()))
+
+    for value in ("a", "b"):
+        kafka.send(users, [("Ada", value)])
+        run(module, functions, checkpoint)
+
+    assert values(kafka.receive(out)) == ["a", "b"]
+    told = [
+        text for text in caplog.messages if text.startswith("egress test/lossy at 127.0.0.1:1:")
+    ]
+    assert ["1 records lost so far" in text for text in told] == [True, True]
+
+
 def test_a_damaged_outbox_is_named_and_kept(kafka: KafkaHarness, checkpoint: Path) -> None:
     """What cannot be published ends the application, and stays where it is."""
     users, out = kafka.topic("users"), kafka.topic("out")

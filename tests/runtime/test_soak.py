@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from soak import Soak
+from soak import Soak, found_wrong
+from soak_app import chained
 
 from statefun.dev import EmbeddedKafka
-
-pytestmark = pytest.mark.broker
 
 
 @pytest.fixture(scope="module")
@@ -22,31 +22,43 @@ def own_broker() -> Iterator[EmbeddedKafka]:
         yield broker
 
 
-def soak(broker: EmbeddedKafka, folder: Path, semantic: str) -> Soak:
-    """Return an application with topics of its own."""
-    made = Soak(broker, folder, semantic, random.Random(1), f"{semantic}-")
-    made.create_topics()
-    return made
-
-
+@pytest.mark.broker
 @pytest.mark.spark
 def test_the_topic_holds_what_the_surviving_state_says(
     own_broker: EmbeddedKafka, tmp_path: Path
 ) -> None:
     """Killed when a record is published and nobody has noted it yet, and at a random instant."""
-    application = soak(own_broker, tmp_path, "exactly-once")
-    application.send(500)
-    application.crash_at("after commit")
-    application.harass(kills=1, messages=1000)
-    application.finish()
+    soak = Soak(own_broker, tmp_path, random.Random(1), "short-")
+    soak.create_topics()
+    soak.send(500)
+    soak.crash_at("after publish, exactly-once")
+    soak.harass(kills=1, messages=1000)
 
-    assert application.done["after commit"] == application.done["drivers killed"] == 1
-    assert application.verdict() == ""
+    assert soak.finish() == ""
+    assert soak.done["after publish, exactly-once"] == soak.done["drivers killed"] == 1
 
 
-def test_a_verdict_can_fail(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
-    """Messages that nobody has handled are found."""
-    application = soak(own_broker, tmp_path, "none")
-    application.sent = 10
+TOKENS = ["a", "b", "c"]
+CHAIN = [*enumerate(TOKENS, 1)]
+DIGEST = functools.reduce(chained, TOKENS, "")
 
-    assert application.verdict() == "10 messages were sent, and 0 were handled"
+
+@pytest.mark.parametrize(
+    ("semantic", "chain", "problem"),
+    [
+        ("exactly-once", CHAIN, ""),
+        ("exactly-once", [*CHAIN, CHAIN[0]], "1 records came twice"),
+        ("exactly-once", CHAIN[:2], "counted 3, but the topic has [1, 2]"),
+        ("exactly-once", CHAIN[::-1], "counted 3, but the topic has [3, 2, 1]"),
+        ("exactly-once", [*CHAIN[:2], (3, "d")], "the topic holds what the state denies"),
+        ("at-least-once", [*CHAIN, *CHAIN[1:]], ""),
+        ("at-least-once", CHAIN[1:], "counted 3, but the topic has [2, 3]"),
+        ("none", CHAIN[1:], ""),
+        ("none", [*CHAIN, (3, "d")], "two tokens of one"),
+    ],
+)
+def test_the_verdict_finds_what_is_wrong(
+    semantic: str, chain: list[tuple[int, str]], problem: str
+) -> None:
+    """Lost, doubled, swapped and foreign records, as far as the semantic excludes them."""
+    assert found_wrong(semantic, chain, 3, DIGEST) == problem

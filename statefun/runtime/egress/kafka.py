@@ -197,7 +197,8 @@ class Unconfirmed(AtLeastOnce):
     ) -> None:
         super().__init__(egress, should_stop, patience, **{"message.timeout.ms": None})
         self._lost = 0
-        self._told = 0.0
+        self._told = 0
+        self._told_at = 0.0
 
     def write(self, records: Iterable[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - as above
         """Hand ``records`` to the producer."""
@@ -213,8 +214,12 @@ class Unconfirmed(AtLeastOnce):
         self._producer.poll(0)
 
     def close(self) -> None:
-        """Give what is on its way a moment."""
+        """Give what is on its way a moment, and say what was lost."""
         self._producer.flush(_POLL.total_seconds())
+        self._producer.purge()
+        self._producer.flush(0)
+        if self._lost > self._told:
+            self._tell("the application ends")
 
     def _on_delivery(self, error: ClientError | None, message: Message) -> None:
         if error is not None:
@@ -222,17 +227,18 @@ class Unconfirmed(AtLeastOnce):
 
     def _lose(self, topic: str, reason: str) -> None:
         self._lost += 1
-        now = time.monotonic()
-        if not self._told or now - self._told > _PATIENCE.total_seconds():
-            self._told = now
-            logger.warning(
-                "egress %s, topic %s at %s: %d records lost so far: %s",
-                self._egress.id,
-                topic,
-                self._egress.address,
-                self._lost,
-                reason,
-            )
+        if not self._told or time.monotonic() - self._told_at > _PATIENCE.total_seconds():
+            self._tell(f"{reason} (topic {topic})")
+
+    def _tell(self, reason: str) -> None:
+        self._told, self._told_at = self._lost, time.monotonic()
+        logger.warning(
+            "egress %s at %s: %d records lost so far: %s",
+            self._egress.id,
+            self._egress.address,
+            self._lost,
+            reason,
+        )
 
 
 class ExactlyOnce(AtLeastOnce):
