@@ -24,13 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$statefun/protocol/kafka_egress.proto\x12\x16io.statefun.sdk.egress\"F\n\x13KafkaProducerRecord\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x13\n\x0bvalue_bytes\x18\x02 \x01(\x0c\x12\r\n\x05topic\x18\x03 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$statefun/protocol/kafka_egress.proto\x12\x16io.statefun.sdk.egress\"\x9f\x02\n\x13KafkaProducerRecord\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x13\n\x0bvalue_bytes\x18\x02 \x01(\x0c\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x43\n\x07headers\x18\x10 \x03(\x0b\x32\x32.io.statefun.sdk.egress.KafkaProducerRecord.Header\x12\x16\n\tpartition\x18\x11 \x01(\x05H\x00\x88\x01\x01\x12\x16\n\ttimestamp\x18\x12 \x01(\x03H\x01\x88\x01\x01\x12\x11\n\ttombstone\x18\x13 \x01(\x08\x1a\x33\n\x06Header\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_valueB\x0c\n\n_partitionB\x0c\n\n_timestampb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'statefun.protocol.kafka_egress_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_KAFKAPRODUCERRECORD']._serialized_start=64
-  _globals['_KAFKAPRODUCERRECORD']._serialized_end=134
+  _globals['_KAFKAPRODUCERRECORD']._serialized_start=65
+  _globals['_KAFKAPRODUCERRECORD']._serialized_end=352
+  _globals['_KAFKAPRODUCERRECORD_HEADER']._serialized_start=273
+  _globals['_KAFKAPRODUCERRECORD_HEADER']._serialized_end=324
 # @@protoc_insertion_point(module_scope)

@@ -5,16 +5,18 @@ SPDX-License-Identifier: Apache-2.0
 What a function hands to a Kafka egress, wire-compatible with Stateful Functions 3.x.
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    from typing import TypeAlias as _TypeAlias
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    from typing_extensions import TypeAlias as _TypeAlias
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -22,24 +24,71 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class KafkaProducerRecord(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class Header(_message.Message):
+        """What follows is beyond Stateful Functions 3.x, whose readers pass over it."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.bytes | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+        _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
     KEY_FIELD_NUMBER: _builtins.int
     VALUE_BYTES_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
+    HEADERS_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_FIELD_NUMBER: _builtins.int
+    TOMBSTONE_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """empty: the record has no key"""
     value_bytes: _builtins.bytes
     topic: _builtins.str
+    partition: _builtins.int
+    """absent: the partitioner's choice"""
+    timestamp: _builtins.int
+    """milliseconds since the epoch; absent: when it is written"""
+    tombstone: _builtins.bool
+    """the record has no value, not even an empty one"""
+    @_builtins.property
+    def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___KafkaProducerRecord.Header]: ...
     def __init__(
         self,
         *,
         key: _builtins.str = ...,
         value_bytes: _builtins.bytes = ...,
         topic: _builtins.str = ...,
+        headers: _abc.Iterable[Global___KafkaProducerRecord.Header] | None = ...,
+        partition: _builtins.int | None = ...,
+        timestamp: _builtins.int | None = ...,
+        tombstone: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "_timestamp", b"_timestamp", "partition", b"partition", "timestamp", b"timestamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "topic", b"topic", "value_bytes", b"value_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "_timestamp", b"_timestamp", "headers", b"headers", "key", b"key", "partition", b"partition", "timestamp", b"timestamp", "tombstone", b"tombstone", "topic", b"topic", "value_bytes", b"value_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__partition: _TypeAlias = _typing.Literal["partition"]  # noqa: Y015
+    _WhichOneofArgType__partition: _TypeAlias = _typing.Literal["_partition", b"_partition"]  # noqa: Y015
+    _WhichOneofReturnType__timestamp: _TypeAlias = _typing.Literal["timestamp"]  # noqa: Y015
+    _WhichOneofArgType__timestamp: _TypeAlias = _typing.Literal["_timestamp", b"_timestamp"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__partition) -> _WhichOneofReturnType__partition | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timestamp) -> _WhichOneofReturnType__timestamp | None: ...
 
 Global___KafkaProducerRecord: _TypeAlias = KafkaProducerRecord  # noqa: Y015

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
@@ -18,6 +18,8 @@ EGRESS_SCHEMA = pa.schema(
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
         pa.field("headers", pa.map_(pa.string(), pa.binary())),
+        pa.field("partition", pa.int32()),
+        pa.field("timestamp", pa.int64()),  # milliseconds since the epoch
     ]
 )
 MESSAGE_SCHEMA = pa.schema(
@@ -36,7 +38,10 @@ class EgressRecord(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, str | bytes | None]] | None
+    headers: Sequence[tuple[str, bytes | None]] | None
+    partition: int | None = None
+    timestamp: int | None = None
+    """Milliseconds since the epoch."""
 
 
 class EffectRows:
@@ -99,6 +104,18 @@ def read_egress_records(file: BinaryIO) -> Iterator[EgressRecord]:
     """Read egress records from an Arrow IPC stream."""
     for batch in read_batches(file):
         yield from map(EgressRecord, *(column.to_pylist() for column in batch.columns))
+
+
+def egress_row(message: KafkaEgressMessage) -> tuple[Any, ...]:
+    """Return a row of ``EGRESS_SCHEMA``."""
+    return (
+        message.topic,
+        message.key,
+        message.value,
+        message.headers or None,
+        message.partition,
+        message.timestamp_millis,
+    )
 
 
 def check_egress(message: EgressMessage, egresses: Mapping[str, object]) -> None:

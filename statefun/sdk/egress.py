@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -14,6 +16,11 @@ from statefun.sdk.errors import DefinitionError
 from statefun.sdk.message import typed
 from statefun.sdk.types import Type, TypedValue
 
+Headers = Mapping[str, "str | bytes | None"] | Iterable[tuple[str, "str | bytes | None"]]
+"""Names and values; given as pairs, a name may occur more than once."""
+
+_EPOCH = datetime.fromtimestamp(0, timezone.utc)
+_MAX_PARTITION = 2**31 - 1
 KAFKA_RECORD_TYPENAME = "type.googleapis.com/io.statefun.sdk.egress.KafkaProducerRecord"
 
 
@@ -49,16 +56,23 @@ class KafkaEgressMessage(EgressMessage):
     True
 
     A value is bytes as they are, a string in UTF-8, an int in 4 and a float in 8 big-endian
-    bytes; anything else needs its ``value_type``.
+    bytes; anything else needs its ``value_type``. None makes a tombstone: in a compacted topic
+    it deletes what the key had.
+
+    >>> deleted = KafkaEgressMessage(
+    ...     "com.example/greets", topic="greetings", key="Ada", value=None, headers={"why": "asked"}
+    ... )
+    >>> deleted.value, deleted.headers
+    (None, (('why', b'asked'),))
 
     Raises:
-        DefinitionError: if the topic is missing, the key is no string, or the value cannot be
-            encoded.
+        DefinitionError: if the topic is missing, the key is no string, the value cannot be
+            encoded, or one of the others is not what it should be.
     """
 
-    __slots__ = ("key", "topic", "value")
+    __slots__ = ("headers", "key", "partition", "timestamp", "topic", "value")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a record has so many parts
         self,
         typename: str,
         *,
@@ -66,7 +80,22 @@ class KafkaEgressMessage(EgressMessage):
         value: Any,
         key: str | None = None,
         value_type: Type[Any] | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: datetime | None = None,
     ) -> None:
+        """Make the record.
+
+        Args:
+            typename: the egress's id, ``namespace/name``.
+            topic: the topic to write to.
+            value: the value; None, without a type, for a tombstone.
+            key: the key; records of equal keys go to the same partition, those without to any.
+            value_type: how to encode the value.
+            headers: further names and values, of which strings are encoded in UTF-8.
+            partition: where to write to, whatever the key says.
+            timestamp: the record's time, with a time zone; without it, when it is written.
+        """
         if not (isinstance(topic, str) and topic):
             raise DefinitionError(f"a record for egress {typename} needs a topic, not {topic!r}")
         if not (key is None or isinstance(key, str)):
@@ -77,20 +106,43 @@ class KafkaEgressMessage(EgressMessage):
         self.typename = typename
         self.topic = topic
         self.key = key or None  # an empty key is no key on the wire
+        self.headers: tuple[tuple[str, bytes | None], ...] = ()
+        self.partition = partition
+        self.timestamp = timestamp
+        if partition is not None or timestamp is not None:
+            _check_placement(typename, topic, partition, timestamp)
         try:
+            if headers:
+                self.headers = _header_bytes(typename, topic, headers)
             (key or "").encode()  # a lone surrogate is noticed here, not when records are written
             self.value = _value_bytes(typename, topic, value, value_type)
         except UnicodeEncodeError as error:
             raise DefinitionError(
                 f"a record for egress {typename}, topic {topic}: "
-                f"its key or value is not valid Unicode: {error}"
+                f"its key, value or a header is not valid Unicode: {error}"
             ) from error
 
     @property
     def typed_value(self) -> TypedValue:
         """The record in its wire form."""
-        record = KafkaProducerRecord(topic=self.topic, key=self.key or "", value_bytes=self.value)
+        record = KafkaProducerRecord(
+            topic=self.topic,
+            key=self.key or "",
+            value_bytes=self.value or b"",
+            tombstone=self.value is None,
+            partition=self.partition,
+            timestamp=self.timestamp_millis,
+        )
+        for name, value in self.headers:
+            record.headers.add(key=name, value=value)
         return TypedValue(KAFKA_RECORD_TYPENAME, record.SerializeToString())
+
+    @property
+    def timestamp_millis(self) -> int | None:
+        """The timestamp as Kafka has it: milliseconds since the epoch."""
+        if self.timestamp is None:
+            return None
+        return (self.timestamp - _EPOCH) // timedelta(milliseconds=1)
 
     @classmethod
     def from_typed_value(cls, typename: str, typed_value: TypedValue) -> KafkaEgressMessage:
@@ -111,7 +163,19 @@ class KafkaEgressMessage(EgressMessage):
                 f"a record for egress {typename} ({len(typed_value.value)} bytes) does not decode "
                 f"as {KAFKA_RECORD_TYPENAME}: {error}"
             ) from error
-        return cls(typename, topic=record.topic, key=record.key, value=record.value_bytes)
+        has_time = record.HasField("timestamp")
+        return cls(
+            typename,
+            topic=record.topic,
+            key=record.key,
+            value=None if record.tombstone else record.value_bytes,
+            headers=[
+                (header.key, header.value if header.HasField("value") else None)
+                for header in record.headers
+            ],
+            partition=record.partition if record.HasField("partition") else None,
+            timestamp=_EPOCH + timedelta(milliseconds=record.timestamp) if has_time else None,
+        )
 
     @staticmethod
     def for_egress(typename: str) -> KafkaEgressBuilder:
@@ -119,53 +183,61 @@ class KafkaEgressMessage(EgressMessage):
         return KafkaEgressBuilder(str(TypeName.parse(typename)))
 
     def __repr__(self) -> str:
+        size = "no value" if self.value is None else f"{len(self.value)} bytes"
         return (
-            f"KafkaEgressMessage({self.typename!r}, topic={self.topic!r}, key={self.key!r}, "
-            f"{len(self.value)} bytes)"
+            f"KafkaEgressMessage({self.typename!r}, topic={self.topic!r}, key={self.key!r}, {size})"
         )
 
 
 class KafkaEgressBuilder:
     """Collects the parts of a :class:`KafkaEgressMessage`; every step returns the builder."""
 
-    __slots__ = ("_key", "_topic", "_typename", "_value", "_value_type")
+    __slots__ = ("_parts", "_typename")
 
     def __init__(self, typename: str) -> None:
         self._typename = typename
-        self._topic = ""
-        self._key: str | None = None
-        self._value: Any = None
-        self._value_type: Type[Any] | None = None
+        self._parts: dict[str, Any] = {}
 
     def with_topic(self, topic: str) -> KafkaEgressBuilder:
         """Set the topic to write to."""
-        self._topic = topic
-        return self
+        return self._with(topic=topic)
 
     def with_key(self, key: str | None) -> KafkaEgressBuilder:
         """Set the record's key; without one, records are spread over the partitions."""
-        self._key = key
-        return self
+        return self._with(key=key)
 
     def with_value(self, value: Any, value_type: Type[Any] | None = None) -> KafkaEgressBuilder:
         """Set the record's value; see :class:`KafkaEgressMessage` for how it is encoded."""
-        self._value = value
-        self._value_type = value_type
-        return self
+        return self._with(value=value, value_type=value_type)
+
+    def with_headers(self, headers: Headers) -> KafkaEgressBuilder:
+        """Set the record's headers."""
+        return self._with(headers=headers)
+
+    def with_partition(self, partition: int | None) -> KafkaEgressBuilder:
+        """Set the partition to write to, whatever the key says."""
+        return self._with(partition=partition)
+
+    def with_timestamp(self, timestamp: datetime | None) -> KafkaEgressBuilder:
+        """Set the record's time, with a time zone; without it, it is when the record is written."""
+        return self._with(timestamp=timestamp)
 
     def build(self) -> KafkaEgressMessage:
         """Return the record.
 
         Raises:
-            DefinitionError: if the topic or the value is missing, or does not fit.
+            DefinitionError: if the topic or the value is missing, or something does not fit.
         """
-        return KafkaEgressMessage(
-            self._typename,
-            topic=self._topic,
-            key=self._key,
-            value=self._value,
-            value_type=self._value_type,
-        )
+        for part in ("topic", "value"):
+            if part not in self._parts:
+                raise DefinitionError(
+                    f"a record for egress {self._typename} needs a {part}; call with_{part}()"
+                )
+        return KafkaEgressMessage(self._typename, **self._parts)
+
+    def _with(self, **parts: Any) -> KafkaEgressBuilder:
+        self._parts |= parts
+        return self
 
 
 def kafka_egress_message(
@@ -179,9 +251,13 @@ def kafka_egress_message(
     return KafkaEgressMessage(typename, topic=topic, key=key, value=value, value_type=value_type)
 
 
-def _value_bytes(typename: str, topic: str, value: Any, value_type: Type[Any] | None) -> bytes:
+def _value_bytes(
+    typename: str, topic: str, value: Any, value_type: Type[Any] | None
+) -> bytes | None:
     if value_type is not None:
         return typed(value, value_type).value
+    if value is None:
+        return None
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -199,4 +275,49 @@ def _value_bytes(typename: str, topic: str, value: Any, value_type: Type[Any] | 
     raise DefinitionError(
         f"a record for egress {typename}, topic {topic}: a {type(value).__name__} needs its "
         "value_type; without one a value is bytes, str, int or float"
+    )
+
+
+def _header_bytes(
+    typename: str, topic: str, headers: Headers
+) -> tuple[tuple[str, bytes | None], ...]:
+    """Encode headers.
+
+    Raises:
+        DefinitionError: if they are no names and values.
+        UnicodeEncodeError: if one is no Unicode.
+    """
+    try:
+        pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+        for name, value in pairs:
+            name.encode()
+            if not (value is None or isinstance(value, (str, bytes))):
+                raise TypeError(f"header {name!r} is {value!r}")
+    except (TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, UnicodeEncodeError):
+            raise
+        raise DefinitionError(
+            f"a record for egress {typename}, topic {topic}: headers are names with values that "
+            f"are bytes, strings or None: {error}"
+        ) from error
+    return tuple(
+        (name, value.encode() if isinstance(value, str) else value) for name, value in pairs
+    )
+
+
+def _check_placement(typename: str, topic: str, partition: object, timestamp: object) -> None:
+    wrong = ""
+    if not (partition is None or _is_partition(partition)):
+        wrong = f"a partition is a number from 0 on, not {partition!r}"
+    elif not (timestamp is None or (isinstance(timestamp, datetime) and timestamp.tzinfo)):
+        wrong = f"a timestamp is a datetime with a time zone, not {timestamp!r}"
+    elif isinstance(timestamp, datetime) and timestamp < _EPOCH:
+        wrong = f"a timestamp is not before 1970, as {timestamp} is"
+    if wrong:
+        raise DefinitionError(f"a record for egress {typename}, topic {topic}: {wrong}")
+
+
+def _is_partition(number: object) -> bool:
+    return (
+        isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= _MAX_PARTITION
     )

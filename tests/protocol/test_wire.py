@@ -82,7 +82,16 @@ TYPES = {
 }
 
 KAFKA_EGRESS = {
-    "KafkaProducerRecord": {"key": "1 string", "value_bytes": "2 bytes", "topic": "3 string"},
+    "KafkaProducerRecord": {
+        "key": "1 string",
+        "value_bytes": "2 bytes",
+        "topic": "3 string",
+        "headers": "16 repeated KafkaProducerRecord.Header",
+        "partition": "17 int32 in _partition",
+        "timestamp": "18 int64 in _timestamp",
+        "tombstone": "19 bool",
+    },
+    "KafkaProducerRecord.Header": {"key": "1 string", "value": "2 bytes in _value"},
 }
 
 SCALARS = {
@@ -90,6 +99,7 @@ SCALARS = {
     FieldDescriptor.TYPE_BYTES: "bytes",
     FieldDescriptor.TYPE_DOUBLE: "double",
     FieldDescriptor.TYPE_FLOAT: "float",
+    FieldDescriptor.TYPE_INT32: "int32",
     FieldDescriptor.TYPE_INT64: "int64",
     FieldDescriptor.TYPE_SFIXED32: "sfixed32",
     FieldDescriptor.TYPE_SFIXED64: "sfixed64",

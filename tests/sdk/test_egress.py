@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -32,6 +34,9 @@ from statefun.sdk.egress import KAFKA_RECORD_TYPENAME
 EGRESS = "com.example/greets"
 RECORD = f"a record for egress {EGRESS}, topic greetings: "
 
+millis = st.integers(0, 10**13).map(
+    lambda number: datetime.fromtimestamp(0, timezone.utc) + timedelta(milliseconds=number)
+)
 plain_values = st.binary() | unicode_texts() | st.integers(-(2**31), 2**31 - 1) | st.floats()
 
 
@@ -39,11 +44,22 @@ plain_values = st.binary() | unicode_texts() | st.integers(-(2**31), 2**31 - 1) 
     name=type_names(),
     topic=unicode_texts(min_size=1),
     key=st.none() | unicode_texts(),
-    value_and_type=st.tuples(plain_values, st.none())
+    value_and_type=st.tuples(plain_values | st.none(), st.none())
     | types_and_values().map(lambda pair: (pair[1], pair[0])),
+    placement=st.fixed_dictionaries(
+        {
+            "headers": st.lists(st.tuples(unicode_texts(), st.none() | st.binary())),
+            "partition": st.none() | st.integers(0, 2**31 - 1),
+            "timestamp": st.none() | millis,
+        }
+    ),
 )
 def test_all_ways_build_the_same_record(
-    name: object, topic: str, key: str | None, value_and_type: tuple[Any, Type[Any] | None]
+    name: object,
+    topic: str,
+    key: str | None,
+    value_and_type: tuple[Any, Type[Any] | None],
+    placement: dict[str, Any],
 ) -> None:
     """Steps, keywords, the older name and the wire form agree."""
     typename, (value, value_type) = str(name), value_and_type
@@ -53,20 +69,73 @@ def test_all_ways_build_the_same_record(
         .with_topic(topic)
         .with_key(key)
         .with_value(value, value_type)
+        .with_headers(placement["headers"])
+        .with_partition(placement["partition"])
+        .with_timestamp(placement["timestamp"])
         .build()
     )
     by_keywords = KafkaEgressMessage(
-        typename, topic=topic, key=key, value=value, value_type=value_type
+        typename, topic=topic, key=key, value=value, value_type=value_type, **placement
     )
-    by_function = kafka_egress_message(typename, topic, value, value_type, key)
     from_wire = KafkaEgressMessage.from_typed_value(typename, by_steps.typed_value)
 
-    for message in (by_steps, by_keywords, by_function, from_wire):
+    for message in (by_steps, by_keywords, from_wire):
         assert message.typename == typename
         assert message.topic == topic
         assert message.key == (key or None)
         assert message.value == by_steps.value
+        assert message.headers == tuple(placement["headers"])
+        assert message.partition == placement["partition"]
+        assert message.timestamp == placement["timestamp"]
         assert message.typed_value == by_steps.typed_value
+    if not any(placement.values()):
+        by_function = kafka_egress_message(typename, topic, value, value_type, key)
+        assert by_function.typed_value == by_steps.typed_value
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, ()),
+        ({"a": "Ä", "b": b"\xff", "c": None}, (("a", "Ä".encode()), ("b", b"\xff"), ("c", None))),
+        ([("a", "1"), ("a", "2")], (("a", b"1"), ("a", b"2"))),
+    ],
+)
+def test_headers_are_names_and_values(
+    headers: Mapping[str, str | bytes | None], expected: object
+) -> None:
+    """They are a mapping, or pairs where a name occurs more than once; text is UTF-8."""
+    assert KafkaEgressMessage(EGRESS, topic="t", value="", headers=headers).headers == expected
+
+
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        ({"headers": 7}, "headers are names with values that are bytes, strings or None: "),
+        ({"headers": {"a": 7}}, "headers are names with values that are bytes, strings or None: "),
+        ({"headers": {7: "a"}}, "headers are names with values that are bytes, strings or None: "),
+        ({"headers": ["abc"]}, "headers are names with values that are bytes, strings or None: "),
+        ({"headers": {"a": "\ud800"}}, "its key, value or a header is not valid Unicode: "),
+        ({"partition": -1}, "a partition is a number from 0 on, not -1"),
+        ({"partition": True}, "a partition is a number from 0 on, not True"),
+        ({"partition": 2**31}, "a partition is a number from 0 on, not 2147483648"),
+        ({"timestamp": 7}, "a timestamp is a datetime with a time zone, not 7"),
+        (
+            {"timestamp": datetime(2026, 1, 1)},  # noqa: DTZ001 - the case
+            "a timestamp is a datetime with a time zone, not datetime.datetime(2026, 1, 1, 0, 0)",
+        ),
+        (
+            {"timestamp": datetime(1969, 1, 1, tzinfo=timezone.utc)},
+            "a timestamp is not before 1970, as 1969-01-01 00:00:00+00:00 is",
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_refused(parts: dict[str, Any], sentence: str) -> None:
+    """The function that sends a record learns what is wrong with it."""
+    with pytest.raises(DefinitionError) as raised:
+        KafkaEgressMessage(EGRESS, topic="greetings", value="", **parts)
+
+    assert raised.value.message.startswith(RECORD + sentence)
 
 
 def test_the_wire_form_is_a_producer_record() -> None:
@@ -153,7 +222,7 @@ def test_text_without_an_encoding_is_refused(parts: dict[str, str]) -> None:
         kafka_egress_message(EGRESS, "greetings", **parts)  # type: ignore[arg-type]
 
     assert raised.value.message == (
-        f"{RECORD}its key or value is not valid Unicode: 'utf-8' codec can't encode character "
+        f"{RECORD}its key, value or a header is not valid Unicode: 'utf-8' codec can't encode character "
         "'\\ud800' in position 0: surrogates not allowed"
     )
 
@@ -169,9 +238,7 @@ def test_a_large_integer_needs_its_type(value: int) -> None:
     assert text.endswith("; give a value_type such as LongType")
 
 
-@pytest.mark.parametrize(
-    ("value", "name"), [(None, "NoneType"), (True, "bool"), ({"a": 1}, "dict"), ([], "list")]
-)
+@pytest.mark.parametrize(("value", "name"), [(True, "bool"), ({"a": 1}, "dict"), ([], "list")])
 def test_other_values_of_records_need_their_type(value: object, name: str) -> None:
     """Nothing is converted to text by guessing; bools are no integers here."""
     with pytest.raises(DefinitionError) as raised:
@@ -199,9 +266,9 @@ def test_unfinished_steps_do_not_build() -> None:
     """A builder without a topic, or without a value, says which is missing."""
     builder = KafkaEgressMessage.for_egress(EGRESS)
 
-    with pytest.raises(DefinitionError, match="needs a topic, not ''"):
+    with pytest.raises(DefinitionError, match=r"needs a topic; call with_topic\(\)"):
         builder.with_value("Hello").build()
-    with pytest.raises(DefinitionError, match="a NoneType needs its value_type"):
+    with pytest.raises(DefinitionError, match=r"needs a value; call with_value\(\)"):
         KafkaEgressMessage.for_egress(EGRESS).with_topic("greetings").build()
 
 

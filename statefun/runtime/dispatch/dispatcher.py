@@ -15,7 +15,7 @@ from statefun.runtime.dispatch.coroutines import await_all
 from statefun.runtime.dispatch.failures import RETRY, DispatchError, FailedMessage, Failures
 from statefun.runtime.dispatch.groups import Columns, Group, Row
 from statefun.runtime.dispatch.payload import Program
-from statefun.runtime.effects import Effects, check_egress, kafka_record
+from statefun.runtime.effects import Effects, check_egress, egress_row, kafka_record
 from statefun.runtime.envelope import (
     REJECTION_NAMESPACE,
     SEPARATOR,
@@ -252,8 +252,7 @@ class Dispatcher:
             self._delay(call.key, result.delayed, effects)
         for sent in result.egress_messages:
             record = kafka_record(sent)
-            fields = (record.topic, record.key, record.value, None)
-            effects.egress[record.typename].append(fields, len(record.value))
+            effects.egress[sent.typename].append(egress_row(record), len(record.value or b""))
 
     def _is_immediate(self, call: _Call, row: Row, typename: str) -> bool:
         """Keep a message for this micro-batch if it needs no other address's state.

@@ -18,7 +18,7 @@ from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.runtime.clock import Clock, in_milliseconds
 from statefun.runtime.dispatch import timers
 from statefun.runtime.dispatch.groups import Row
-from statefun.runtime.effects import Effects
+from statefun.runtime.effects import Effects, EgressRecord
 from statefun.runtime.envelope import (
     HEADER_PREFIX,
     REJECTION_NAMESPACE,
@@ -156,10 +156,10 @@ class Failures:
             for header in original
             if not header.key.startswith(HEADER_PREFIX)  # of an earlier failure
         ]
-        ours = [
+        headers += [
             (name, value.encode("utf-8", "backslashreplace")) for name, value in self._facts(failed)
         ]
-        row = (topic, _key(failed), failed.value, headers + ours)
+        row = EgressRecord(topic, _key(failed), failed.value, headers)
         effects.egress[egress].append(row, len(failed.value or b""))
 
     def _facts(self, failed: FailedMessage) -> Iterator[tuple[str, str]]:

@@ -30,6 +30,7 @@ _TRANSACTION_CALL = timedelta(seconds=30)
 _UNKNOWN_TOPIC = {ClientError._UNKNOWN_TOPIC, ClientError.UNKNOWN_TOPIC_OR_PART}  # noqa: SLF001 - how the client names its own codes
 _REFUSALS = _UNKNOWN_TOPIC | {
     ClientError._INVALID_ARG,  # noqa: SLF001 - as above
+    ClientError._UNKNOWN_PARTITION,  # noqa: SLF001 - as above
     ClientError.CLUSTER_AUTHORIZATION_FAILED,
     ClientError.INVALID_MSG,
     ClientError.INVALID_MSG_SIZE,
@@ -45,6 +46,17 @@ _REFUSALS = _UNKNOWN_TOPIC | {
     ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 """Answers that will stay the same until a person does something."""
+
+
+_PLAIN = [None, None, None]
+"""Most records have no headers, partition and timestamp of their own."""
+
+
+def _others(record: EgressRecord) -> dict[str, Any]:
+    """Return what a record has beside key and value."""
+    others = {"headers": record.headers, "partition": record.partition}
+    given: dict[str, Any] = {name: value for name, value in others.items() if value is not None}
+    return given if record.timestamp is None else {**given, "timestamp": record.timestamp}
 
 
 class Patience:
@@ -131,13 +143,14 @@ class AtLeastOnce:
     def _produce(self, records: Iterable[EgressRecord]) -> None:
         produce = self._producer.produce
         on_delivery = self._on_delivery
-        for topic, key, value, headers in records:
+        for record in records:
+            topic, key, value, *others = record
             while True:
                 try:
-                    if headers is None:
+                    if others == _PLAIN:
                         produce(topic, value, key, on_delivery=on_delivery)
                     else:
-                        produce(topic, value, key, on_delivery=on_delivery, headers=headers)
+                        produce(topic, value, key, on_delivery=on_delivery, **_others(record))
                 except BufferError:
                     self._wait()
                 except KafkaException as error:
@@ -202,15 +215,19 @@ class Unconfirmed(AtLeastOnce):
 
     def write(self, records: Iterable[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - as above
         """Hand ``records`` to the producer."""
-        for topic, key, value, headers in records:
+        for record in records:
             try:
                 self._producer.produce(
-                    topic, value, key, on_delivery=self._on_delivery, headers=headers or []
+                    record.topic,
+                    record.value,
+                    record.key,
+                    on_delivery=self._on_delivery,
+                    **_others(record),
                 )
             except BufferError:
-                self._lose(topic, "the queue is full")
+                self._lose(record.topic, "the queue is full")
             except KafkaException as error:
-                self._lose(topic, error.args[0].str())
+                self._lose(record.topic, error.args[0].str())
         self._producer.poll(0)
 
     def close(self) -> None:
