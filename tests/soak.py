@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,10 +143,9 @@ class Soak:
         self._produce([(f"f{number}", "audit") for number in range(FUNCTIONS)])
         audits = Output(self, "audits")
         self._wait_for(process, lambda: audits.read() >= len(exact.chains))
-        process.terminate()
-        process.wait()
-        if process.returncode != 0:
+        if process.poll() is not None:
             return f"ended with {process.returncode}: {self.log()}"
+        self._end(process)
         seen = {name: chain[0] for name, chain in audits.chains.items()}
         handled = sum(count for count, _ in seen.values())
         if handled != self.sent:
@@ -356,19 +356,21 @@ def main() -> int:
     parser.add_argument("--of", type=int, default=20, help="so many seeds share the named points")
     arguments = parser.parse_args()
     total: Counter[str] = Counter()
-    with EmbeddedKafka() as kafka, Progress("soaking") as progress:
+    with EmbeddedKafka() as kafka:
         for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-            with tempfile.TemporaryDirectory(prefix="statefun-soak-") as folder:
-                soak = _soak(kafka, Path(folder), seed, arguments)
+            # Whatever goes wrong, what there is to look at stays.
+            folder = Path(tempfile.mkdtemp(prefix=f"statefun-soak-{seed}-"))
+            with Progress(f"seed {seed}, in {folder}"):
+                soak = _soak(kafka, folder, seed, arguments)
                 wrong = soak.finish()
-            total += soak.done
-            total["seeds"] += 1
-            total["messages"] += soak.sent
+            done = Counter(seeds=1, messages=soak.sent) + soak.done
+            total += done
+            print(", ".join(f"{count} {what}" for what, count in done.items()), flush=True)  # noqa: T201 - a program
             if wrong:
-                print(f"seed {seed}: {wrong}", file=sys.stderr)  # noqa: T201 - a program
+                print(f"seed {seed}: {wrong}", file=sys.stderr)  # noqa: T201 - as above
                 return 1
-            progress.update(", ".join(f"{count} {what}" for what, count in total.items()))
-    print("\n".join(f"{count:>10,} {what}" for what, count in total.items()))  # noqa: T201 - a program
+            shutil.rmtree(folder)
+    print("\n".join(f"{count:>10,} {what}" for what, count in total.items()))  # noqa: T201 - as above
     return 0
 
 
