@@ -34,6 +34,7 @@ from statefun.sdk.errors import (
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.sdk.functions import StatefulFunctions, function
 from statefun.sdk.message import Message, message_builder
+from statefun.sdk.record import IngressRecord
 from statefun.sdk.storage import ValueSpec
 from statefun.sdk.types import (
     BoolType,
@@ -69,6 +70,7 @@ __all__ = [
     "FailurePolicy",
     "FloatType",
     "FunctionError",
+    "IngressRecord",
     "IntType",
     "InvocationError",
     "KafkaEgressMessage",

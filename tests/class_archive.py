@@ -12,39 +12,52 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-_ARCHIVE = Path(__file__).parents[1] / "build" / f"spark-{pyspark.__version__}.jsa"
+_FOLDER = Path(__file__).parents[1] / "build"
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 
 
 def java_options() -> str:
     """Return the options of a driver's JVM; the first call of all makes the archive."""
-    if not _ARCHIVE.exists():
-        _ARCHIVE.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=_ARCHIVE.parent) as folder:
-            made = Path(folder) / _ARCHIVE.name
-            options = f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={made} -Xlog:disable"
-            done = subprocess.run(
-                [sys.executable, __file__, folder],
-                env={
-                    **os.environ,
-                    "PYSPARK_PYTHON": sys.executable,
-                    "SPARK_LOCAL_IP": "127.0.0.1",
-                    "SPARK_SUBMIT_OPTS": options,
-                },
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
-            )
-            if not made.exists():
-                raise RuntimeError(f"no archive of Spark's classes was made:\n{done.stdout}")
-            made.replace(_ARCHIVE)  # whole or not at all: others may be making it as well
-    return f"{_SHORT_LIVED} -XX:SharedArchiveFile={_ARCHIVE}"
+    return archived("spark", _run_query)
+
+
+def archived(name: str, run: Callable[[str], None]) -> str:
+    """Return options of a JVM with which it takes an archive, made now if it is missing.
+
+    Args:
+        name: of the archive.
+        run: runs a program that loads the classes, in a JVM that ends by itself, with these
+            options.
+    """
+    archive = _FOLDER / f"{name}-{pyspark.__version__}.jsa"
+    if not archive.exists():
+        _FOLDER.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_FOLDER) as folder:
+            made = Path(folder) / archive.name
+            run(f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={made} -Xlog:disable")
+            made.replace(archive)  # whole or not at all: others may be making it as well
+    return f"{_SHORT_LIVED} -XX:SharedArchiveFile={archive}"
+
+
+def _run_query(options: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [sys.executable, __file__, folder],
+            env={
+                **os.environ,
+                "PYSPARK_PYTHON": sys.executable,
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "SPARK_SUBMIT_OPTS": options,
+            },
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
 
 
 def _load_classes(folder: str) -> None:

@@ -387,7 +387,7 @@ class Driver:
             for _ in range(generator.randrange(1, 4)):
                 world.sent += 1
                 value = f"{partition} {batch} {world.sent}".encode()
-                rows.append(("topic", None, value, None), 1)
+                rows.append(EgressRecord("topic", None, value, None), 1)
                 sent[f"{egress}/{partition}"].append(value)
             count, content = len(rows), rows.take()
             stream = effect_stream(content, count)

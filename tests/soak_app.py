@@ -9,6 +9,7 @@ count and digest: what an exact egress's topic holds has to be a chain with exac
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -189,7 +190,9 @@ def main() -> None:
         functions(options["prefix"], 500 * number if point == INSIDE else 0),
         settings,
     )
-    application.run()
+    signal.signal(signal.SIGTERM, lambda *_: application.stop())
+    with contextlib.suppress(KeyboardInterrupt):
+        application.run()
 
 
 if __name__ == "__main__":

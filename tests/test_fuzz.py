@@ -35,7 +35,12 @@ from statefun import (
 from statefun.protocol.runtime_pb2 import AddressState, EffectStream, Manifest, Segment
 from statefun.runtime.dead_letters import DeadLetter
 from statefun.runtime.dispatch.groups import AddressValues
-from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, read_egress_records
+from statefun.runtime.effects import (
+    EGRESS_SCHEMA,
+    EffectRows,
+    EgressRecord,
+    read_egress_records,
+)
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import MANIFEST, Outbox, effect_stream
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME
@@ -151,8 +156,8 @@ def test_manifests(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> 
 
 def _effects() -> bytes:
     rows = EffectRows(EGRESS_SCHEMA)
-    rows.append(("topic", b"key", b"value", [("a", b"1"), ("b", None)]), 5)
-    rows.append(("topic", None, None, None), 0)
+    rows.append(EgressRecord("topic", b"key", b"value", [("a", b"1"), ("b", None)], 1, 2), 5)
+    rows.append(EgressRecord("topic", None, None, None), 0)
     return rows.take()
 
 

@@ -187,12 +187,15 @@ class DelayedMessage(_message.Message):
     CALLER_FIELD_NUMBER: _builtins.int
     TYPENAME_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
+    TRACE_FIELD_NUMBER: _builtins.int
     due: _builtins.int
     """milliseconds since the epoch"""
     target: _builtins.bytes
     caller: _builtins.bytes
     typename: _builtins.str
     value: _builtins.bytes
+    trace: _builtins.str
+    """trace-context headers, 'name=value', a line each"""
     def __init__(
         self,
         *,
@@ -201,12 +204,15 @@ class DelayedMessage(_message.Message):
         caller: _builtins.bytes = ...,
         typename: _builtins.str = ...,
         value: _builtins.bytes = ...,
+        trace: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "due", b"due", "target", b"target", "typename", b"typename", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "caller", b"caller", "due", b"due", "target", b"target", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__trace: _TypeAlias = _typing.Literal["trace"]  # noqa: Y015
+    _WhichOneofArgType__trace: _TypeAlias = _typing.Literal["_trace", b"_trace"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__trace) -> _WhichOneofReturnType__trace | None: ...
 
 Global___DelayedMessage: _TypeAlias = DelayedMessage  # noqa: Y015
 
@@ -388,12 +394,15 @@ class Retry(_message.Message):
     TYPENAME_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
+    TRACE_FIELD_NUMBER: _builtins.int
     attempts: _builtins.int
     """so far"""
     caller: _builtins.bytes
     """empty: an ingress"""
     typename: _builtins.str
     value: _builtins.bytes
+    trace: _builtins.str
+    """as in DelayedMessage"""
     @_builtins.property
     def record(self) -> Global___RecordOrigin:
         """of a message from an ingress"""
@@ -406,12 +415,15 @@ class Retry(_message.Message):
         typename: _builtins.str = ...,
         value: _builtins.bytes = ...,
         record: Global___RecordOrigin | None = ...,
+        trace: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "record", b"record", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "caller", b"caller", "record", b"record", "typename", b"typename", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "attempts", b"attempts", "caller", b"caller", "record", b"record", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__trace: _TypeAlias = _typing.Literal["trace"]  # noqa: Y015
+    _WhichOneofArgType__trace: _TypeAlias = _typing.Literal["_trace", b"_trace"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__trace) -> _WhichOneofReturnType__trace | None: ...
 
 Global___Retry: _TypeAlias = Retry  # noqa: Y015
 

@@ -28,6 +28,7 @@ MESSAGE_SCHEMA = pa.schema(
         pa.field("caller", pa.binary()),
         pa.field("typename", pa.string()),
         pa.field("value", pa.binary()),
+        pa.field("trace", pa.string()),
     ]
 )
 

@@ -39,6 +39,8 @@ SCHEMA = StructType(
         # Its key, if that could not become an id.
         StructField("key", BinaryType()),
         StructField("headers", HEADERS),
+        # Trace-context headers, of the record or carried from it: 'name=value', a line each.
+        StructField("trace", StringType()),
     ]
 )
 

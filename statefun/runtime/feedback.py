@@ -283,7 +283,7 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _ticks(buckets: Sequence[int]) -> pa.RecordBatch:
-    rows = [(bucket_key(bucket), None, TICK, b"") for bucket in buckets]
+    rows = [(bucket_key(bucket), None, TICK, b"", None) for bucket in buckets]
     columns = map(pa.array, zip(*rows, strict=True), MESSAGE_SCHEMA.types)
     return pa.record_batch(list(columns), schema=MESSAGE_SCHEMA)
 

@@ -11,6 +11,7 @@ from statefun.sdk.address import Address
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import DefinitionError, FunctionError, InvocationError, StatefunError
 from statefun.sdk.message import Message
+from statefun.sdk.record import IngressRecord, M, traced
 from statefun.sdk.storage import Storage
 
 
@@ -41,10 +42,22 @@ class Context:
     micro-batch that the invocation is part of is committed.
     """
 
-    __slots__ = ("_check", "address", "caller", "delayed", "egress_messages", "messages", "storage")
+    __slots__ = (
+        "_check",
+        "_message",
+        "_trace",
+        "address",
+        "caller",
+        "delayed",
+        "egress_messages",
+        "messages",
+        "storage",
+    )
 
     def __init__(self, address: Address, storage: Storage, check: Check | None = None) -> None:
         self._check = check
+        self._message: Message | None = None
+        self._trace: str | None = None
         self.address = address
         """Where this function instance lives."""
         self.caller: Address | None = None
@@ -58,6 +71,22 @@ class Context:
         self.egress_messages: list[EgressMessage] = []
         """What was sent to egresses so far, in order."""
 
+    @property
+    def record(self) -> IngressRecord | None:
+        """The ingress record that the message was; None if a function has sent the message.
+
+        >>> def greet(ctx, message):
+        ...     if ctx.record is not None:
+        ...         print(ctx.record.topic, ctx.record.partition, ctx.record.offset)
+        """
+        return None if self._message is None else self._message.record
+
+    def begin(self, caller: Address | None, message: Message, trace: str | None) -> None:
+        """Turn to the next message."""
+        self.caller = caller
+        self._message = message
+        self._trace = trace
+
     def send(self, message: Message | EgressMessage) -> None:
         """Send a message to a function, or a record to an egress.
 
@@ -66,11 +95,9 @@ class Context:
             InvocationError: if there is no such function or egress, or it cannot take the message.
         """
         if isinstance(message, EgressMessage):
-            self._checked(message)
-            self.egress_messages.append(message)
+            self.egress_messages.append(self._ready(message))
         elif isinstance(message, Message):
-            self._checked(message)
-            self.messages.append(message)
+            self.messages.append(self._ready(message))
         else:
             raise DefinitionError(
                 f"send takes a Message or an EgressMessage, not {type(message).__name__}"
@@ -115,8 +142,7 @@ class Context:
             )
         if not _is_text(cancellation_token):
             raise DefinitionError(f"a cancellation token is text, not {cancellation_token!r}")
-        self._checked(message)
-        self.delayed.append(DelayedMessage(duration, message, cancellation_token))
+        self.delayed.append(DelayedMessage(duration, self._ready(message), cancellation_token))
 
     def cancel_delayed_message(self, cancellation_token: str) -> None:
         """Cancel the delayed message that this id has sent with ``cancellation_token``.
@@ -133,17 +159,18 @@ class Context:
             )
         self.delayed.append(Cancellation(cancellation_token))
 
-    def _checked(self, message: Message | EgressMessage) -> None:
-        if self._check is None:
-            return
-        try:
-            self._check(message)
-        except StatefunError as error:
-            kind = type(error) if isinstance(error, InvocationError) else FunctionError
-            address = self.address
-            raise kind(
-                f"function {address.typename} at address {address}: {error.message}"
-            ) from error
+    def _ready(self, message: M) -> M:
+        """Return what is sent for ``message``, which is known to be possible."""
+        if self._check is not None:
+            try:
+                self._check(message)
+            except StatefunError as error:
+                kind = type(error) if isinstance(error, InvocationError) else FunctionError
+                address = self.address
+                raise kind(
+                    f"function {address.typename} at address {address}: {error.message}"
+                ) from error
+        return message if self._trace is None else traced(message, self._trace)
 
 
 def _hint(message: object) -> str:

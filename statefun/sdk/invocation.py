@@ -8,7 +8,8 @@ The two values mirror the request-reply protocol's ``InvocationBatchRequest`` an
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import attrs
@@ -19,6 +20,7 @@ from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import FunctionError, InvocationError
 from statefun.sdk.functions import StatefulFunction
 from statefun.sdk.message import Message
+from statefun.sdk.record import IngressRecord
 from statefun.sdk.storage import Storage, changes, restore
 from statefun.sdk.types import TypedValue
 
@@ -28,6 +30,8 @@ class Invocation(NamedTuple):
 
     caller: Address | None
     argument: TypedValue
+    trace: str | None = None
+    """The trace-context headers that it carries, 'name=value', a line each."""
 
 
 class InvocationBatch(NamedTuple):
@@ -36,6 +40,8 @@ class InvocationBatch(NamedTuple):
     target: Address
     state: Mapping[str, TypedValue]
     invocations: Sequence[Invocation]
+    record: Callable[[int], IngressRecord | None] | None = None
+    """Looks up the ingress record of one of the invocations, by its place; None: there are none."""
 
 
 @attrs.frozen
@@ -72,8 +78,8 @@ def invoke(
     """Run a plain function over a batch, one message after the other."""
     run = _Run(function, batch, check)
     call = function.call
-    for index, (caller, argument) in enumerate(batch.invocations):
-        message = run.begin(caller, argument)
+    for index, invocation in enumerate(batch.invocations):
+        message = run.begin(index, invocation)
         try:
             call(run.context, message)
         except Exception as error:  # noqa: BLE001 - what users' code raises is theirs to choose
@@ -87,8 +93,8 @@ async def invoke_async(
     """Run a coroutine function over a batch, one message after the other."""
     run = _Run(function, batch, check)
     call = function.call
-    for index, (caller, argument) in enumerate(batch.invocations):
-        message = run.begin(caller, argument)
+    for index, invocation in enumerate(batch.invocations):
+        message = run.begin(index, invocation)
         try:
             await call(run.context, message)
         except Exception as error:  # noqa: BLE001 - what users' code raises is theirs to choose
@@ -103,20 +109,24 @@ class _Run:
         self, function: StatefulFunction, batch: InvocationBatch, check: Check | None
     ) -> None:
         self._target = batch.target
+        self._record = batch.record
         self.context = Context(batch.target, Storage(function.specs, batch.state), check)
         self._failures: list[FailedInvocation] = []
         self._before: tuple[int, int, int, dict[str, TypedValue | None]] = (0, 0, 0, {})
 
-    def begin(self, caller: Address | None, argument: TypedValue) -> Message:
-        context = self.context
-        context.caller = caller
+    def begin(self, index: int, invocation: Invocation) -> Message:
+        caller, argument, trace = invocation
+        context, target = self.context, self._target
+        record = None if self._record is None else partial(self._record, index)
+        message = Message(target.typename, target.id, argument, record)
+        context.begin(caller, message, trace)
         self._before = (
             len(context.messages),
             len(context.delayed),
             len(context.egress_messages),
             changes(context.storage).copy(),
         )
-        return Message(self._target.typename, self._target.id, argument)
+        return message
 
     def take_back(self, index: int, error: Exception) -> None:
         messages, delayed, egress_messages, changed = self._before

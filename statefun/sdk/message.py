@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import DefinitionError, ValueDecodeError
@@ -19,6 +21,9 @@ from statefun.sdk.types import (
     default_types,
 )
 
+if TYPE_CHECKING:
+    from statefun.sdk.record import IngressRecord
+
 T = TypeVar("T")
 
 
@@ -30,9 +35,15 @@ class Message:
     ('hello', 'hello', False)
     """
 
-    __slots__ = ("target_id", "target_typename", "typed_value")
+    __slots__ = ("_record", "target_id", "target_typename", "trace", "typed_value")
 
-    def __init__(self, target_typename: str, target_id: str, typed_value: TypedValue) -> None:
+    def __init__(
+        self,
+        target_typename: str,
+        target_id: str,
+        typed_value: TypedValue,
+        record: Callable[[], IngressRecord | None] | None = None,
+    ) -> None:
         if not (isinstance(target_id, str) and target_id):
             raise DefinitionError(
                 f"a message to {target_typename} needs an id, a string, not {target_id!r}"
@@ -46,6 +57,20 @@ class Message:
         self.target_typename = target_typename
         self.target_id = target_id
         self.typed_value = typed_value
+        self.trace: str | None = None
+        """The trace-context headers that it carries, 'name=value', a line each."""
+        self._record = record
+
+    @property
+    def record(self) -> IngressRecord | None:
+        """The ingress record that the message was; None for one that a function has sent."""
+        return None if self._record is None else self._record()
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """The event time: that of the ingress record, in UTC; None if a function has sent it."""
+        record = self.record
+        return None if record is None else record.timestamp
 
     def value_typename(self) -> str:
         """Return the name of the value's type."""

@@ -62,6 +62,7 @@ ARROW_SCHEMA = pa.schema(
         ("timestamp", pa.int64()),
         ("key", pa.binary()),
         ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("trace", pa.string()),
     ]
 )
 Sent = tuple[str, str, bytes]

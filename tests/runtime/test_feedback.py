@@ -31,6 +31,7 @@ from statefun import (
 )
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.clock import SystemClock
+from statefun.runtime.dispatch.groups import Row
 from statefun.runtime.effects import MESSAGE_SCHEMA, EffectRows
 from statefun.runtime.envelope import SCHEMA, address_key
 from statefun.runtime.feedback import FeedbackReader
@@ -201,7 +202,7 @@ class Checkpoint:
             rows = EffectRows(MESSAGE_SCHEMA)
             target, caller = (address_key(Address("t", name, "x")) for name in ("to", "from"))
             for number in range(count):
-                rows.append((target, caller, "t/v", b"%d" % number), 1)
+                rows.append(Row(target, caller, "t/v", b"%d" % number), 1)
             stream = effect_stream(rows.take(), count) if count else None
             segments.append(Segment(messages=stream))
         self.outbox.stage(Manifest(batch=batch, segments=segments))

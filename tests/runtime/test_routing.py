@@ -89,7 +89,30 @@ def test_a_record_becomes_a_message_to_the_address_of_its_key(spark: SparkSessio
         "timestamp": round(TIME.timestamp() * 1000),
         "key": None,
         "headers": [Row(key="a", value=bytearray(b"1")), Row(key="a", value=None)],
+        "trace": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("headers", "trace"),
+    [
+        (None, None),
+        ([], None),
+        ([("traceparent", b"00-1-2-01")], "traceparent=00-1-2-01"),
+        (
+            [("baggage", b"a=1"), ("other", b"x"), ("tracestate", b"b=2")],
+            "baggage=a=1\ntracestate=b=2",
+        ),
+        ([("traceparent", None), ("tracestate", b"\xff"), ("baggage", b"a\nb")], None),
+    ],
+)
+def test_trace_context_is_taken_from_headers(
+    spark: SparkSession, headers: list[tuple[str, bytes | None]] | None, trace: str | None
+) -> None:
+    """It is W3C's three headers, as far as they are a line of text."""
+    (row,) = routed(spark, [Record(b"Ada", headers=headers)], to("users", "test.fns/one"))
+
+    assert row.trace == trace
 
 
 def test_every_target_has_a_row_of_its_own(spark: SparkSession) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from class_archive import java_options
 from soak import Soak, found_wrong
 from soak_app import chained
 
@@ -28,7 +29,7 @@ def test_the_topic_holds_what_the_surviving_state_says(
     own_broker: EmbeddedKafka, tmp_path: Path
 ) -> None:
     """Killed when a record is published and nobody has noted it yet, and at a random instant."""
-    soak = Soak(own_broker, tmp_path, random.Random(1), "short-")
+    soak = Soak(own_broker, tmp_path, random.Random(1), "short-", java_options=java_options())
     soak.create_topics()
     soak.send(500)
     soak.crash_at("after publish, exactly-once")

@@ -79,9 +79,9 @@ class _Chunk:
         state = batch.column(batch.num_columns - 1)
         entries = state.slice(0, batch.num_rows - state.null_count)
         starts = entries.field("startOffset")
-        caller, typename, value = (batch.column(name).to_pylist() for name in COLUMNS)
+        caller, typename, value, trace = (batch.column(name).to_pylist() for name in COLUMNS)
         self._columns = Columns(
-            caller, typename, value, lambda name, row: batch.column(name)[row].as_py()
+            caller, typename, value, trace, lambda name, row: batch.column(name)[row].as_py()
         )
         self._keys = batch.column("target").take(starts).to_pylist()
         self._starts = starts.to_pylist()

@@ -3,23 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from statefun.protocol.runtime_pb2 import Outcome
-from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.runtime.clock import Clock, in_milliseconds
 from statefun.runtime.dispatch import timers
+from statefun.runtime.dispatch.calls import Call, call_for, failed_message, failed_row
 from statefun.runtime.dispatch.coroutines import await_all
 from statefun.runtime.dispatch.failures import RETRY, DispatchError, FailedMessage, Failures
-from statefun.runtime.dispatch.groups import Columns, Group, Row
+from statefun.runtime.dispatch.groups import Group, Row
 from statefun.runtime.dispatch.payload import Program
 from statefun.runtime.effects import Effects, check_egress, egress_row, kafka_record
 from statefun.runtime.envelope import (
     REJECTION_NAMESPACE,
     SEPARATOR,
-    address_key,
     address_of,
     rejection,
 )
@@ -30,12 +28,10 @@ from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import (
     FunctionError,
     RecordError,
-    StatefunError,
     UnknownFunctionError,
     ValueDecodeError,
 )
 from statefun.sdk.failure import FailurePolicy, OnFailure
-from statefun.sdk.functions import StatefulFunction
 from statefun.sdk.invocation import (
     FailedInvocation,
     Invocation,
@@ -46,20 +42,6 @@ from statefun.sdk.invocation import (
 )
 from statefun.sdk.message import Message
 from statefun.sdk.types import TypedValue
-
-
-class _Call(NamedTuple):
-    """An invocation batch, for the sake of some rows of a group."""
-
-    group: Group
-    key: bytes
-    """Of the address that is invoked: the group's, or one that the group's has messaged."""
-    function: StatefulFunction
-    batch: InvocationBatch
-    rows: Sequence[int]
-    """Where the messages are in the group's columns; empty if the group's address sent them."""
-    retried: Mapping[int, RetriedMessage] = MappingProxyType({})
-    """Those of the messages that were tried before, by their place among the invocations."""
 
 
 class _Target(NamedTuple):
@@ -101,7 +83,7 @@ class Dispatcher:
             DispatchError: if a row cannot be dispatched or an invocation failed; then no
                 effects of this call may be used.
         """
-        waiting: list[_Call] = []
+        waiting: list[Call] = []
         for group in groups:
             call = self._run_plain(self._first_call(group, effects), effects)
             if call is None:
@@ -122,13 +104,13 @@ class Dispatcher:
                     again.append(following)
             waiting = again
 
-    def _run_plain(self, call: _Call | None, effects: Effects) -> _Call | None:
+    def _run_plain(self, call: Call | None, effects: Effects) -> Call | None:
         """Run calls of plain functions, up to one that has to be awaited."""
         while call is not None and not call.function.is_async:
             call = self._next_call(call, invoke(call.function, call.batch, self._check), effects)
         return call
 
-    def _first_call(self, group: Group, effects: Effects) -> _Call | None:
+    def _first_call(self, group: Group, effects: Effects) -> Call | None:
         """Return what to invoke for the rows of a group; None if they are the runtime's own."""
         address = address_of(group.key)
         if address.namespace == TIMERS_NAMESPACE:
@@ -148,10 +130,7 @@ class Dispatcher:
             self._no_function(address, group, rows, effects)
             return None
         group.values.begin(self._batch, self._clock)
-        invocations = _invocations(group.columns, rows)
-        retried = _unwrap_retried(invocations) if RETRY in typenames else {}
-        batch = InvocationBatch(address, group.values.values, invocations)
-        return _Call(group, group.key, function, batch, rows, retried)
+        return call_for(group, address, function, rows, may_be_retried=RETRY in typenames)
 
     def _wake_up(self, group: Group, rows: Sequence[int], effects: Effects) -> Sequence[int]:
         """Take the wake-ups out of a group's rows; return the others."""
@@ -166,7 +145,7 @@ class Dispatcher:
         timers.schedule_wake_up(group, effects)
         return others
 
-    def _next_call(self, call: _Call, result: InvocationResult, effects: Effects) -> _Call | None:
+    def _next_call(self, call: Call, result: InvocationResult, effects: Effects) -> Call | None:
         """Collect what a call has done; return the one that comes next in its group, if any."""
         self._invocations += len(call.batch.invocations)
         self._collect(call, result, effects)
@@ -180,18 +159,18 @@ class Dispatcher:
                 timers.schedule_wake_up(group, effects)
         return self._immediate_call(group) if group.last and values.immediate else None
 
-    def _immediate_call(self, group: Group) -> _Call:
+    def _immediate_call(self, group: Group) -> Call:
         """Return the call that delivers the first messages that may be delivered at once."""
         waiting, sender = group.values.immediate, address_of(group.key)
         key = waiting[0].target
         invocations = []
         while waiting and waiting[0].target == key:
-            _, _, typename, value = waiting.popleft()
-            invocations.append(Invocation(sender, TypedValue(typename, value)))
+            _, _, typename, value, trace = waiting.popleft()
+            invocations.append(Invocation(sender, TypedValue(typename, value), trace))
         address = address_of(key)
         state = group.values.values if key == group.key else {}
         batch = InvocationBatch(address, state, invocations)
-        return _Call(group, key, self._functions.for_typename(address.typename), batch, ())
+        return Call(group, key, self._functions.for_typename(address.typename), batch, ())
 
     def _no_function(
         self, address: Address, group: Group, rows: Sequence[int], effects: Effects
@@ -205,7 +184,7 @@ class Dispatcher:
             f"no function {address.typename} is registered{self._functions.hint(address.typename)}"
         )
         for row in rows:
-            failed = _failed_row(group, row, error)
+            failed = failed_row(group, row, error)
             if failed.record is None:
                 raise DispatchError(UnknownFunctionError(f"{failed.origin}: {error.message}"))
             self._failures.handle(failed, self._record_policy(failed), effects)
@@ -213,16 +192,16 @@ class Dispatcher:
     def _reject(self, name: str, group: Group, effects: Effects) -> None:
         """Do what is to be done with records that cannot be messages."""
         for row in range(group.start, group.end):
-            failed = _failed_row(group, row, RecordError(rejection(name)))
+            failed = failed_row(group, row, RecordError(rejection(name)))
             self._failures.handle(failed, self._record_policy(failed), effects)
 
     def _record_policy(self, failed: FailedMessage) -> OnFailure | None:
         record = failed.record
         return None if record is None else self._failures.policies.records.get(record.topic)
 
-    def _fail(self, failed: FailedInvocation, call: _Call, effects: Effects) -> None:
+    def _fail(self, failed: FailedInvocation, call: Call, effects: Effects) -> None:
         """Do what is to be done with a message on which its function has failed."""
-        message = _failed_message(failed, call)
+        message = failed_message(failed, call)
         policy: FailurePolicy | None = call.function.on_failure
         if message.record is not None and isinstance(failed.error, ValueDecodeError):
             policy = self._record_policy(message)
@@ -232,7 +211,9 @@ class Dispatcher:
         """Do what is to be done with a delayed message whose token waits with another one."""
         function = self._functions.find(address_of(message.caller).typename)
         policies = self._failures.policies
-        failed = FailedMessage(*message, None, error, type(error).__name__)
+        target, caller, typename, value, trace = message
+        cause = type(error).__name__
+        failed = FailedMessage(target, caller, typename, value, None, error, cause, trace=trace)
         policy = policies.last_resort(function.on_failure if function else None)
         self._failures.handle(failed, policy, effects)
 
@@ -242,7 +223,7 @@ class Dispatcher:
         else:
             check_egress(sent, self._egresses)
 
-    def _collect(self, call: _Call, result: InvocationResult, effects: Effects) -> None:
+    def _collect(self, call: Call, result: InvocationResult, effects: Effects) -> None:
         """Take over what was sent, in the order that the reference gives."""
         for message in result.messages:
             row = self._row(call.key, message)
@@ -254,7 +235,7 @@ class Dispatcher:
             record = kafka_record(sent)
             effects.egress[sent.typename].append(egress_row(record), len(record.value or b""))
 
-    def _is_immediate(self, call: _Call, row: Row, typename: str) -> bool:
+    def _is_immediate(self, call: Call, row: Row, typename: str) -> bool:
         """Keep a message for this micro-batch if it needs no other address's state.
 
         Order per sender and target forbids more. A function without state that is invoked here,
@@ -294,7 +275,7 @@ class Dispatcher:
 
     def _row(self, caller: bytes, message: Message) -> Row:
         target = message.target_id.encode() + self._target(message).suffix
-        return Row(target, caller, *message.typed_value)
+        return Row(target, caller, *message.typed_value, message.trace)
 
     def _target(self, message: Message) -> _Target:
         """Return what is known of the addresses that ``message`` is for.
@@ -321,58 +302,3 @@ class Dispatcher:
         counts = self._failures.summary()
         counts.invocations = self._invocations
         return counts
-
-
-def _invocations(columns: Columns, rows: Sequence[int]) -> list[Invocation]:
-    caller, typename, value = columns.caller, columns.typename, columns.value
-    return [
-        Invocation(
-            address_of(key) if (key := caller[row]) else None,
-            TypedValue(typename[row], value[row]),
-        )
-        for row in rows
-    ]
-
-
-def _unwrap_retried(invocations: list[Invocation]) -> dict[int, RetriedMessage]:
-    """Put what is tried again in the place of what carries it; return the latter by place."""
-    retried = {}
-    for index, invocation in enumerate(invocations):
-        if invocation.argument.typename == RETRY:
-            again = RetriedMessage.FromString(invocation.argument.value)
-            retried[index] = again
-            sender = address_of(again.caller) if again.caller else None
-            invocations[index] = Invocation(sender, TypedValue(again.typename, again.value))
-    return retried
-
-
-def _failed_message(failed: FailedInvocation, call: _Call) -> FailedMessage:
-    sender, argument = call.batch.invocations[failed.index]
-    again = call.retried.get(failed.index)
-    if again is not None:
-        record = again.record if again.HasField("record") else None
-    else:
-        record = call.group.columns.record(call.rows[failed.index]) if call.rows else None
-    return FailedMessage(
-        call.key,
-        None if sender is None else address_key(sender),
-        *argument,
-        record,
-        failed.error,
-        failed.cause,
-        1 if again is None else again.attempts + 1,
-        failed.traceback,
-    )
-
-
-def _failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
-    columns = group.columns
-    return FailedMessage(
-        group.key,
-        columns.caller[row],
-        columns.typename[row],
-        columns.value[row],
-        columns.record(row),
-        error,
-        type(error).__name__,
-    )

@@ -90,6 +90,7 @@ class FailedMessage(NamedTuple):
     """The name of the class of what was raised."""
     attempts: int = 1
     traceback: str = ""
+    trace: str | None = None
 
     @property
     def origin(self) -> str:
@@ -141,6 +142,7 @@ class Failures:
             typename=failed.typename,
             value=failed.value or b"",
             record=failed.record,
+            trace=failed.trace,
         )
         wait = in_milliseconds(policy.backoff) * 2 ** (failed.attempts - 1)
         row = Row(failed.target, failed.caller or b"", RETRY, message.SerializeToString())

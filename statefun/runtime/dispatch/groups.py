@@ -26,9 +26,10 @@ class Row(NamedTuple):
     caller: bytes
     typename: str
     value: bytes
+    trace: str | None = None
 
 
-COLUMNS = ("caller", "typename", "value")
+COLUMNS = ("caller", "typename", "value", "trace")
 """The columns in which every row is looked up."""
 
 
@@ -40,6 +41,7 @@ class Columns:
     typename: Sequence[str]
     value: Sequence[bytes]
     """None for records without one, which no function gets."""
+    trace: Sequence[str | None]
     cell: Callable[[str, int], Any]
     """Looks up a row in one of the other columns."""
 

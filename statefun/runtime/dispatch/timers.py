@@ -166,4 +166,5 @@ def _in_use(asked: CancellableMessage) -> FunctionError:
 
 
 def _row(message: Entry) -> Row:
-    return Row(message.target, message.caller, message.typename, message.value)
+    trace = message.trace or None
+    return Row(message.target, message.caller, message.typename, message.value, trace)

@@ -24,6 +24,8 @@ logger = logging.getLogger("statefun.egress")
 _POLL = timedelta(milliseconds=500)
 _PATIENCE = timedelta(seconds=10)
 """Waiting for longer than this is worth a word to whoever watches."""
+_FAREWELL = timedelta(seconds=5)
+"""How long an egress that promises nothing has for its last records when an application ends."""
 _TRANSACTION_CALL = timedelta(seconds=30)
 """How long to wait for an answer to a call that opens or commits a transaction."""
 
@@ -195,6 +197,11 @@ class AtLeastOnce:
                 f"{where}: the topic does not exist; create it and start again: the records are "
                 "kept in the outbox until then"
             )
+        if error.code() == ClientError._UNKNOWN_PARTITION:  # noqa: SLF001 - as above
+            return TopicError(
+                f"{where}: the topic has no partition of the number that a record was sent to; "
+                "the records are kept in the outbox"
+            )
         if error.code() in _REFUSALS:
             return KafkaError(
                 f"{where}: the record was refused: {error.str()}; it is kept in the outbox"
@@ -232,7 +239,7 @@ class Unconfirmed(AtLeastOnce):
 
     def close(self) -> None:
         """Give what is on its way a moment, and say what was lost."""
-        self._producer.flush(_POLL.total_seconds())
+        self._producer.flush(_FAREWELL.total_seconds())
         self._producer.purge()
         self._producer.flush(0)
         if self._lost > self._told:

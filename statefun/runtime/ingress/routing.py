@@ -15,6 +15,7 @@ from statefun.runtime.envelope import (
     TARGET_TYPE_HEADER,
     VALUE_TYPE_HEADER,
 )
+from statefun.sdk.record import TRACE_HEADERS
 from statefun.spec.model import TopicRoute
 
 
@@ -97,6 +98,7 @@ def _rows(records: DataFrame, targets: Column, typename: Column) -> DataFrame:
             F.unix_millis("timestamp").alias("timestamp"),
             F.when(~is_text, key).alias("key"),
             "headers",
+            _trace().alias("trace"),
         ).select(
             F.concat("id", "suffix").alias("target"),
             "offset",
@@ -108,8 +110,24 @@ def _rows(records: DataFrame, targets: Column, typename: Column) -> DataFrame:
             "timestamp",
             "key",
             "headers",
+            "trace",
         )
     )
+
+
+def _trace() -> Column:
+    """Return the trace-context headers of records, 'name=value', a line each; null if none."""
+
+    def is_line(header: Column) -> Column:
+        text = header["value"].cast("string")
+        is_text = F.call_function("is_valid_utf8", text) & ~F.contains(text, F.lit("\n"))
+        return header["key"].isin(*TRACE_HEADERS) & is_text
+
+    lines = F.transform(
+        F.filter("headers", is_line),
+        lambda header: F.concat(header["key"], F.lit("="), header["value"].cast("string")),
+    )
+    return F.when(F.size(lines) > 0, F.array_join(lines, "\n"))
 
 
 def _by_topic(values: dict[str, Column]) -> Column:

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of functions, made of rows, and the rows that calls have failed on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
+
+from statefun.protocol.runtime_pb2 import RecordOrigin
+from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
+from statefun.runtime.dispatch.failures import RETRY, FailedMessage
+from statefun.runtime.dispatch.groups import Columns, Group
+from statefun.runtime.envelope import address_key, address_of
+from statefun.sdk.address import Address
+from statefun.sdk.errors import StatefunError
+from statefun.sdk.functions import StatefulFunction
+from statefun.sdk.invocation import FailedInvocation, Invocation, InvocationBatch
+from statefun.sdk.record import IngressRecord
+from statefun.sdk.types import TypedValue
+
+_EPOCH = datetime.fromtimestamp(0, timezone.utc)
+_NONE: Mapping[int, RetriedMessage] = MappingProxyType({})
+
+
+class Call(NamedTuple):
+    """An invocation batch, for the sake of some rows of a group."""
+
+    group: Group
+    key: bytes
+    """Of the address that is invoked: the group's, or one that the group's has messaged."""
+    function: StatefulFunction
+    batch: InvocationBatch
+    rows: Sequence[int]
+    """Where the messages are in the group's columns; empty if the group's address sent them."""
+    retried: Mapping[int, RetriedMessage] = _NONE
+    """Those of the messages that were tried before, by their place among the invocations."""
+
+    def record(self, index: int) -> RecordOrigin | None:
+        """Return what is known of the ingress record that a message was, if it was one."""
+        return _record(self.group.columns, self.rows, self.retried, index)
+
+
+def call_for(
+    group: Group,
+    address: Address,
+    function: StatefulFunction,
+    rows: Sequence[int],
+    *,
+    may_be_retried: bool,
+) -> Call:
+    """Return the call of the function at a group's address for some of its rows."""
+    columns = group.columns
+    caller, typename, value, trace = columns.caller, columns.typename, columns.value, columns.trace
+    invocations = [
+        Invocation(
+            address_of(key) if (key := caller[row]) else None,
+            TypedValue(typename[row], value[row]),
+            trace[row],
+        )
+        for row in rows
+    ]
+    retried = _unwrap_retried(invocations) if may_be_retried else _NONE
+    look_up = partial(_ingress_record, columns, rows, retried)
+    batch = InvocationBatch(address, group.values.values, invocations, look_up)
+    return Call(group, group.key, function, batch, rows, retried)
+
+
+def _unwrap_retried(invocations: list[Invocation]) -> dict[int, RetriedMessage]:
+    """Put what is tried again in the place of what carries it; return the latter by place."""
+    retried = {}
+    for index, invocation in enumerate(invocations):
+        if invocation.argument.typename == RETRY:
+            again = RetriedMessage.FromString(invocation.argument.value)
+            retried[index] = again
+            sender = address_of(again.caller) if again.caller else None
+            argument = TypedValue(again.typename, again.value)
+            invocations[index] = Invocation(sender, argument, again.trace or None)
+    return retried
+
+
+def _record(
+    columns: Columns, rows: Sequence[int], retried: Mapping[int, RetriedMessage], index: int
+) -> RecordOrigin | None:
+    again = retried.get(index)
+    if again is not None:
+        return again.record if again.HasField("record") else None
+    return columns.record(rows[index]) if rows else None
+
+
+def _ingress_record(
+    columns: Columns, rows: Sequence[int], retried: Mapping[int, RetriedMessage], index: int
+) -> IngressRecord | None:
+    origin = _record(columns, rows, retried, index)
+    if origin is None:
+        return None
+    return IngressRecord(
+        origin.topic,
+        origin.partition,
+        origin.offset,
+        _EPOCH + timedelta(milliseconds=origin.timestamp),
+        tuple(
+            (header.key, header.value if header.HasField("value") else None)
+            for header in origin.headers
+        ),
+    )
+
+
+def failed_message(failed: FailedInvocation, call: Call) -> FailedMessage:
+    """Return the message on which an invocation of ``call`` has failed."""
+    sender, argument, trace = call.batch.invocations[failed.index]
+    again = call.retried.get(failed.index)
+    return FailedMessage(
+        call.key,
+        None if sender is None else address_key(sender),
+        *argument,
+        call.record(failed.index),
+        failed.error,
+        failed.cause,
+        1 if again is None else again.attempts + 1,
+        failed.traceback,
+        trace,
+    )
+
+
+def failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
+    """Return a row of a group as a message that cannot be handled."""
+    columns = group.columns
+    return FailedMessage(
+        group.key,
+        columns.caller[row],
+        columns.typename[row],
+        columns.value[row],
+        columns.record(row),
+        error,
+        type(error).__name__,
+    )
