@@ -4,7 +4,7 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench simulate fuzz soak lint format protocol clean
+.PHONY: help setup demo test bench simulate fuzz soak lint format protocol docs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,9 @@ format: setup ## Format the code
 
 protocol: setup ## Generate statefun/protocol from proto/
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python scripts/generate_protocol.py
+
+docs: setup ## Generate docs/module-yaml.md and the JSON Schema of module files
+	@$(VENV)/python scripts/generate_docs.py
 
 clean: ## Remove what was installed and built
 	@rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .hypothesis

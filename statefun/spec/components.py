@@ -10,7 +10,13 @@ from statefun.spec.readers import typename
 from statefun.spec.shapes import Key
 from statefun.spec.yaml_nodes import Node
 
-ID = Key("id", typename, "the name of this component, <namespace>/<name>", required=True)
+ID = Key(
+    "id",
+    typename,
+    "the name of this component, <namespace>/<name>",
+    required=True,
+    example="com.example/users",
+)
 
 
 @attrs.frozen

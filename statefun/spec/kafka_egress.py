@@ -10,13 +10,14 @@ from statefun.spec.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
 from statefun.spec.model import DeliverySemantic, KafkaEgress
 from statefun.spec.problems import Problems
 from statefun.spec.readers import duration, text
-from statefun.spec.shapes import Key, Shape, Variants
+from statefun.spec.shapes import Key, Shape, Variants, described, schema_of
 from statefun.spec.yaml_nodes import Node, ScalarNode
 
 _DEFAULT_TIMEOUT = timedelta(minutes=15)
 _MAX_TIMEOUT = timedelta(milliseconds=2**31 - 1)
 
 
+@described(schema_of(duration))
 def _timeout(node: Node, problems: Problems) -> timedelta:
     timeout = duration(node, problems)
     if isinstance(node, ScalarNode) and not timedelta(milliseconds=1) <= timeout <= _MAX_TIMEOUT:
@@ -27,9 +28,18 @@ def _timeout(node: Node, problems: Problems) -> timedelta:
 
 # The documents use both names, and durations under both.
 TRANSACTION_TIMEOUT = Key(
-    "transactionTimeout", _timeout, "how long a transaction may stay open, such as 15min"
+    "transactionTimeout",
+    _timeout,
+    "how long a transaction may stay open, such as 15min",
+    default="15min",
+    example="5min",
 )
-TRANSACTION_TIMEOUT_MILLIS = Key("transactionTimeoutMillis", _timeout, TRANSACTION_TIMEOUT.doc)
+TRANSACTION_TIMEOUT_MILLIS = Key(
+    "transactionTimeoutMillis",
+    _timeout,
+    f"{TRANSACTION_TIMEOUT.doc}; another name of {TRANSACTION_TIMEOUT.name}",
+    example=300_000,
+)
 
 DELIVERY_SEMANTICS = Variants(
     "Invalid delivery semantic type: {type}; valid types are [{types}]",
@@ -41,6 +51,7 @@ DELIVERY_SEMANTICS = Variants(
 )
 
 
+@described(DELIVERY_SEMANTICS.schema)
 def _delivery(node: Node, problems: Problems) -> tuple[DeliverySemantic, timedelta | None]:
     chosen, values = DELIVERY_SEMANTICS.read(node, problems)
     timeout = values.get(TRANSACTION_TIMEOUT)
@@ -54,24 +65,34 @@ def _delivery(node: Node, problems: Problems) -> tuple[DeliverySemantic, timedel
     return DeliverySemantic(chosen), millis if timeout is None else timeout
 
 
-DELIVERY_SEMANTIC = Key("deliverySemantic", _delivery, "what is promised when something crashes")
+DELIVERY_SEMANTIC = Key(
+    "deliverySemantic",
+    _delivery,
+    "what is promised when something crashes",
+    default={"type": "at-least-once"},
+    example={"type": "exactly-once"},
+)
 DEAD_LETTER_TOPIC = Key(
     "deadLetterTopic",
     text,
     "the topic for messages and records that could not be handled; one egress may have it",
+    default="(none: they stop the application)",
+    example="dead-letters",
 )
 REPLAY_TOPIC = Key(
     "replayTopic",
     text,
     "a topic beside deadLetterTopic: what 'statefun dlq replay --to-target' writes there goes "
     "straight to the functions that it is for",
+    default="(none)",
+    example="replays",
 )
-_SHAPE = Shape((ID, ADDRESS, DELIVERY_SEMANTIC, DEAD_LETTER_TOPIC, REPLAY_TOPIC, PROPERTIES))
+KAFKA_EGRESS = Shape((ID, ADDRESS, DELIVERY_SEMANTIC, DEAD_LETTER_TOPIC, REPLAY_TOPIC, PROPERTIES))
 
 
 def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
     """Read an egress."""
-    values = _SHAPE.read(component.spec, problems)
+    values = KAFKA_EGRESS.read(component.spec, problems)
     settings = KafkaSettings(component.spec, values, problems)
     semantic, timeout = values.get(DELIVERY_SEMANTIC, (DeliverySemantic.AT_LEAST_ONCE, None))
     if semantic is DeliverySemantic.EXACTLY_ONCE:

@@ -19,15 +19,26 @@ from statefun.spec.offsets import specific_offsets
 from statefun.spec.problems import Problems
 from statefun.spec.readers import choice, date, text
 from statefun.spec.routes import FAILURE_POLICY, TOPIC, routes
-from statefun.spec.shapes import Key, Shape, Variants
+from statefun.spec.shapes import Key, Shape, Variants, described
 from statefun.spec.yaml_nodes import Node
 
 OFFSETS = Key(
-    "offsets", specific_offsets, "the offset of each 'topic/partition' to start at", required=True
+    "offsets",
+    specific_offsets,
+    "the offset of each 'topic/partition' to start at",
+    required=True,
+    example=[{"users/0": 123}],
 )
 # The documents have `date` for both types, and show no example of at-timestamp.
-DATE = Key("date", date, "when the first record to read was written, with a time zone")
-TIMESTAMP = Key("timestamp", date, DATE.doc)
+DATE = Key(
+    "date",
+    date,
+    "when the first record to read was written, with a time zone",
+    example="2026-01-31 12:00:00.000 +0100",
+)
+TIMESTAMP = Key(
+    "timestamp", date, f"{DATE.doc}; another name of {DATE.name}", example=1769857200000
+)
 
 STARTUP_POSITIONS = Variants(
     "Invalid startup position type: {type}; valid values are [{types}]",
@@ -42,6 +53,7 @@ STARTUP_POSITIONS = Variants(
 )
 
 
+@described(STARTUP_POSITIONS.schema)
 def startup_position(node: Node, problems: Problems) -> StartupPosition:
     """Where to start on a fresh checkpoint."""
     chosen, values = STARTUP_POSITIONS.read(node, problems)
@@ -66,8 +78,20 @@ def startup_position(node: Node, problems: Problems) -> StartupPosition:
             return FromGroupOffsets()
 
 
-CONSUMER_GROUP_ID = Key("consumerGroupId", text, "the consumer group whose offsets are committed")
-STARTUP_POSITION = Key("startupPosition", startup_position, "where to start reading")
+CONSUMER_GROUP_ID = Key(
+    "consumerGroupId",
+    text,
+    "the consumer group whose offsets are committed; required to start at group-offsets",
+    default="(the property `group.id`)",
+    example="greeter",
+)
+STARTUP_POSITION = Key(
+    "startupPosition",
+    startup_position,
+    "where to start reading; only used on a fresh checkpoint",
+    default={"type": "group-offsets"},
+    example={"type": "earliest"},
+)
 AUTO_OFFSET_RESET = Key(
     "autoOffsetResetPosition",
     choice(
@@ -75,27 +99,24 @@ AUTO_OFFSET_RESET = Key(
         {reset.value: reset for reset in AutoOffsetReset},
     ),
     "where to start when an offset is missing or out of range",
+    default="latest",
+    example="earliest",
 )
 _TOPICS_DOC = "the topics to read, each with its valueType and targets"
 TOPICS = Key("topics", routes(TOPIC, legacy=False), _TOPICS_DOC, required=True)
 LEGACY_TOPICS = Key("topics", routes(TOPIC, legacy=True), _TOPICS_DOC, required=True)
 
 
+_BEFORE = (ID, ADDRESS, CONSUMER_GROUP_ID, STARTUP_POSITION, AUTO_OFFSET_RESET)
+_BEHIND = (FAILURE_POLICY, PROPERTIES)
+KAFKA_INGRESS = Shape((*_BEFORE, TOPICS, *_BEHIND))
+_LEGACY = Shape((*_BEFORE, LEGACY_TOPICS, *_BEHIND))
+
+
 def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress:
     """Read an ingress."""
     topics = LEGACY_TOPICS if component.legacy else TOPICS
-    values = Shape(
-        (
-            ID,
-            ADDRESS,
-            CONSUMER_GROUP_ID,
-            STARTUP_POSITION,
-            AUTO_OFFSET_RESET,
-            topics,
-            FAILURE_POLICY,
-            PROPERTIES,
-        )
-    ).read(component.spec, problems)
+    values = (_LEGACY if component.legacy else KAFKA_INGRESS).read(component.spec, problems)
     settings = KafkaSettings(component.spec, values, problems)
     position = values.get(STARTUP_POSITION, FromGroupOffsets())
     # A startup position that is itself wrong may have been meant as another one.

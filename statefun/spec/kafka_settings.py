@@ -12,9 +12,21 @@ from statefun.spec.yaml_nodes import Node, ScalarNode
 
 T = TypeVar("T")
 
-ADDRESS = Key("address", text, "the Kafka brokers to start from, comma-separated host:port")
+ADDRESS = Key(
+    "address",
+    text,
+    "the Kafka brokers to start from, comma-separated host:port",
+    default="(the property `bootstrap.servers`)",
+    example="kafka:9092",
+)
 ADDRESS_PROPERTY = "bootstrap.servers"
-PROPERTIES = Key("properties", properties, "further Kafka client properties, 'name: value' each")
+PROPERTIES = Key(
+    "properties",
+    properties,
+    "further Kafka client properties, 'name: value' each",
+    default=[],
+    example=[{"security.protocol": "SASL_SSL"}],
+)
 
 
 class KafkaSettings:

@@ -8,11 +8,12 @@ from collections.abc import Callable
 import attrs
 
 from statefun.spec.components import ID, Component
-from statefun.spec.kafka_egress import read_kafka_egress
-from statefun.spec.kafka_ingress import read_kafka_ingress
+from statefun.spec.kafka_egress import KAFKA_EGRESS, read_kafka_egress
+from statefun.spec.kafka_ingress import KAFKA_INGRESS, read_kafka_ingress
 from statefun.spec.model import KafkaEgress, KafkaIngress, Unsupported
 from statefun.spec.other_kinds import LEGACY_ONLY_KINDS, OTHER_KINDS
 from statefun.spec.problems import Problems
+from statefun.spec.shapes import Shape
 
 
 @attrs.frozen
@@ -22,6 +23,8 @@ class Kind:
     read: Callable[[Component, Problems], KafkaIngress | KafkaEgress | Unsupported]
     id_name: str
     """The key of the spec that tells one component from another."""
+    shape: Shape
+    """The keys of its spec, in current documents."""
     group: str | None
     """What must not have two components with the same id; None for kinds that may."""
 
@@ -35,10 +38,10 @@ CURRENT_KINDS = (_KAFKA_INGRESS, _KAFKA_EGRESS, *OTHER_KINDS)
 """What ``kind`` may be."""
 
 KINDS: dict[str, Kind] = {
-    _KAFKA_INGRESS: Kind(read_kafka_ingress, ID.name, "ingress"),
-    _KAFKA_EGRESS: Kind(read_kafka_egress, ID.name, "egress"),
+    _KAFKA_INGRESS: Kind(read_kafka_ingress, ID.name, KAFKA_INGRESS, "ingress"),
+    _KAFKA_EGRESS: Kind(read_kafka_egress, ID.name, KAFKA_EGRESS, "egress"),
     **{
-        name: Kind(other.read, other.id_key.name, other.group)
+        name: Kind(other.read, other.id_key.name, Shape(other.keys), other.group)
         for name, other in (OTHER_KINDS | LEGACY_ONLY_KINDS).items()
     },
 }

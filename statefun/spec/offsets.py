@@ -8,7 +8,8 @@ from contextlib import suppress
 
 from statefun.spec.model import TopicPartition
 from statefun.spec.problems import Invalid, Problems
-from statefun.spec.readers import integer, pairs, refuse_empty
+from statefun.spec.readers import integer, pairs, pairs_schema, refuse_empty
+from statefun.spec.shapes import described, schema_of
 from statefun.spec.yaml_nodes import Node, ScalarNode
 
 _TOPIC_PARTITION = re.compile(r"(?P<topic>[^/\s]+)/(?P<partition>[0-9]{1,10})")
@@ -34,6 +35,7 @@ def parse_topic_partition(text: str) -> TopicPartition:
     return TopicPartition(match["topic"], int(match["partition"]))
 
 
+@described(pairs_schema("list of `topic/partition: offset`", schema_of(_offset)))
 def specific_offsets(node: Node, problems: Problems) -> dict[TopicPartition, int]:
     """Offsets by partition, as a list of single-key mappings or as one mapping."""
     offsets: dict[TopicPartition, int] = {}

@@ -44,17 +44,23 @@ def _url(node: Node, problems: Problems) -> str:
 
 
 def _nested(*keys: Key[Any]) -> Reader[Any]:
-    return Shape(keys).read
+    return Shape(keys).reader
 
 
 def _timeouts(*names: str) -> _Keys:
-    return tuple(Key(name, duration, f"the {name} timeout, such as 10s") for name in names)
+    return tuple(Key(name, duration, f"the {name} timeout", example="10s") for name in names)
 
 
 _FUNCTIONS = Key(
-    "functions", functions, "the functions behind it, <namespace>/<name> or /*", required=True
+    "functions",
+    functions,
+    "the functions behind it, <namespace>/<name> or /*",
+    required=True,
+    example="com.example.fns/*",
 )
-_MAX_BATCH = Key("maxNumBatchRequests", integer(1), "how many messages to send at once")
+_MAX_BATCH = Key(
+    "maxNumBatchRequests", integer(1), "how many messages to send at once", example=1000
+)
 _TIMEOUTS = Key("timeouts", _nested(*_timeouts("call", "connect", "read", "write")), "timeouts")
 _TRANSPORT = Key(
     "transport",
@@ -66,24 +72,46 @@ _TRANSPORT = Key(
                 {f"io.statefun.transports.v1/{name}": name for name in ("async", "okhttp")},
             ),
             "the transport",
+            example="io.statefun.transports.v1/async",
         ),
         _TIMEOUTS,
         *_timeouts("call", "connect", "pool_ttl"),
-        Key("pool_size", integer(1), "how many connections to keep"),
-        Key("payload_max_bytes", integer(1), "how large a request or response may be"),
-        Key("trust_cacerts", text, "the file of trusted certificate authorities"),
-        Key("client_cert", text, "the file of the client's certificate"),
-        Key("client_key", text, "the file of the client's private key"),
-        Key("client_key_password", text, "the file of the private key's password"),
+        Key("pool_size", integer(1), "how many connections to keep", example=1024),
+        Key(
+            "payload_max_bytes",
+            integer(1),
+            "how large a request or response may be",
+            example=33554432,
+        ),
+        Key(
+            "trust_cacerts",
+            text,
+            "the file of trusted certificate authorities",
+            example="cacerts.pem",
+        ),
+        Key("client_cert", text, "the file of the client's certificate", example="client.pem"),
+        Key("client_key", text, "the file of the client's private key", example="client.key"),
+        Key(
+            "client_key_password",
+            text,
+            "the file of the private key's password",
+            example="${file:password}",
+        ),
     ),
     "how to reach the functions",
 )
 _ENDPOINT = (
     _FUNCTIONS,
-    Key("urlPathTemplate", _url, "the URL, which may hold {function.name}", required=True),
+    Key(
+        "urlPathTemplate",
+        _url,
+        "the URL, which may hold {function.name}",
+        required=True,
+        example="https://functions/{function.name}",
+    ),
     _MAX_BATCH,
 )
-_PORT = Key("port", integer(1, 65_535), "the port to listen on", required=True)
+_PORT = Key("port", integer(1, 65_535), "the port to listen on", required=True, example=8090)
 _FUNCTION_TYPE = Key("type", typename, "the function's type, <namespace>/<name>", required=True)
 _MESSAGE = (
     Key("messageType", text, "the full name of the protobuf message", required=True),
@@ -142,7 +170,16 @@ OTHER_KINDS = {
     "io.statefun.playground.v1/egress": OtherKind(
         "egress",
         _PORT,
-        (_PORT, Key("topics", list_of(text, "topics"), "its topics", required=True)),
+        (
+            _PORT,
+            Key(
+                "topics",
+                list_of(text, "topics"),
+                "its topics",
+                required=True,
+                example=["greetings"],
+            ),
+        ),
     ),
 }
 

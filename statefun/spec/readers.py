@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import DefinitionError
 from statefun.spec.dates import parse_date
 from statefun.spec.durations import parse_duration
 from statefun.spec.problems import Problems, read_all
-from statefun.spec.shapes import Reader, expect
+from statefun.spec.shapes import Described, Reader, Schema, described, expect, schema_of
 from statefun.spec.yaml_nodes import BrokenNode, ListNode, MapNode, Node, ScalarNode
 
 T = TypeVar("T")
@@ -22,6 +22,15 @@ T = TypeVar("T")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _TARGET = re.compile(r"[^/*,\s\0]+/[^/*,\s\0]+")
 _FUNCTIONS = re.compile(r"[^*\s\0]+/(\*|[^/*\s\0]+)")
+
+
+_VARIABLE = {"type": "string", "pattern": r"\$\{"}
+"""Every value may come from outside, as ``${NAME}`` or ``${file:path}``."""
+
+
+def scalar_schema(title: str, **restrictions: Any) -> Schema:
+    """Return what a single value may be, or a variable in its place."""
+    return {"title": title, "anyOf": [restrictions, _VARIABLE]}
 
 
 def anything(node: Node, problems: Problems) -> Node:
@@ -35,6 +44,7 @@ def mapping(node: Node, problems: Problems) -> MapNode:
     return expect(node, MapNode, "a mapping", problems)
 
 
+@described({"title": "text", "type": ["string", "number", "boolean"]})
 def text(node: Node, problems: Problems) -> str:
     """A string that is not empty; numbers and the like count as the string that was written."""
     scalar = expect(node, ScalarNode, "a string", problems)
@@ -46,6 +56,7 @@ def text(node: Node, problems: Problems) -> str:
 def integer(minimum: int, maximum: int = 2**31 - 1) -> Reader[int]:
     """A whole number within bounds."""
 
+    @described(scalar_schema("whole number", type="integer", minimum=minimum, maximum=maximum))
     def read(node: Node, problems: Problems) -> int:
         scalar = expect(node, ScalarNode, "a whole number", problems)
         if not _INTEGER.fullmatch(scalar.text) or not minimum <= int(scalar.text) <= maximum:
@@ -59,6 +70,7 @@ def integer(minimum: int, maximum: int = 2**31 - 1) -> Reader[int]:
 def choice(invalid: str, options: Mapping[str, T]) -> Reader[T]:
     """One of the given words in any case; ``invalid`` may hold ``{word}`` and ``{words}``."""
 
+    @described(scalar_schema(" or ".join(f"`{option}`" for option in options), enum=[*options]))
     def read(node: Node, problems: Problems) -> T:
         scalar = expect(node, ScalarNode, f"one of {', '.join(options)}", problems)
         if scalar.text.lower() not in options:
@@ -69,7 +81,8 @@ def choice(invalid: str, options: Mapping[str, T]) -> Reader[T]:
     return read
 
 
-def _parsed(parse: Callable[[str], T], what: str) -> Reader[T]:
+def _parsed(parse: Callable[[str], T], what: str, schema: Schema) -> Reader[T]:
+    @described(schema)
     def read(node: Node, problems: Problems) -> T:
         scalar = expect(node, ScalarNode, what, problems)
         try:
@@ -100,9 +113,14 @@ def _matching(pattern: re.Pattern[str], sentence: str) -> Callable[[str], str]:
     return parse
 
 
-duration: Reader[timedelta] = _parsed(parse_duration, "a duration")
-date: Reader[datetime] = _parsed(parse_date, "a date")
-typename: Reader[TypeName] = _parsed(_typename, "a typename, <namespace>/<name>")
+_TYPENAME_SCHEMA = scalar_schema("typename", type="string", pattern="^.+/[^/]+$")
+duration: Reader[timedelta] = _parsed(
+    parse_duration, "a duration", scalar_schema("duration", type=["string", "integer"])
+)
+date: Reader[datetime] = _parsed(
+    parse_date, "a date", scalar_schema("date", type=["string", "integer"])
+)
+typename: Reader[TypeName] = _parsed(_typename, "a typename, <namespace>/<name>", _TYPENAME_SCHEMA)
 functions: Reader[str] = _parsed(
     _matching(
         _FUNCTIONS,
@@ -110,10 +128,12 @@ functions: Reader[str] = _parsed(
         "Only <namespace>/<name> or <namespace>/* are supported.",
     ),
     "functions, <namespace>/<name> or <namespace>/*",
+    scalar_schema("functions", type="string", pattern=f"^{_FUNCTIONS.pattern}$"),
 )
 """The functions of an endpoint."""
 
 
+@described(scalar_schema("function", type="string", pattern=f"^{_TARGET.pattern}$"))
 def target(node: Node, problems: Problems) -> TypeName:
     """The one function that an ingress sends a record to."""
     syntax = _matching(
@@ -121,7 +141,8 @@ def target(node: Node, problems: Problems) -> TypeName:
         "is invalid syntax for target functions. "
         "Only <namespace>/<name> is supported; list every function on its own.",
     )
-    return TypeName.parse(_parsed(syntax, "a function, <namespace>/<name>")(node, problems))
+    what = "a function, <namespace>/<name>"
+    return TypeName.parse(_parsed(syntax, what, {})(node, problems))
 
 
 def list_of(read: Reader[T], what: str) -> Reader[tuple[T, ...]]:
@@ -132,7 +153,9 @@ def list_of(read: Reader[T], what: str) -> Reader[tuple[T, ...]]:
         refuse_empty(node, what, problems)
         return read_all(partial(read, item, problems) for item in items)
 
-    return read_list
+    items = schema_of(read)
+    schema = {"title": f"list of {what}", "type": "array", "items": items, "minItems": 1}
+    return Described(read_list, schema)
 
 
 def refuse_empty(node: Node, what: str, problems: Problems) -> None:
@@ -169,6 +192,14 @@ def pairs(what: str) -> Reader[dict[ScalarNode, Node]]:
     return read
 
 
+def pairs_schema(title: str, value: Schema) -> Schema:
+    """Return what pairs may be whose values are all alike."""
+    one = {"type": "object", "additionalProperties": value}
+    listed = {"type": "array", "items": {**one, "minProperties": 1, "maxProperties": 1}}
+    return {"title": title, "anyOf": [one, listed]}
+
+
+@described(pairs_schema("list of `name: value`", {"type": ["string", "number", "boolean"]}))
 def properties(node: Node, problems: Problems) -> dict[str, Node]:
     """Settings of a client; what is not a string, a number and so on is reported and broken."""
     found: dict[str, Node] = {}

@@ -8,26 +8,34 @@ from statefun.sdk.failure import OnFailure
 from statefun.spec.model import TopicRoute
 from statefun.spec.problems import Problems
 from statefun.spec.readers import choice, list_of, target, text, typename
-from statefun.spec.shapes import Key, Reader, Shape
+from statefun.spec.shapes import Key, Reader, Shape, described, schema_of
 from statefun.spec.yaml_nodes import ListNode, MapNode, Node, ScalarNode
 
 _PROTOBUF_NAMESPACE = "type.googleapis.com"
 
 
+@described(schema_of(text))
 def _type_url(node: Node, problems: Problems) -> TypeName:
     """A type URL, or the full name of a protobuf message, as documents of version 1.0 have it."""
     name = text(node, problems)
     return typename(node, problems) if "/" in name else TypeName(_PROTOBUF_NAMESPACE, name)
 
 
-TOPIC = Key("topic", text, "the Kafka topic to read", required=True)
-STREAM = Key("stream", text, "the Kinesis stream to read", required=True)
-VALUE_TYPE = Key("valueType", typename, "the type of the records' values", required=True)
+TOPIC = Key("topic", text, "the Kafka topic to read", required=True, example="users")
+STREAM = Key("stream", text, "the Kinesis stream to read", required=True, example="users")
+VALUE_TYPE = Key(
+    "valueType",
+    typename,
+    "the type of the records' values",
+    required=True,
+    example="com.example/User",
+)
 TARGETS = Key(
     "targets",
     list_of(target, "functions, <namespace>/<name>"),
     "the functions that get every record",
     required=True,
+    example=["com.example.fns/greeter"],
 )
 FAILURE_POLICY = Key(
     "failurePolicy",
@@ -36,6 +44,8 @@ FAILURE_POLICY = Key(
         {policy.value: policy for policy in OnFailure},
     ),
     "what becomes of records that no function can receive",
+    default="(dead-letter where there is a deadLetterTopic, else fail)",
+    example="skip",
 )
 # Legacy documents use either name, so neither is required on its own.
 _LEGACY_VALUE_TYPE = Key("valueType", _type_url, VALUE_TYPE.doc)
@@ -47,6 +57,7 @@ def routes(source: Key[str], *, legacy: bool) -> Reader[tuple[TopicRoute, ...]]:
     read_route = _legacy_route(source) if legacy else _route(source)
     read_list = list_of(read_route, f"mappings with a {source.name}")
 
+    @described(schema_of(read_list))
     def read(node: Node, problems: Problems) -> tuple[TopicRoute, ...]:
         try:
             return read_list(node, problems)
@@ -59,6 +70,7 @@ def routes(source: Key[str], *, legacy: bool) -> Reader[tuple[TopicRoute, ...]]:
 def _route(source: Key[str]) -> Reader[TopicRoute]:
     shape = Shape((source, VALUE_TYPE, TARGETS, FAILURE_POLICY))
 
+    @described(shape.schema)
     def read(node: Node, problems: Problems) -> TopicRoute:
         values = shape.read(node, problems)
         return TopicRoute(
@@ -75,6 +87,7 @@ def _route(source: Key[str]) -> Reader[TopicRoute]:
 def _legacy_route(source: Key[str]) -> Reader[TopicRoute]:
     shape = Shape((source, _TYPE_URL, _LEGACY_VALUE_TYPE, TARGETS))
 
+    @described(shape.schema)
     def read(node: Node, problems: Problems) -> TopicRoute:
         values = shape.read(node, problems)
         written = [key for key in (_TYPE_URL, _LEGACY_VALUE_TYPE) if values.attempted(key)]

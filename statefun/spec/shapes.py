@@ -26,6 +26,30 @@ NodeT = TypeVar("NodeT", bound=Node)
 
 Reader = Callable[[Node, Problems], T]
 """Reads a node's value; reports what is wrong with it and raises `Invalid`."""
+Schema = Mapping[str, Any]
+"""What values may be, as JSON Schema; the title is what documents call the type."""
+
+
+@attrs.frozen(eq=False)
+class Described(Generic[T_co]):
+    """A reader that says what it reads."""
+
+    read: Reader[T_co]
+    schema: Schema
+
+    def __call__(self, node: Node, problems: Problems) -> T_co:
+        """Read a node's value."""
+        return self.read(node, problems)
+
+
+def described(schema: Schema) -> Callable[[Reader[T]], Described[T]]:
+    """Decorate a reader with what it reads."""
+    return lambda read: Described(read, schema)
+
+
+def schema_of(read: Reader[Any]) -> Schema:
+    """Return what a reader reads: anything, if it does not say."""
+    return read.schema if isinstance(read, Described) else {}
 
 
 @attrs.frozen(eq=False)
@@ -37,6 +61,22 @@ class Key(Generic[T_co]):
     doc: str
     """What the value means, for messages and documents: a noun phrase."""
     required: bool = False
+    default: Any = None
+    """What it is if it is missing, for documents: what one would write, or words in brackets."""
+    example: Any = None
+    """For documents: what one might write."""
+
+    @property
+    def schema(self) -> Schema:
+        """What the value may be."""
+        notes: dict[str, Any] = {"description": self.doc}
+        if isinstance(self.default, str) and self.default.startswith("("):
+            notes["$comment"] = self.default
+        elif self.default is not None:
+            notes["default"] = self.default
+        if self.example is not None:
+            notes["examples"] = [self.example]
+        return {**schema_of(self.read), **notes}
 
 
 class Values:
@@ -79,6 +119,22 @@ class Shape:
     """The keys that a mapping takes."""
 
     keys: tuple[Key[Any], ...]
+
+    @property
+    def schema(self) -> Schema:
+        """What such a mapping may be."""
+        return {
+            "title": "mapping",
+            "type": "object",
+            "properties": {key.name: key.schema for key in self.keys},
+            "required": [key.name for key in self.keys if key.required],
+            "additionalProperties": False,
+        }
+
+    @property
+    def reader(self) -> Described[Values]:
+        """What reads such a mapping."""
+        return Described(self.read, self.schema)
 
     def read(self, node: Node, problems: Problems) -> Values:
         """Read all keys; those with problems are left out of the result.
@@ -123,6 +179,27 @@ class Variants:
     invalid: str
     """Message for other types, such as ``Invalid colour: {type}; valid values are [{types}]``."""
     shapes: Mapping[str, tuple[Key[Any], ...]]
+
+    @property
+    def schema(self) -> Schema:
+        """What such a mapping may be."""
+        shapes = {name: Shape(keys).schema for name, keys in self.shapes.items()}
+        return {
+            "title": "mapping",
+            "oneOf": [
+                {
+                    **shape,
+                    "properties": {"type": {"const": name}, **shape["properties"]},
+                    "required": ["type", *shape["required"]],
+                }
+                for name, shape in shapes.items()
+            ],
+        }
+
+    @property
+    def reader(self) -> Described[tuple[str, Values]]:
+        """What reads such a mapping."""
+        return Described(self.read, self.schema)
 
     def read(self, node: Node, problems: Problems) -> tuple[str, Values]:
         """The type, and the other values.
