@@ -4,16 +4,25 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import attrs
+
+from statefun.runtime.clusters import cluster_findings
 from statefun.runtime.dead_letters import DeadLetter, DeadLetters
+from statefun.runtime.validation import Validation, validate
 from statefun.sdk.errors import StatefunError
 from statefun.spec import load_module_files
+from statefun.spec.schema import module_schema
 
 _COLUMNS = ("id", "age", "reason", "address", "from")
+_PATIENCE = timedelta(seconds=15)
+"""How long a cluster may take for an answer."""
 _WIDEST = 60
 """So many characters of a column are shown in a table."""
 
@@ -22,8 +31,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code: 0 if all is well, 1 if it cannot be done."""
     commands = parser()
     options = commands.parse_args(arguments)
+    if options.command == "schema":
+        print(json.dumps(module_schema(), indent=1))
+        return 0
+    if options.command == "validate":
+        return _validate(options)
     if options.action == "replay" and bool(options.id) == options.all:
         commands.error("name the dead letters to replay, or give --all")
+    return _dlq(options)
+
+
+def _dlq(options: argparse.Namespace) -> int:
     try:
         letters = DeadLetters(load_module_files(options.module or [Path("module.yaml")]))
         if options.action == "list":
@@ -45,7 +63,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return what understands the command line."""
     statefun = argparse.ArgumentParser(prog="statefun", description=__doc__)
-    commands = statefun.add_subparsers(metavar="command", required=True)
+    commands = statefun.add_subparsers(dest="command", metavar="command", required=True)
+    validate_ = commands.add_parser("validate", help="look for everything that is wrong")
+    validate_.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        help="a program (.py), and module files (default: the module.yaml beside the program, or "
+        "in this folder)",
+    )
+    validate_.add_argument("--json", action="store_true", help="print the findings as JSON")
+    validate_.add_argument(
+        "--connect", action="store_true", help="ask the Kafka clusters as well: topics, rights, ..."
+    )
+    commands.add_parser("schema", help="print the JSON Schema of module files, for editors")
     dlq = commands.add_parser("dlq", help="look at dead letters, and replay them")
     actions = dlq.add_subparsers(dest="action", metavar="action", required=True)
     list_ = actions.add_parser("list", help="a table of all that were not replayed")
@@ -68,6 +99,47 @@ def parser() -> argparse.ArgumentParser:
             help="a module file (default: module.yaml in this folder); may be repeated",
         )
     return statefun
+
+
+def _validate(options: argparse.Namespace) -> int:
+    apps = [file for file in options.files if file.suffix == ".py"]
+    if len(apps) > 1:
+        print("statefun: give one program, not several", file=sys.stderr)
+        return 2
+    app = apps[0] if apps else None
+    beside = app.parent if app else Path()
+    modules = [file for file in options.files if file not in apps] or [beside / "module.yaml"]
+    validation = validate(app, modules)
+    if options.connect and validation.module is not None:
+        validation.findings += cluster_findings(validation.module, _PATIENCE)
+    if options.json:
+        findings = [
+            {"severity": finding.severity, **attrs.asdict(finding.problem)}
+            for finding in validation.findings
+        ]
+        print(json.dumps({"valid": validation.is_valid, "findings": findings}, indent=1))
+    else:
+        for finding in validation.findings:
+            print(finding)
+        print(_conclusion(validation))
+    return 0 if validation.is_valid else 1
+
+
+def _conclusion(validation: Validation) -> str:
+    counts = Counter(finding.severity for finding in validation.findings)
+    found = ", ".join(_count(count, word) for word, count in sorted(counts.items()))
+    parts = []
+    if validation.module is not None:
+        parts += [_count(len(validation.module.ingresses), "ingress", "es")]
+        parts += [_count(len(validation.module.egresses), "egress", "es")]
+    if validation.functions is not None:
+        parts += [_count(len(validation.functions), "function")]
+    looked_at = f" ({', '.join(parts)})" if parts else ""
+    return f"{'valid' if validation.is_valid else 'not valid'}{looked_at}: {found or 'all is well'}"
+
+
+def _count(number: int, word: str, plural: str = "s") -> str:
+    return f"{number} {word}{'' if number == 1 else plural}"
 
 
 def _list(letters: DeadLetters) -> None:

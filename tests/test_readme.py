@@ -41,7 +41,8 @@ def test_every_block_has_its_test() -> None:
     """A new block needs a test here."""
     assert [kind for kind, _ in BLOCKS] == [
         *("sh", "python", "yaml", "sh"),
-        *("python", "python", "python", "yaml", "python", "sh", "text", "sh"),
+        *("python", "python", "python", "python", "sh"),
+        *("yaml", "python", "sh", "text", "sh"),
     ]
 
 
@@ -157,6 +158,32 @@ def test_the_types_do_what_is_asserted() -> None:
 
 @pytest.mark.broker
 @pytest.mark.spark
+def test_records_are_forwarded(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """With a header and the time that they had; one of them becomes a tombstone."""
+    users, greetings = kafka.topic("users"), kafka.topic("greetings")
+    functions = StatefulFunctions()
+
+    def send(typename: str, **parts: Any) -> KafkaEgressMessage:
+        assert typename == "com.example/greets"
+        return KafkaEgressMessage("test/out", **{**parts, "topic": greetings})
+
+    names: dict[str, Any] = {
+        "Context": Context,
+        "Message": Message,
+        "KafkaEgressMessage": send,
+        "function": functions.bind,
+    }
+    exec(blocks("python")[4], names)
+    kafka.send(users, [("Ada", "x"), ("Alan", "forget me")])
+    run(kafka.module({users: ["com.example.docs/forward"]}), functions, checkpoint)
+
+    received = {record.key: record for record in kafka.receive(greetings)}
+    assert {key: record.value for key, record in received.items()} == {"Ada": "x", "Alan": ""}
+    assert received["Ada"].headers == {"origin": "forward"}
+
+
+@pytest.mark.broker
+@pytest.mark.spark
 def test_the_payment_is_tried_five_times_and_buried(
     kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -164,7 +191,7 @@ def test_the_payment_is_tried_five_times_and_buried(
     payments, dead = kafka.topic("payments"), kafka.topic("dead")
     functions = StatefulFunctions()
     names: dict[str, Any] = {"Context": Context, "Message": Message, "function": functions.bind}
-    exec(blocks("python")[4], names)
+    exec(blocks("python")[5], names)
     egress = (
         blocks("yaml")[1]
         .replace("${KAFKA_ADDRESS:-localhost:9092}", kafka.address)

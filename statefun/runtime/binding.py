@@ -9,13 +9,17 @@ from collections.abc import Iterator
 from statefun.sdk.errors import BindingError
 from statefun.sdk.failure import OnFailure, Retry
 from statefun.sdk.functions import StatefulFunctions
-from statefun.spec.model import Module
+from statefun.spec.model import Location, Module, Unsupported
 
 logger = logging.getLogger("statefun")
 
 _NO_TOPIC = (
     "failures are to become dead letters, but no egress has a deadLetterTopic; add one to an egress"
 )
+
+
+Finding = tuple[Location | None, str]
+"""Where in the module files something is, if it is there, and what it is."""
 
 
 def check_binding(module: Module, functions: StatefulFunctions) -> None:
@@ -25,35 +29,41 @@ def check_binding(module: Module, functions: StatefulFunctions) -> None:
         BindingError: with everything that does not fit.
     """
     problems = [
-        f"{route.location}: target {target} of ingress {ingress.id} has no function"
-        f"{functions.hint(str(target))}"
-        for ingress in module.ingresses
-        for route in ingress.topics
-        for target in route.targets
-        if functions.find(str(target)) is None
+        text if location is None else f"{location}: {text}"
+        for location, text in binding_problems(module, functions)
     ]
-    problems += _failure_problems(module, functions)
-    if not len(functions):
-        problems.append("no function is registered; decorate one with @function(...)")
-    if not module.ingresses:
-        problems.append("no ingress is declared, so that no function would ever be invoked")
     if problems:
         raise BindingError("\n  ".join(["module files and functions do not fit", *problems]))
     for component in module.unsupported:
-        logger.warning(
-            "%s: %s %s is understood, but not run by this version",
-            component.location,
-            component.kind,
-            component.id,
-        )
+        logger.warning("%s: %s", component.location, not_run(component))
 
 
-def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[str]:
+def not_run(component: Unsupported) -> str:
+    """Say that a component is of a kind that cannot be run yet."""
+    return f"{component.kind} {component.id} is understood, but not run by this version"
+
+
+def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
+    """Find what does not fit."""
+    for ingress in module.ingresses:
+        for route in ingress.topics:
+            for target in route.targets:
+                if functions.find(str(target)) is None:
+                    text = f"target {target} of ingress {ingress.id} has no function"
+                    yield route.location, text + functions.hint(str(target))
+    yield from _failure_problems(module, functions)
+    if not len(functions):
+        yield None, "no function is registered; decorate one with @function(...)"
+    if not module.ingresses:
+        yield None, "no ingress is declared, so that no function would ever be invoked"
+
+
+def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
     declared = [egress for egress in module.egresses if egress.dead_letter_topic]
     for second in declared[1:]:
         yield (
-            f"{second.location}: egress {second.id} has a deadLetterTopic, and egress "
-            f"{declared[0].id} has one already; dead letters go to one topic"
+            second.location,
+            f"egress {second.id} has a deadLetterTopic, which egress {declared[0].id} has already",
         )
     policies: dict[str, OnFailure | None] = {}
     for ingress in module.ingresses:
@@ -61,13 +71,13 @@ def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[
             policy = route.failure_policy or ingress.failure_policy
             if policies.setdefault(route.topic, policy) is not policy:
                 yield (
-                    f"{route.location}: topic {route.topic} of ingress {ingress.id} has another "
-                    "failurePolicy than the topic of that name elsewhere; give both the same"
+                    route.location,
+                    f"topic {route.topic} has another failurePolicy than elsewhere; give both one",
                 )
             if policy is OnFailure.DEAD_LETTER and not declared:
-                yield f"{route.location}: topic {route.topic}: {_NO_TOPIC}"
+                yield route.location, f"topic {route.topic}: {_NO_TOPIC}"
     for function in functions:
         chosen = function.on_failure
         last = chosen.then if isinstance(chosen, Retry) else chosen
         if last is OnFailure.DEAD_LETTER and not declared:
-            yield f"function {function.typename}: {_NO_TOPIC}"
+            yield None, f"function {function.typename}: {_NO_TOPIC}"

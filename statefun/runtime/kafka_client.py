@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -23,6 +24,13 @@ _client_logger.addHandler(logging.NullHandler())
 _client_logger.propagate = False
 
 C = TypeVar("C")
+_PAUSE = timedelta(milliseconds=100)
+_LOOKING = {
+    ClientError.COORDINATOR_LOAD_IN_PROGRESS,
+    ClientError.COORDINATOR_NOT_AVAILABLE,
+    ClientError.NOT_COORDINATOR,
+}
+"""Answers of a cluster that is about to know who looks after a group."""
 _UNKNOWN_PROPERTY = 'No such configuration property: "'
 
 
@@ -99,6 +107,27 @@ def read_committed(
                 raise KafkaError(f"{owner}: topic {starts[0].topic} at {address}: {error.str()}")
     finally:
         consumer.close()
+
+
+def committed_offsets(
+    consumer: Consumer, partitions: list[TopicPartition], timeout: timedelta
+) -> list[TopicPartition]:
+    """Return what the consumer's group has committed.
+
+    A cluster that has just started, or lost a broker, first has to find out who knows.
+
+    Raises:
+        KafkaException: if the cluster refuses, or does not know within ``timeout``.
+    """
+    deadline = time.monotonic() + timeout.total_seconds()
+    while True:
+        left = max(0.0, deadline - time.monotonic())
+        try:
+            return consumer.committed(partitions, timeout=left)
+        except KafkaException as error:
+            if error.args[0].code() not in _LOOKING or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE.total_seconds())
 
 
 def cluster_metadata(

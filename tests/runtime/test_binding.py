@@ -140,7 +140,9 @@ def test_dead_letters_need_a_topic() -> None:
         for name in ("a", "b")
     ]
     check_binding(Module((with_policy,), (egresses[0],)), registry)
-    with pytest.raises(BindingError, match="egress t/b has a deadLetterTopic, and egress t/a has"):
+    with pytest.raises(
+        BindingError, match="egress t/b has a deadLetterTopic, which egress t/a has"
+    ):
         check_binding(Module((with_policy,), tuple(egresses)), registry)
 
 
@@ -149,5 +151,5 @@ def test_topics_of_one_name_have_one_policy() -> None:
     one = attrs.evolve(ingress("test.fns/one"), failure_policy=OnFailure.SKIP)
     two = attrs.evolve(one, id=TypeName("t", "two"), failure_policy=OnFailure.FAIL)
 
-    with pytest.raises(BindingError, match="has another failurePolicy than the topic of that name"):
+    with pytest.raises(BindingError, match="topic users has another failurePolicy than elsewhere"):
         check_binding(Module((one, two)), functions("test.fns/one"))

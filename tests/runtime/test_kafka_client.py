@@ -6,11 +6,17 @@ import logging.handlers
 from datetime import timedelta
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from harness import KafkaHarness
 
-from statefun.runtime.kafka_client import cluster_metadata, connect, partitions_of
+from statefun.dev import EmbeddedKafka
+from statefun.runtime.kafka_client import (
+    cluster_metadata,
+    committed_offsets,
+    connect,
+    partitions_of,
+)
 from statefun.sdk.errors import ConfigurationError, KafkaError, TopicError
 
 NOWHERE = "127.0.0.1:1"
@@ -121,3 +127,16 @@ def test_a_topic_that_the_cluster_refuses_is_named(kafka: KafkaHarness) -> None:
     assert caught.value.message == (
         f"ingress test/in: topic nowhere at {kafka.address}: Broker: Unknown topic or partition"
     )
+
+
+@pytest.mark.broker
+def test_a_cluster_that_has_just_started_is_asked_again() -> None:
+    """Its first answers may be that it does not know yet who looks after a group."""
+    for number in range(2):
+        with EmbeddedKafka() as broker:
+            broker.create_topic("users")
+            settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": f"new-{number}"}
+            consumer = Consumer(settings)
+            (found,) = committed_offsets(consumer, [TopicPartition("users", 0)], LONG)
+            assert found.offset < 0
+            consumer.close()

@@ -17,7 +17,12 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from statefun.runtime.kafka_client import cluster_metadata, connect, partitions_of
+from statefun.runtime.kafka_client import (
+    cluster_metadata,
+    committed_offsets,
+    connect,
+    partitions_of,
+)
 from statefun.sdk.errors import KafkaError
 from statefun.spec.model import (
     AutoOffsetReset,
@@ -95,7 +100,7 @@ def starting_offsets(
                 elif ingress.consumer_group_id is None:
                     found = every  # the group that the client has is not the ingress's
                 else:
-                    found = consumer.committed(every, timeout=seconds)
+                    found = committed_offsets(consumer, every, timeout)
                 for partition in found:
                     if partition.error is not None:
                         raise KafkaException(partition.error)

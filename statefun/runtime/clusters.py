@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the Kafka clusters of an application would say to it: asked before it is started."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Iterator
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+
+from statefun.runtime.ingress.kafka import all_ingresses
+from statefun.runtime.ingress.startup import admin_client, check_topics, client_properties
+from statefun.runtime.kafka_client import (
+    admin_for,
+    cluster_metadata,
+    committed_offsets,
+    connect,
+    partitions_of,
+)
+from statefun.runtime.validation import Finding
+from statefun.sdk.errors import KafkaError, StatefunError
+from statefun.spec.model import (
+    DeliverySemantic,
+    FromGroupOffsets,
+    KafkaEgress,
+    KafkaIngress,
+    Module,
+)
+
+_MAX_TIMEOUT = "transaction.max.timeout.ms"
+
+
+def cluster_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
+    """Ask all clusters for brokers, topics, rights, limits and the groups' offsets.
+
+    Args:
+        module: what to ask for.
+        timeout: how long a cluster may take for an answer.
+    """
+    for ingress in all_ingresses(module):
+        try:
+            yield from _of_ingress(ingress, timeout)
+        except StatefunError as error:
+            yield Finding.at(ingress.location, str(error))
+    for egress in module.egresses:
+        try:
+            yield from _of_egress(egress, timeout)
+        except StatefunError as error:
+            yield Finding.at(egress.location, str(error))
+
+
+def _of_ingress(ingress: KafkaIngress, timeout: timedelta) -> Iterator[Finding]:
+    topics = check_topics(ingress, timeout)
+    owner = f"ingress {ingress.id}"
+    for text in _missing_rights(
+        owner, admin_client(ingress), list(topics), AclOperation.READ, timeout
+    ):
+        yield Finding.at(ingress.location, text)
+    if ingress.startup_position != FromGroupOffsets() or ingress.consumer_group_id is None:
+        return
+    consumer = connect(Consumer, owner, client_properties(ingress))
+    asked = [KafkaPartition(t, p) for t, numbers in topics.items() for p in numbers]
+    try:
+        found = committed_offsets(consumer, asked, timeout)
+        without = [f"{p.topic}/{p.partition}" for p in found if p.offset < 0]
+    except KafkaException as error:
+        yield Finding.at(
+            ingress.location,
+            f"{owner}: the offsets of group {ingress.consumer_group_id} cannot be read: "
+            f"{error.args[0].str()}",
+        )
+        return
+    finally:
+        consumer.close()
+    if without:
+        yield Finding.at(
+            ingress.location,
+            f"{owner}: group {ingress.consumer_group_id} has no offset for {', '.join(without)}; a "
+            f"fresh checkpoint starts at {ingress.auto_offset_reset.value} there "
+            "(autoOffsetResetPosition)",
+            is_error=False,
+        )
+
+
+def _of_egress(egress: KafkaEgress, timeout: timedelta) -> Iterator[Finding]:
+    owner = f"egress {egress.id}"
+    admin = admin_for(owner, egress.address, egress.properties)
+    metadata = cluster_metadata(owner, egress.address, admin, timeout)
+    topics = [topic for topic in (egress.dead_letter_topic, egress.replay_topic) if topic]
+    for topic in topics:
+        partitions_of(owner, topic, metadata, egress.address)
+    for text in _missing_rights(owner, admin, topics, AclOperation.WRITE, timeout):
+        yield Finding.at(egress.location, text)
+    if egress.delivery_semantic is not DeliverySemantic.EXACTLY_ONCE:
+        return
+    broker = ConfigResource(ResourceType.BROKER, str(next(iter(metadata.brokers))))
+    configs = _answer(owner, admin.describe_configs([broker])[broker], timeout)
+    limit = timedelta(milliseconds=int(configs[_MAX_TIMEOUT].value))
+    if egress.transaction_timeout > limit:
+        yield Finding.at(
+            egress.location,
+            f"{owner}: its transactionTimeout of {egress.transaction_timeout} is longer than "
+            f"{egress.address} allows ({_MAX_TIMEOUT}: {limit}); shorten it, or raise the limit",
+        )
+
+
+def _missing_rights(
+    owner: str, admin: AdminClient, topics: list[str], needed: AclOperation, timeout: timedelta
+) -> Iterator[str]:
+    """Say for which topics a right is missing; clusters without authorization grant all."""
+    if not topics:
+        return
+    asked = admin.describe_topics(TopicCollection(topics), include_authorized_operations=True)
+    for topic, future in asked.items():
+        granted = _answer(owner, future, timeout)
+        operations = granted.authorized_operations
+        if operations is not None and needed not in operations:
+            yield f"{owner}: it may not {needed.name.lower()} topic {topic}; grant it the right"
+
+
+def _answer(owner: str, future: Future[Any], timeout: timedelta) -> Any:
+    """Wait for the answer of a cluster.
+
+    Raises:
+        KafkaError: if it refuses, or does not answer.
+    """
+    try:
+        return future.result(timeout.total_seconds())
+    except KafkaException as error:
+        raise KafkaError(f"{owner}: the cluster refuses: {error.args[0].str()}") from error
+    except concurrent.futures.TimeoutError as error:
+        raise KafkaError(f"{owner}: the cluster does not answer") from error

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun validate``: what is found before an application is started."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from harness import KafkaHarness
+
+from statefun.cli import main
+from statefun.dev import EmbeddedKafka
+from statefun.sdk import functions as sdk_functions
+
+PATIENCE = timedelta(seconds=1)
+APP = """
+import statefun
+from helpers import OUT
+
+functions = statefun.StatefulFunctions()
+
+@functions.bind("test.fns/one")
+def one(ctx, message):
+    ctx.send(statefun.KafkaEgressMessage(OUT, topic="out", value="x"))
+
+@functions.bind("test.fns/two", on_failure="dead-letter")
+def two(ctx, message):
+    ctx.send(statefun.KafkaEgressMessage("test/out", topic="out", value="x"))
+
+if __name__ == "__main__":
+    raise SystemExit("it runs")
+"""
+MODULE = """\
+kind: io.statefun.kafka.v1/ingress
+spec:
+  id: test/in
+  address: kafka:9092
+  consumerGroupId: tests
+  topics:
+    - {topic: users, valueType: io.statefun.types/string, targets: [test.fns/one]}
+---
+kind: io.statefun.kafka.v1/egress
+spec: {id: test/out, address: 'kafka:9092', deadLetterTopic: dead}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Change to a folder with an application in which all is well."""
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "helpers.py").write_text('OUT = "test/out"\n')
+    (tmp_path / "module.yaml").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    # Tests of this process may have registered some for everybody.
+    monkeypatch.setattr(sdk_functions.default_functions, "_functions", {})
+    yield tmp_path
+    sys.modules.pop("helpers", None)
+
+
+def change(file: Path, old: str, new: str) -> None:
+    """Change a file in one place."""
+    text = file.read_text()
+    assert text.count(old) == 1
+    file.write_text(text.replace(old, new))
+
+
+def test_all_is_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The program is loaded, and not run; without one, the module files are looked at alone."""
+    assert main(["validate", str(folder / "app.py")]) == 0
+    assert main(["validate"]) == 0
+    assert main(["validate", "app.py", "module.yaml", "--json"]) == 0
+
+    out = capsys.readouterr().out
+    assert out == (
+        "valid (1 ingress, 1 egress, 2 functions): all is well\n"
+        "valid (1 ingress, 1 egress): all is well\n"
+        '{\n "valid": true,\n "findings": []\n}\n'
+    )
+
+
+def test_everything_that_is_wrong_is_said_at_once(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What does not fit, what may not be meant, and where."""
+    file = folder / "module.yaml"
+    change(file, "test.fns/one]", "test.fns/onne, test.fns/two]")
+    change(file, "io.statefun.types/string", "test/unknown")
+    change(file, ", deadLetterTopic: dead", "")
+    change(file, "id: test/out", "id: test/other")
+    file.write_text(
+        f"{file.read_text()}---\nkind: io.statefun.playground.v1/egress\n"
+        "spec: {port: 8090, topics: [a]}\n"
+    )
+
+    assert main(["validate", "app.py"]) == 1
+
+    assert capsys.readouterr().out.splitlines() == [
+        (
+            "warning: module.yaml:12:1: io.statefun.playground.v1/egress 8090 is understood, but not "
+            "run by this version"
+        ),
+        (
+            "error: module.yaml:7:7: target test.fns/onne of ingress test/in has no function; did you "
+            "mean test.fns/one?"
+        ),
+        (
+            "error: function test.fns/two: failures are to become dead letters, but no egress has a "
+            "deadLetterTopic; add one to an egress"
+        ),
+        (
+            "warning: module.yaml:7:7: topic users: no type named test/unknown is registered; "
+            "functions can read such values by raw_value() or as_type() only"
+        ),
+        "warning: module.yaml:9:1: egress test/other is mentioned nowhere in the program",
+        "not valid (1 ingress, 1 egress, 2 functions): 2 errors, 3 warnings",
+    ]
+
+
+def test_findings_are_data_as_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For editors and for CI: file, line, column, key, text and severity."""
+    change(folder / "module.yaml", "consumerGroupId", "consumerGroup")
+
+    assert main(["validate", "--json"]) == 1
+
+    said = json.loads(capsys.readouterr().out)
+    assert not said["valid"]
+    assert said["findings"] == [
+        {
+            "severity": "error",
+            "file": "module.yaml",
+            "line": 5,
+            "column": 3,
+            "key": "spec.consumerGroup",
+            "text": "unknown key 'consumerGroup'; did you mean 'consumerGroupId'? allowed keys: "
+            "address, autoOffsetResetPosition, consumerGroupId, failurePolicy, id, properties, "
+            "startupPosition, topics",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        ("x = 1 / 0\n", "ZeroDivisionError: division by zero, line 1; what it does besides"),
+        ("\nimport sys\nsys.exit(3)\n", "SystemExit: 3, line 3; what it does besides registering"),
+        (
+            "import statefun\nstatefun.TypeName.parse('x')\n",
+            "[SF200] typename 'x' is not of the form",
+        ),
+    ],
+)
+def test_a_program_that_cannot_be_loaded_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str], program: str, text: str
+) -> None:
+    """With the line that is at fault, and without a traceback."""
+    (folder / "app.py").write_text(program)
+
+    assert main(["validate", "app.py"]) == 1
+
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("error: app.py:1:1: ")
+    assert text in first
+
+
+def test_there_is_one_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two cannot be looked at together."""
+    assert main(["validate", "app.py", str(folder / "app.py")]) == 2
+    assert capsys.readouterr().err == "statefun: give one program, not several\n"
+
+
+def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is shipped, for editors that want a file."""
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "statefun module"
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[EmbeddedKafka]:
+    """Run a broker that has an authorizer, and a short limit for transactions."""
+    config = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        "transaction.max.timeout.ms": "60000",
+    }
+    with EmbeddedKafka(config=config) as broker:
+        yield broker
+
+
+@pytest.mark.broker
+def test_clusters_are_asked(
+    folder: Path, guarded: EmbeddedKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For topics, rights, offsets and limits."""
+    kafka = KafkaHarness(guarded, "validate")
+    users = kafka.topic("users")
+    module = kafka.module(
+        {users: ["test.fns/one"]}, start="{type: group-offsets}", semantic="exactly-once"
+    )
+    file = folder / "module.yaml"
+    file.write_text(module)
+    assert main(["validate", "--connect"]) == 1
+    first = capsys.readouterr().out.splitlines()
+
+    change(file, "exactly-once}", "exactly-once, transactionTimeout: 1min}")
+    assert main(["validate", "--connect"]) == 0
+    valid = capsys.readouterr().out.splitlines()
+
+    file.write_text(f"{file.read_text()}  deadLetterTopic: nowhere\n")
+    _deny(guarded, users)
+    assert main(["validate", "--connect"]) == 1
+    last = capsys.readouterr().out.splitlines()
+
+    no_offset = (
+        f"warning: module.yaml:1:1: ingress test/in: group tests has no offset for {users}/0; a "
+        "fresh checkpoint starts at latest there (autoOffsetResetPosition)"
+    )
+    assert first == [
+        no_offset,
+        (
+            "error: module.yaml:11:1: egress test/out: its transactionTimeout of 0:15:00 is longer "
+            f"than {kafka.address} allows (transaction.max.timeout.ms: 0:01:00); shorten it, or raise "
+            "the limit"
+        ),
+        "not valid (1 ingress, 1 egress): 1 error, 1 warning",
+    ]
+    assert valid == [no_offset, "valid (1 ingress, 1 egress): 1 warning"]
+    assert last[0] == (
+        f"error: module.yaml:1:1: ingress test/in: it may not read topic {users}; grant it the "
+        "right"
+    )
+    assert last[-2].startswith(
+        "error: module.yaml:11:1: [SF501] egress test/out: topic nowhere does not exist at"
+    )
+
+
+def _deny(broker: EmbeddedKafka, topic: str) -> None:
+    """Take the right to read a topic from everybody."""
+    rule = AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.DENY,
+    )
+    others = AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.DESCRIBE,
+        AclPermissionType.ALLOW,
+    )
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for future in admin.create_acls([rule, others]).values():
+        future.result(30)
+
+
+@pytest.mark.broker
+def test_a_cluster_that_is_gone_is_a_finding(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said for every component that needs it."""
+    monkeypatch.setattr("statefun.cli._PATIENCE", PATIENCE)
+    text = (folder / "module.yaml").read_text()
+    (folder / "module.yaml").write_text(text.replace("kafka:9092", "127.0.0.1:1"))
+
+    assert main(["validate", "--connect"]) == 1
+
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("error: module.yaml:1:1: [SF500] ingress test/in: no Kafka broker")
+    assert out[1].startswith("error: module.yaml:9:1: [SF500] egress test/out: no Kafka broker")
