@@ -112,7 +112,7 @@ def _code(value: object) -> str:
         pairs = (f"{name}: {_code(item).strip('`')}" for name, item in value.items())
         text = f"{{{', '.join(pairs)}}}"
     else:
-        text = str(value)
+        text = str(value).lower() if isinstance(value, bool) else str(value)
     return f"`{text}`"
 
 

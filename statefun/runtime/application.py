@@ -26,6 +26,7 @@ from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.egress.publisher import Publisher
 from statefun.runtime.feedback import read_feedback
+from statefun.runtime.ingress.data_loss import check_kept
 from statefun.runtime.ingress.group_offsets import GroupOffsets
 from statefun.runtime.ingress.kafka import all_ingresses, read_kafka
 from statefun.runtime.ingress.startup import check_topics, starting_offsets
@@ -40,7 +41,7 @@ from statefun.runtime.summary import FailureLog, Summary
 from statefun.sdk import errors
 from statefun.sdk.errors import EngineError, KafkaError, StatefunError
 from statefun.sdk.functions import StatefulFunctions
-from statefun.spec.model import Module
+from statefun.spec.model import Module, OnDataLoss
 
 logger = logging.getLogger("statefun")
 
@@ -230,6 +231,11 @@ class Application:
         try:  # the likeliest reason from outside, which Spark names by its inner workings
             for ingress in self._ingresses:
                 check_topics(ingress, self._settings.kafka_timeout)
+            newest = self._commit_log.newest()
+            read = self._commit_log.end_offsets(newest) if newest >= 0 else []
+            for ingress, offsets in zip(self._ingresses, read, strict=False):
+                if ingress.on_data_loss is OnDataLoss.FAIL:
+                    check_kept(ingress, offsets or {}, self._settings.kafka_timeout)
         except KafkaError as unreachable:
             return unreachable
         lines = str(cause).strip().splitlines() or [repr(cause)]

@@ -81,12 +81,6 @@ class Context:
         """
         return None if self._message is None else self._message.record
 
-    def begin(self, caller: Address | None, message: Message, trace: str | None) -> None:
-        """Turn to the next message."""
-        self.caller = caller
-        self._message = message
-        self._trace = trace
-
     def send(self, message: Message | EgressMessage) -> None:
         """Send a message to a function, or a record to an egress.
 
@@ -171,6 +165,13 @@ class Context:
                     f"function {address.typename} at address {address}: {error.message}"
                 ) from error
         return message if self._trace is None else traced(message, self._trace)
+
+
+def turn_to(context: Context, message: Message, caller: Address | None, trace: str | None) -> None:
+    """Let a context be that of the next message, which is part of a trace or not."""
+    context.caller = caller
+    context._message = message  # noqa: SLF001 - users need not see how
+    context._trace = trace  # noqa: SLF001 - as above
 
 
 def _hint(message: object) -> str:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import attrs
 
 from statefun.sdk.address import Address
-from statefun.sdk.context import Cancellation, Check, Context, DelayedMessage
+from statefun.sdk.context import Cancellation, Check, Context, DelayedMessage, turn_to
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import FunctionError, InvocationError
 from statefun.sdk.functions import StatefulFunction
@@ -119,7 +119,7 @@ class _Run:
         context, target = self.context, self._target
         record = None if self._record is None else partial(self._record, index)
         message = Message(target.typename, target.id, argument, record)
-        context.begin(caller, message, trace)
+        turn_to(context, message, caller, trace)
         self._before = (
             len(context.messages),
             len(context.delayed),

@@ -87,6 +87,13 @@ REPLAY_TOPIC = Key(
     default="(none)",
     example="replays",
 )
+_MESSAGES = "functions say what records hold, by KafkaEgressMessage"
+_FORBIDDEN = {
+    "key.serializer": _MESSAGES,
+    "value.serializer": _MESSAGES,
+    "interceptor.classes": _MESSAGES,
+    "transactional.id": "exactly-once has one of its own for every lane of a checkpoint",
+}
 KAFKA_EGRESS = Shape((ID, ADDRESS, DELIVERY_SEMANTIC, DEAD_LETTER_TOPIC, REPLAY_TOPIC, PROPERTIES))
 
 
@@ -94,6 +101,7 @@ def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
     """Read an egress."""
     values = KAFKA_EGRESS.read(component.spec, problems)
     settings = KafkaSettings(component.spec, values, problems)
+    settings.forbid(_FORBIDDEN)
     semantic, timeout = values.get(DELIVERY_SEMANTIC, (DeliverySemantic.AT_LEAST_ONCE, None))
     if semantic is DeliverySemantic.EXACTLY_ONCE:
         property_timeout = settings.take_property("transaction.timeout.ms", _timeout)

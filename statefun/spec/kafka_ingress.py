@@ -13,11 +13,12 @@ from statefun.spec.model import (
     FromLatest,
     FromSpecificOffsets,
     KafkaIngress,
+    OnDataLoss,
     StartupPosition,
 )
 from statefun.spec.offsets import specific_offsets
 from statefun.spec.problems import Problems
-from statefun.spec.readers import choice, date, text
+from statefun.spec.readers import choice, date, flag, text
 from statefun.spec.routes import FAILURE_POLICY, TOPIC, routes
 from statefun.spec.shapes import Key, Shape, Variants, described
 from statefun.spec.yaml_nodes import Node
@@ -107,8 +108,33 @@ TOPICS = Key("topics", routes(TOPIC, legacy=False), _TOPICS_DOC, required=True)
 LEGACY_TOPICS = Key("topics", routes(TOPIC, legacy=True), _TOPICS_DOC, required=True)
 
 
+COMMIT_OFFSETS = Key(
+    "commitOffsets",
+    flag("commitOffsets"),
+    "whether the consumer group's offsets follow what is processed, for tools that show lags",
+    default=True,
+    example=False,
+)
+ON_DATA_LOSS = Key(
+    "onDataLoss",
+    choice(
+        "Invalid onDataLoss: {word}; valid values are [{words}]",
+        {choice_.value: choice_ for choice_ in OnDataLoss},
+    ),
+    "what to do when records are gone before they were read, with their topic or by its retention",
+    default="fail",
+    example="go-on",
+)
+_MESSAGES = "records become messages by the valueType of their topic"
+_FORBIDDEN = {
+    "key.deserializer": "keys are ids of addresses, in UTF-8",
+    "value.deserializer": _MESSAGES,
+    "interceptor.classes": _MESSAGES,
+    "enable.auto.commit": "offsets are committed with micro-batches; see commitOffsets",
+    "auto.commit.interval.ms": "offsets are committed with micro-batches; see commitOffsets",
+}
 _BEFORE = (ID, ADDRESS, CONSUMER_GROUP_ID, STARTUP_POSITION, AUTO_OFFSET_RESET)
-_BEHIND = (FAILURE_POLICY, PROPERTIES)
+_BEHIND = (FAILURE_POLICY, COMMIT_OFFSETS, ON_DATA_LOSS, PROPERTIES)
 KAFKA_INGRESS = Shape((*_BEFORE, TOPICS, *_BEHIND))
 _LEGACY = Shape((*_BEFORE, LEGACY_TOPICS, *_BEHIND))
 
@@ -118,6 +144,7 @@ def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress
     topics = LEGACY_TOPICS if component.legacy else TOPICS
     values = (_LEGACY if component.legacy else KAFKA_INGRESS).read(component.spec, problems)
     settings = KafkaSettings(component.spec, values, problems)
+    settings.forbid(_FORBIDDEN)
     position = values.get(STARTUP_POSITION, FromGroupOffsets())
     # A startup position that is itself wrong may have been meant as another one.
     if position == FromGroupOffsets() and (
@@ -133,6 +160,8 @@ def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress
         properties=settings.rest(),
         startup_position=position,
         failure_policy=values.get(FAILURE_POLICY),
+        commit_offsets=values.get(COMMIT_OFFSETS, default=True),
+        on_data_loss=values.get(ON_DATA_LOSS, OnDataLoss.FAIL),
         id=values[ID],
         topics=values[topics],
         location=component.location,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from statefun.spec.problems import Invalid, Problems
@@ -60,6 +61,13 @@ class KafkaSettings:
         if not given and not self._unknown_properties:
             sentence = f"missing key {key.name!r} or property {property_name!r}: {because}"
             self._problems.report(self._node.location, self._node.path, sentence)
+
+    def forbid(self, reasons: Mapping[str, str]) -> None:
+        """Report properties that cannot be set, each with its reason."""
+        for name, node in self._properties.items():
+            if name in reasons:
+                sentence = f"property {name!r} cannot be set: {reasons[name]}"
+                self._problems.report(node.location, node.path, sentence)
 
     def rest(self) -> dict[str, str]:
         """The properties that no key stands for."""

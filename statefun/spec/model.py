@@ -89,6 +89,13 @@ def _names_only(properties: Mapping[str, str]) -> str:
     return repr(dict.fromkeys(properties, "..."))
 
 
+class OnDataLoss(Enum):
+    """What to do when records are gone before they were read: deleted, or too old to be kept."""
+
+    FAIL = "fail"
+    GO_ON = "go-on"
+
+
 @attrs.frozen
 class KafkaIngress:
     """An ``io.statefun.kafka.v1/ingress``."""
@@ -106,6 +113,9 @@ class KafkaIngress:
     """Further Kafka consumer properties, in Kafka's (Java) names."""
     failure_policy: OnFailure | None = None
     """What becomes of records that no function can receive; None: as the runtime has it."""
+    commit_offsets: bool = True
+    """Whether the group's offsets follow the committed micro-batches."""
+    on_data_loss: OnDataLoss = OnDataLoss.FAIL
 
 
 class DeliverySemantic(Enum):

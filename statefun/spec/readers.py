@@ -81,6 +81,13 @@ def choice(invalid: str, options: Mapping[str, T]) -> Reader[T]:
     return read
 
 
+def flag(name: str) -> Reader[bool]:
+    """True or false, for the key of that name."""
+    invalid = f"Invalid {name}: {{word}}; valid values are [{{words}}]"
+    read = choice(invalid, {"true": True, "false": False})
+    return Described(read, scalar_schema("`true` or `false`", type="boolean"))
+
+
 def _parsed(parse: Callable[[str], T], what: str, schema: Schema) -> Reader[T]:
     @described(schema)
     def read(node: Node, problems: Problems) -> T:

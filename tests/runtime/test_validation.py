@@ -139,8 +139,8 @@ def test_findings_are_data_as_well(folder: Path, capsys: pytest.CaptureFixture[s
             "column": 3,
             "key": "spec.consumerGroup",
             "text": "unknown key 'consumerGroup'; did you mean 'consumerGroupId'? allowed keys: "
-            "address, autoOffsetResetPosition, consumerGroupId, failurePolicy, id, properties, "
-            "startupPosition, topics",
+            "address, autoOffsetResetPosition, commitOffsets, consumerGroupId, failurePolicy, id, "
+            "onDataLoss, properties, startupPosition, topics",
         }
     ]
 

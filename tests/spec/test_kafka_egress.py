@@ -191,3 +191,16 @@ def test_a_replay_topic_needs_a_dead_letter_topic(egress_text: Callable[..., str
     """There would be nothing to replay."""
     with pytest.raises(ModuleError, match="'replayTopic' needs 'deadLetterTopic' beside it"):
         parse_module(egress_text("  replayTopic: again\n"))
+
+
+@pytest.mark.parametrize(
+    "name", ["key.serializer", "value.serializer", "interceptor.classes", "transactional.id"]
+)
+def test_reports_forbidden_properties(findings: Callable[..., list[str]], name: str) -> None:
+    """What the runtime has to decide itself is refused, with its reason."""
+    (found,) = findings(
+        "kind: io.statefun.kafka.v1/egress\n"
+        f"spec: {{id: a/b, address: 'kafka:9092', properties: {{{name}: x}}}}\n"
+    )
+
+    assert f"spec.properties.{name}: property {name!r} cannot be set: " in found

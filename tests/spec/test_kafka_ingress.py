@@ -18,6 +18,7 @@ from statefun.spec import (
     FromSpecificOffsets,
     KafkaIngress,
     Location,
+    OnDataLoss,
     StartupPosition,
     TopicPartition,
     TopicRoute,
@@ -324,8 +325,8 @@ def test_misspelt_keys_have_one_problem_each(
     found = findings(text)
 
     allowed = (
-        "allowed keys: address, autoOffsetResetPosition, consumerGroupId, failurePolicy, id, properties, "
-        "startupPosition, topics"
+        "allowed keys: address, autoOffsetResetPosition, commitOffsets, consumerGroupId, "
+        "failurePolicy, id, onDataLoss, properties, startupPosition, topics"
     )
     assert found == [
         f"m.yaml:4:3: spec.adress: unknown key 'adress'; did you mean 'address'? {allowed}",
@@ -350,7 +351,8 @@ def test_unknown_keys_without_likeness(
     assert found == [
         (
             "m.yaml:11:3: spec.zzz: unknown key 'zzz'; allowed keys: address, "
-            "autoOffsetResetPosition, consumerGroupId, failurePolicy, id, properties, startupPosition, topics"
+            "autoOffsetResetPosition, commitOffsets, consumerGroupId, failurePolicy, id, "
+            "onDataLoss, properties, startupPosition, topics"
         )
     ]
 
@@ -507,3 +509,36 @@ def test_an_unknown_failure_policy_is_named() -> None:
             "spec: {id: a/b, address: 'k:1', consumerGroupId: g, failurePolicy: drop,\n"
             "  topics: [{topic: one, valueType: a/b, targets: [a/b]}]}\n"
         )
+
+
+def test_reads_switches(read_ingress: Callable[..., KafkaIngress]) -> None:
+    """Offsets are committed, and lost data is an error, unless something else is said."""
+    default = read_ingress("")
+    other = read_ingress("  commitOffsets: false\n  onDataLoss: go-on\n")
+
+    assert (default.commit_offsets, default.on_data_loss) == (True, OnDataLoss.FAIL)
+    assert (other.commit_offsets, other.on_data_loss) == (False, OnDataLoss.GO_ON)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("key.deserializer", "keys are ids of addresses, in UTF-8"),
+        ("value.deserializer", "records become messages by the valueType of their topic"),
+        ("interceptor.classes", "records become messages by the valueType of their topic"),
+        ("enable.auto.commit", "offsets are committed with micro-batches; see commitOffsets"),
+        ("auto.commit.interval.ms", "offsets are committed with micro-batches; see commitOffsets"),
+    ],
+)
+def test_reports_forbidden_properties(
+    ingress_text: Callable[..., str], findings: Callable[..., list[str]], name: str, reason: str
+) -> None:
+    """What the runtime has to decide itself is refused, with its reason."""
+    found = findings(ingress_text(f"  properties: [{{{name}: x}}]\n"))
+
+    assert found == [
+        (
+            f"m.yaml:11:{19 + len(name)}: spec.properties[0].{name}: property {name!r} cannot be set: "
+            f"{reason}"
+        )
+    ]

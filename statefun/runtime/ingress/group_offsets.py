@@ -29,7 +29,7 @@ class GroupOffsets:
         # No member ever joins the groups: Kafka takes offsets from outside only then.
         self._consumers = [
             connect(Consumer, f"ingress {ingress.id}", client_properties(ingress))
-            if ingress.consumer_group_id
+            if ingress.consumer_group_id and ingress.commit_offsets
             else None
             for ingress in ingresses
         ]

@@ -7,7 +7,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from statefun.runtime.ingress.routing import route, route_replays
 from statefun.sdk.address import TypeName
-from statefun.spec.model import FromEarliest, KafkaEgress, KafkaIngress, Module, TopicRoute
+from statefun.spec.model import (
+    FromEarliest,
+    KafkaEgress,
+    KafkaIngress,
+    Module,
+    OnDataLoss,
+    TopicRoute,
+)
 
 _OURS = frozenset({"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset"})
 """Set from named keys, or for group offsets, which the runtime looks up and commits itself."""
@@ -58,7 +65,7 @@ def read_kafka(
         .option("subscribe", ",".join(route.topic for route in ingress.topics))
         .option("startingOffsets", starting_offsets)
         .option("maxOffsetsPerTrigger", records_per_batch)
-        .option("failOnDataLoss", "true")
+        .option("failOnDataLoss", ingress.on_data_loss is OnDataLoss.FAIL)
         .option("includeHeaders", "true")
         .load()
     )

@@ -127,7 +127,7 @@ def _trace() -> Column:
         F.filter("headers", is_line),
         lambda header: F.concat(header["key"], F.lit("="), header["value"].cast("string")),
     )
-    return F.when(F.size(lines) > 0, F.array_join(lines, "\n"))
+    return F.when(F.size("headers") > 0, F.nullif(F.array_join(lines, "\n"), F.lit("")))
 
 
 def _by_topic(values: dict[str, Column]) -> Column:
