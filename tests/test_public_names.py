@@ -19,6 +19,7 @@ NAMES = [
     "FailurePolicy",
     "FloatType",
     "FunctionError",
+    "IngressRecord",
     "IntType",
     "InvocationError",
     "KafkaEgressMessage",
