@@ -173,6 +173,10 @@ def _quieten() -> None:
     configurator.setRootLevel(levels.ERROR)
     for name in _SILENCED:
         configurator.setLevel(name, levels.OFF)
+    # Java itself prints what ends a thread, such as a query that a signal stops beside its context.
+    # This handler of Spark's executors logs it instead, and ends a JVM that is out of memory.
+    handler = jvm.org.apache.spark.util.SparkUncaughtExceptionHandler(False)
+    jvm.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
 
 
 def _add_connector(session: SparkSession) -> None:

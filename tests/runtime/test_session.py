@@ -47,6 +47,22 @@ def test_state_has_as_many_parts_as_there_are_cores_unless_set(
     assert session.conf.get("spark.sql.shuffle.partitions") == expected
 
 
+def test_what_ends_a_thread_is_not_printed() -> None:
+    """As when a signal stops the context while a query is about to end."""
+    jvm: Any = SparkContext._jvm  # noqa: SLF001 - classes of the JVM have no other door
+    system, sink, thread = jvm.java.lang.System, jvm.java.io.ByteArrayOutputStream(), jvm.Thread
+    before = system.err
+    system.setErr(jvm.java.io.PrintStream(sink))
+    try:
+        current = thread.currentThread()
+        error = jvm.java.lang.IllegalStateException("RpcEnv already stopped.")
+        current.getThreadGroup().uncaughtException(current, error)  # as Java itself does
+    finally:
+        system.setErr(before)
+
+    assert sink.toString() == ""
+
+
 def test_sessions_do_not_disturb_each_other() -> None:
     """Every query has a session of its own, on the one Spark context of the process."""
     one = open_session(debug=False, state_partitions=5)
