@@ -15,6 +15,8 @@ import attrs
 
 from statefun.runtime.clusters import cluster_findings
 from statefun.runtime.dead_letters import DeadLetter, DeadLetters
+from statefun.runtime.filesystem import Folder
+from statefun.runtime.stored_state import checkpoint_findings
 from statefun.runtime.validation import Validation, validate
 from statefun.sdk.errors import StatefunError
 from statefun.spec import load_module_files
@@ -76,6 +78,9 @@ def parser() -> argparse.ArgumentParser:
     validate_.add_argument(
         "--connect", action="store_true", help="ask the Kafka clusters as well: topics, rights, ..."
     )
+    validate_.add_argument(
+        "--checkpoint", help="compare with the state in a checkpoint: a folder or its URI"
+    )
     commands.add_parser("schema", help="print the JSON Schema of module files, for editors")
     dlq = commands.add_parser("dlq", help="look at dead letters, and replay them")
     actions = dlq.add_subparsers(dest="action", metavar="action", required=True)
@@ -112,6 +117,11 @@ def _validate(options: argparse.Namespace) -> int:
     validation = validate(app, modules)
     if options.connect and validation.module is not None:
         validation.findings += cluster_findings(validation.module, _PATIENCE)
+    if options.checkpoint and validation.module is not None:
+        checkpoint = Folder.at(options.checkpoint)
+        validation.findings += checkpoint_findings(
+            checkpoint, validation.module, validation.functions
+        )
     if options.json:
         findings = [
             {"severity": finding.severity, **attrs.asdict(finding.problem)}

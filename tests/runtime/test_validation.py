@@ -13,8 +13,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
-from harness import KafkaHarness
+from harness import KafkaHarness, run
 
+from statefun import Context, Message, StatefulFunctions, StringType, ValueSpec
 from statefun.cli import main
 from statefun.dev import EmbeddedKafka
 from statefun.sdk import functions as sdk_functions
@@ -179,6 +180,62 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """What is shipped, for editors that want a file."""
     assert main(["schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "statefun module"
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_checkpoint_is_compared(
+    folder: Path, kafka: KafkaHarness, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Types that have changed, values and functions that are gone, other ingresses."""
+    users, checkpoint = kafka.topic("users"), folder / "checkpoint"
+    module = kafka.module({users: ["test.fns/one", "test.fns/gone"]})
+    functions = StatefulFunctions()
+    specs = [ValueSpec(name, StringType) for name in ("changed", "dropped", "kept")]
+
+    @functions.bind("test.fns/one", specs=specs)
+    def one(ctx: Context, _message: Message) -> None:
+        ctx.storage.changed = ctx.storage.dropped = ctx.storage.kept = "x"
+
+    @functions.bind("test.fns/gone", specs=specs[:1])
+    def gone(ctx: Context, _message: Message) -> None:
+        ctx.storage.changed = "x"
+
+    (folder / "app.py").write_text(
+        "from statefun import *\n"
+        "specs = [ValueSpec('changed', IntType), ValueSpec('kept', StringType)]\n"
+        "@function('test.fns/one', specs=specs)\n"
+        "def one(ctx, message):\n    'sends to test/out'\n"
+    )
+    (folder / "module.yaml").write_text(module.replace(", test.fns/gone", ""))
+    command = ["validate", "app.py", "--checkpoint", str(checkpoint)]
+    assert main(command) == 0
+    fresh = capsys.readouterr().out.splitlines()
+    kafka.send(users, [("Ada", "a"), ("Alan", "a")])
+    run(module, functions, checkpoint)
+    assert main(command) == 1
+    changed = capsys.readouterr().out.splitlines()
+    change(folder / "module.yaml", "id: test/in", "id: test/other")
+    assert main(command) == 1
+    other = capsys.readouterr().out.splitlines()
+
+    assert fresh[0] == f"warning: checkpoint {checkpoint} holds nothing yet"
+    stored = "is stored at 2 addresses"
+    assert changed[:-1] == [
+        (
+            f"warning: value 'changed' of function test.fns/gone {stored}, and no such function is "
+            "registered; did you mean test.fns/one?"
+        ),
+        (
+            f"error: value 'changed' of function test.fns/one {stored} as io.statefun.types/string, "
+            "and declared as io.statefun.types/int; a value's type cannot change: use another name"
+        ),
+        (
+            f"warning: value 'dropped' of function test.fns/one {stored}, and is no longer among its "
+            "specs"
+        ),
+    ]
+    assert other[0].startswith(f"error: [SF600] checkpoint {checkpoint} reads from test/in, and")
 
 
 @pytest.fixture(scope="module")
