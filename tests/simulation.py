@@ -153,6 +153,8 @@ class Broker:
         self.log: dict[str, list[bytes]] = defaultdict(list)
         """What a read-committed reader sees, by egress."""
         self.markers: dict[str, Marker] = {}
+        self.lanes = 0
+        """How many lanes the progress topics have markers for."""
         self._epochs: dict[str, int] = defaultdict(int)
         self._open: dict[str, Transaction] = {}
         self._late: deque[Callable[[], object]] = deque()
@@ -308,7 +310,9 @@ class Driver:
         newest = self._commit_log.newest()
         leftovers = self._recover(newest)
         self._retention = Retention(self._checkpoint)
-        for egress, number in itertools.product(EXACTLY_ONCE, range(self._lane_count)):
+        broker = self._world.broker
+        broker.lanes = max(broker.lanes, self._lane_count)
+        for egress, number in itertools.product(EXACTLY_ONCE, range(self._opened_lanes())):
             self._lane(egress, number).open()
         self._retention.start(leftovers)
         for batch in leftovers.unpublished:
@@ -326,6 +330,10 @@ class Driver:
             else:
                 self._publish_one()
             self._maybe_leave()
+
+    def _opened_lanes(self) -> int:
+        """Return how many lanes are opened before anything runs: all that there ever were."""
+        return self._world.broker.lanes
 
     def _recover(self, newest: int) -> Leftovers:
         return self._outbox.recover(newest)

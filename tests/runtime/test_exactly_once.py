@@ -39,7 +39,7 @@ from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
 from statefun.runtime.egress import kafka as kafka_module
 from statefun.runtime.egress.kafka import ExactlyOnce, Patience
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UncertainError
-from statefun.runtime.egress.lanes import LaneFactory
+from statefun.runtime.egress.lanes import DriverLanes, LaneFactory
 from statefun.runtime.egress.progress import ProgressTopic
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox, effect_stream
@@ -83,9 +83,10 @@ class Bench:
         progress.create(1, TIMEOUT)
         return progress
 
-    def cluster(self) -> ExactlyOnce:
+    def cluster(self, lane: int = 0) -> ExactlyOnce:
         """Connect once."""
-        return ExactlyOnce(self.egress, lambda: False, Patience(self.egress), self.progress(), 0)
+        patience, progress = Patience(self.egress), self.progress()
+        return ExactlyOnce(self.egress, lambda: False, patience, progress, lane)
 
     def producer(self) -> Producer:
         """Open a transaction in the lane's name."""
@@ -222,6 +223,24 @@ def test_an_older_copy_of_a_checkpoint_is_refused(bench: Bench, tmp_path: Path) 
         CheckpointError, match=r"batch 1 is published, but .* newest is 0: it is an"
     ):
         restored.lane().open()
+
+
+def test_an_older_copy_with_fewer_lanes_is_refused(bench: Bench) -> None:
+    """What is ahead of it may be published in a lane that it would not use any more."""
+    bench.stage(0, "a")
+    bench.progress().create(2, TIMEOUT)
+    ahead = bench.cluster(lane=1)
+    ahead.open()
+    ahead.write([], Marker(1, 1, b"d"))
+    ahead.close()
+    factory = LaneFactory(bench.egress, bench.folder, TIMEOUT)
+    lanes = DriverLanes(factory, lambda: False, lambda _: False)
+
+    with pytest.raises(
+        CheckpointError, match=r"batch 1 is published, but .* newest is 0: it is an"
+    ):
+        lanes.open(bench.query_id, 1)
+    lanes.close()
 
 
 def test_another_attempt_at_a_published_batch_is_refused(bench: Bench, tmp_path: Path) -> None:

@@ -93,3 +93,18 @@ def with_cluster(cluster: Callable[[Broker, str], Cluster]) -> type[Driver]:
 def test_a_wrong_protocol_is_found(driver: type[Driver]) -> None:
     """Every rule matters: a driver that breaks one is found out."""
     assert any(simulate(seed, driver) for seed in range(3000))
+
+
+class ForgetsLanes(Driver):
+    """Opens the lanes that it uses, and none of those that earlier runs have used."""
+
+    def _opened_lanes(self) -> int:
+        return self._lane_count
+
+
+def test_lanes_of_earlier_runs_matter() -> None:
+    """An older copy of a checkpoint is behind in a lane that is not used any more."""
+    seed = 14_459  # the first one of all that finds it
+
+    assert simulate(seed) == ""
+    assert simulate(seed, ForgetsLanes).startswith("a/exactly, partition 1: ")

@@ -60,14 +60,18 @@ class LaneFactory:
         """Whether the cluster keeps note of what is published."""
         return self.egress.delivery_semantic is DeliverySemantic.EXACTLY_ONCE
 
-    def create_progress(self, query_id: str, lanes: int) -> None:
+    def create_progress(self, query_id: str, lanes: int) -> int:
         """Make sure that the cluster can keep note of what is published, if it has to.
+
+        Returns:
+            How many lanes there are, those of earlier runs included.
 
         Raises:
             KafkaError: if it cannot.
         """
-        if self.needs_progress:
-            ProgressTopic(self.egress, query_id).create(lanes, self.kafka_timeout)
+        if not self.needs_progress:
+            return lanes
+        return ProgressTopic(self.egress, query_id).create(lanes, self.kafka_timeout)
 
     def lane(
         self,
@@ -120,11 +124,13 @@ class DriverLanes:
         self._lanes: list[Lane] = []
 
     def open(self, query_id: str, lanes: int) -> None:
-        """Connect so many lanes."""
+        """Connect so many lanes, and those that an earlier run had.
+
+        An older copy of the checkpoint may be behind in one of those alone.
+        """
         if len(self._lanes) >= lanes:
             return
-        self._factory.create_progress(query_id, lanes)
-        for number in range(len(self._lanes), lanes):
+        for number in range(len(self._lanes), self._factory.create_progress(query_id, lanes)):
             lane = self._factory.lane(number, query_id, self._should_stop, self._pause)
             self._lanes.append(lane)
             lane.open()

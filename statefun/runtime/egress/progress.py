@@ -60,8 +60,11 @@ class ProgressTopic:
         self._egress = egress
         self._owner = f"egress {egress.id}"
 
-    def create(self, lanes: int, timeout: timedelta) -> None:
+    def create(self, lanes: int, timeout: timedelta) -> int:
         """Create the topic, or what it lacks.
+
+        Returns:
+            How many lanes it has markers for: there were more if it had been so many once.
 
         Raises:
             KafkaError: if no broker answers.
@@ -81,11 +84,12 @@ class ProgressTopic:
                     admin.create_partitions([more])[self.name].result(timeout.total_seconds())
         except KafkaException as error:
             if error.args[0].code() == ClientError.TOPIC_ALREADY_EXISTS:
-                return
+                return lanes
             raise TopicError(
                 f"{self._owner}: exactly-once keeps its markers in topic {self.name} at "
                 f"{self._egress.address}, which cannot be created: {error.args[0].str()}"
             ) from error
+        return max(lanes, len(found.partitions) if found else 0)
 
     def write(
         self,
