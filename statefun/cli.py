@@ -33,33 +33,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code: 0 if all is well, 1 if it cannot be done."""
     commands = parser()
     options = commands.parse_args(arguments)
-    if options.command == "schema":
-        print(json.dumps(module_schema(), indent=1))
-        return 0
-    if options.command == "validate":
-        return _validate(options)
-    if options.action == "replay" and bool(options.id) == options.all:
+    if options.command == "dlq" and options.action == "replay" and bool(options.id) == options.all:
         commands.error("name the dead letters to replay, or give --all")
-    return _dlq(options)
-
-
-def _dlq(options: argparse.Namespace) -> int:
     try:
-        letters = DeadLetters(load_module_files(options.module or [Path("module.yaml")]))
-        if options.action == "list":
-            _list(letters)
-        elif options.action == "show":
-            _show(letters, options.id)
-        else:
-            count = letters.replay(None if options.all else options.id, to_target=options.to_target)
-            where = "to their targets" if options.to_target else "into their topics"
-            print(f"replayed {count:,} dead letters {where}")
+        match options.command:
+            case "schema":
+                print(json.dumps(module_schema(), indent=1))
+            case "validate":
+                return _validate(options)
+            case "dlq":
+                _dlq(options)
     except StatefunError as error:
         print(f"statefun: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _dlq(options: argparse.Namespace) -> None:
+    letters = DeadLetters(load_module_files(options.module or [Path("module.yaml")]))
+    if options.action == "list":
+        _list(letters)
+    elif options.action == "show":
+        _show(letters, options.id)
+    else:
+        count = letters.replay(None if options.all else options.id, to_target=options.to_target)
+        where = "to their targets" if options.to_target else "into their topics"
+        print(f"replayed {count:,} dead letters {where}")
 
 
 def parser() -> argparse.ArgumentParser:

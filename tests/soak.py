@@ -153,9 +153,10 @@ class Soak:
         if process.returncode != 0:
             return f"ended with {process.returncode}: {self.log()}"
         with contextlib.suppress(ProcessLookupError):
-            while True:  # Java ends a moment later
+            for _ in range(600):  # Java ends a moment later
                 os.killpg(process.pid, 0)
                 time.sleep(0.1)
+        self._end(process)
         seen = {name: chain[0] for name, chain in audits.chains.items()}
         handled = sum(count for count, _ in seen.values())
         if handled != self.sent:
