@@ -64,7 +64,7 @@ _VERSIONS = ("1.0", "2.0", "3.0")
 _VERSION = Key(
     "version",
     choice(
-        "Invalid version: {word}; valid values are [{words}]",
+        "version",
         {version: version for version in _VERSIONS},
     ),
     f"one of {', '.join(_VERSIONS)}",
@@ -73,7 +73,7 @@ _VERSION = Key(
 _MODULE = Key("module", mapping, "the mapping with meta and spec", required=True)
 _MODULE_TYPE = Key(
     "type",
-    choice("Invalid module type: {word}; valid values are [{words}]", {"remote": "remote"}),
+    choice("module type", {"remote": "remote"}),
     "remote",
     required=True,
 )

@@ -18,7 +18,7 @@ from statefun.spec.model import (
 )
 from statefun.spec.offsets import specific_offsets
 from statefun.spec.problems import Problems
-from statefun.spec.readers import choice, date, flag, text
+from statefun.spec.readers import date, flag, member, text
 from statefun.spec.routes import FAILURE_POLICY, TOPIC, routes
 from statefun.spec.shapes import Key, Shape, Variants, described
 from statefun.spec.yaml_nodes import Node
@@ -95,10 +95,7 @@ STARTUP_POSITION = Key(
 )
 AUTO_OFFSET_RESET = Key(
     "autoOffsetResetPosition",
-    choice(
-        "Invalid autoOffsetResetPosition: {word}; valid values are [{words}]",
-        {reset.value: reset for reset in AutoOffsetReset},
-    ),
+    member("autoOffsetResetPosition", AutoOffsetReset),
     "where to start when an offset is missing or out of range",
     default="latest",
     example="earliest",
@@ -117,10 +114,7 @@ COMMIT_OFFSETS = Key(
 )
 ON_DATA_LOSS = Key(
     "onDataLoss",
-    choice(
-        "Invalid onDataLoss: {word}; valid values are [{words}]",
-        {choice_.value: choice_ for choice_ in OnDataLoss},
-    ),
+    member("onDataLoss", OnDataLoss),
     "what to do when records are gone before they were read, with their topic or by its retention",
     default="fail",
     example="go-on",

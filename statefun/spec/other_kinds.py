@@ -68,7 +68,7 @@ _TRANSPORT = Key(
         Key(
             "type",
             choice(
-                "Invalid transport type: {word}; valid values are [{words}]",
+                "transport type",
                 {f"io.statefun.transports.v1/{name}": name for name in ("async", "okhttp")},
             ),
             "the transport",
@@ -133,7 +133,7 @@ _STATE = Shape(
         Key(
             "expireMode",
             choice(
-                "Invalid expireMode: {word}; valid values are [{words}]",
+                "expireMode",
                 {name: name for name in ("none", "after-invoke", "after-write")},
             ),
             "what the expiration counts from",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from enum import Enum
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from statefun.spec.shapes import Described, Reader, Schema, described, expect, s
 from statefun.spec.yaml_nodes import BrokenNode, ListNode, MapNode, Node, ScalarNode
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _TARGET = re.compile(r"[^/*,\s\0]+/[^/*,\s\0]+")
@@ -67,24 +69,28 @@ def integer(minimum: int, maximum: int = 2**31 - 1) -> Reader[int]:
     return read
 
 
-def choice(invalid: str, options: Mapping[str, T]) -> Reader[T]:
-    """One of the given words in any case; ``invalid`` may hold ``{word}`` and ``{words}``."""
+def choice(what: str, options: Mapping[str, T]) -> Reader[T]:
+    """One of the given words in any case; ``what`` says in messages what they are."""
 
     @described(scalar_schema(" or ".join(f"`{option}`" for option in options), enum=[*options]))
     def read(node: Node, problems: Problems) -> T:
         scalar = expect(node, ScalarNode, f"one of {', '.join(options)}", problems)
         if scalar.text.lower() not in options:
-            sentence = invalid.format(word=scalar.source, words=", ".join(options))
+            sentence = f"Invalid {what}: {scalar.source}; valid values are [{', '.join(options)}]"
             raise problems.report(scalar.location, scalar.path, sentence)
         return options[scalar.text.lower()]
 
     return read
 
 
-def flag(name: str) -> Reader[bool]:
-    """True or false, for the key of that name."""
-    invalid = f"Invalid {name}: {{word}}; valid values are [{{words}}]"
-    read = choice(invalid, {"true": True, "false": False})
+def member(what: str, kind: type[E]) -> Reader[E]:
+    """One of the values of an enumeration."""
+    return choice(what, {str(each.value): each for each in kind})
+
+
+def flag(what: str) -> Reader[bool]:
+    """True or false."""
+    read = choice(what, {"true": True, "false": False})
     return Described(read, scalar_schema("`true` or `false`", type="boolean"))
 
 

@@ -7,7 +7,7 @@ from statefun.sdk.address import TypeName
 from statefun.sdk.failure import OnFailure
 from statefun.spec.model import TopicRoute
 from statefun.spec.problems import Problems
-from statefun.spec.readers import choice, list_of, target, text, typename
+from statefun.spec.readers import list_of, member, target, text, typename
 from statefun.spec.shapes import Key, Reader, Shape, described, schema_of
 from statefun.spec.yaml_nodes import ListNode, MapNode, Node, ScalarNode
 
@@ -39,10 +39,7 @@ TARGETS = Key(
 )
 FAILURE_POLICY = Key(
     "failurePolicy",
-    choice(
-        "Invalid failurePolicy: {word}; valid values are [{words}]",
-        {policy.value: policy for policy in OnFailure},
-    ),
+    member("failurePolicy", OnFailure),
     "what becomes of records that no function can receive",
     default="(dead-letter where there is a deadLetterTopic, else fail)",
     example="skip",
