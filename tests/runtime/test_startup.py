@@ -283,7 +283,6 @@ def test_clients_neither_join_nor_commit_by_themselves(kafka: KafkaHarness) -> N
     module = kafka.module({"users": ["test.fns/one"]}, group="mine").replace(
         "  topics:",
         "  properties:\n"
-        "    - enable.auto.commit: true\n"
         "    - isolation.level: read_committed\n"
         "    - client.id: me\n"
         "  topics:",
