@@ -282,10 +282,7 @@ def test_clients_neither_join_nor_commit_by_themselves(kafka: KafkaHarness) -> N
     """Named keys win over properties, and the user's own properties are kept."""
     module = kafka.module({"users": ["test.fns/one"]}, group="mine").replace(
         "  topics:",
-        "  properties:\n"
-        "    - isolation.level: read_committed\n"
-        "    - client.id: me\n"
-        "  topics:",
+        "  properties:\n    - isolation.level: read_committed\n    - client.id: me\n  topics:",
     )
 
     properties = client_properties(parse_module(module).ingresses[0])
