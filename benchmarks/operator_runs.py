@@ -70,7 +70,7 @@ def run_batches(  # noqa: PLR0913 - what differs between benchmarks
 ) -> Run:
     """Run the operator over micro-batches on a fresh checkpoint; ``after`` gets each number."""
     checkpoint = Folder.at(work / f"checkpoint-{next(_numbers)}")
-    payload = Payload.of(Program(functions, frozenset({"bench/out"})))
+    payload = Payload.of(Program(functions, {"bench/out": None}))
     operator = Operator(payload, SegmentWriter(checkpoint), 1000, 1000, SystemClock(), arrow=arrow)
     seconds: list[float] = []
 

@@ -6,12 +6,18 @@ Everything public is here; modules below are private to the project.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.address import Address as SdkAddress
 from statefun.sdk.context import Context
-from statefun.sdk.egress import EgressMessage, KafkaEgressMessage, kafka_egress_message
+from statefun.sdk.egress import (
+    EgressMessage,
+    KafkaEgressMessage,
+    egress_message_builder,
+    kafka_egress_message,
+)
 from statefun.sdk.errors import (
     BindingError,
     CheckpointError,
@@ -34,7 +40,7 @@ from statefun.sdk.errors import (
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.sdk.functions import StatefulFunctions, function
 from statefun.sdk.message import Message, message_builder
-from statefun.sdk.record import IngressRecord
+from statefun.sdk.record import IngressRecord, KafkaRecord
 from statefun.sdk.storage import ValueSpec
 from statefun.sdk.types import (
     BoolType,
@@ -55,6 +61,7 @@ from statefun.sdk.types import (
 
 if TYPE_CHECKING:
     from statefun.runtime.run import run
+    from statefun.spec.builders import KafkaEgress, KafkaIngress, KafkaStartupPosition
 
 __all__ = [
     "Address",
@@ -73,8 +80,12 @@ __all__ = [
     "IngressRecord",
     "IntType",
     "InvocationError",
+    "KafkaEgress",
     "KafkaEgressMessage",
     "KafkaError",
+    "KafkaIngress",
+    "KafkaRecord",
+    "KafkaStartupPosition",
     "LongType",
     "Message",
     "ModuleError",
@@ -98,6 +109,7 @@ __all__ = [
     "UnknownFunctionError",
     "ValueDecodeError",
     "ValueSpec",
+    "egress_message_builder",
     "function",
     "kafka_egress_message",
     "make_json_type",
@@ -108,10 +120,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import ``run``, and with it Spark, when it is asked for: functions do without."""
-    if name == "run":
-        from statefun.runtime.run import run  # noqa: PLC0415 - see above
+_LATER = {
+    "run": "statefun.runtime.run",
+    "KafkaEgress": "statefun.spec.builders",
+    "KafkaIngress": "statefun.spec.builders",
+    "KafkaStartupPosition": "statefun.spec.builders",
+}
+"""What comes with Spark or YAML: functions do without."""
 
-        return run
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is asked for."""
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,6 +19,7 @@ from statefun.runtime.settings import Settings
 from statefun.runtime.summary import Summary
 from statefun.sdk.functions import StatefulFunctions
 from statefun.spec.loader import parse_module
+from statefun.spec.model import Module
 
 Record = tuple[str | bytes | None, str | bytes | None]
 """Key and value."""
@@ -141,7 +142,7 @@ class KafkaHarness:
 
 
 def run(
-    module: str,
+    module: str | Module,
     functions: StatefulFunctions,
     checkpoint: Path,
     *,
@@ -156,4 +157,5 @@ def run(
         **settings,
     }
     resolved = Settings.resolve({}, None, **arguments)
-    return Application(parse_module(module), functions, resolved, clock).run()
+    declared = parse_module(module) if isinstance(module, str) else module
+    return Application(declared, functions, resolved, clock).run()

@@ -401,6 +401,7 @@ class Retry(_message.Message):
     """empty: an ingress"""
     typename: _builtins.str
     value: _builtins.bytes
+    """missing: of a tombstone"""
     trace: _builtins.str
     """as in DelayedMessage"""
     @_builtins.property
@@ -413,17 +414,22 @@ class Retry(_message.Message):
         attempts: _builtins.int = ...,
         caller: _builtins.bytes = ...,
         typename: _builtins.str = ...,
-        value: _builtins.bytes = ...,
+        value: _builtins.bytes | None = ...,
         record: Global___RecordOrigin | None = ...,
         trace: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "record", b"record", "trace", b"trace"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "_value", b"_value", "record", b"record", "trace", b"trace", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "attempts", b"attempts", "caller", b"caller", "record", b"record", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "_value", b"_value", "attempts", b"attempts", "caller", b"caller", "record", b"record", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__trace: _TypeAlias = _typing.Literal["trace"]  # noqa: Y015
     _WhichOneofArgType__trace: _TypeAlias = _typing.Literal["_trace", b"_trace"]  # noqa: Y015
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__trace) -> _WhichOneofReturnType__trace | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
 
 Global___Retry: _TypeAlias = Retry  # noqa: Y015
 

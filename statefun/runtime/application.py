@@ -19,7 +19,6 @@ from statefun.protocol.runtime_pb2 import Manifest, Outcome
 from statefun.runtime.binding import check_binding
 from statefun.runtime.clock import Clock, SystemClock
 from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.dispatch.failures import Policies
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
@@ -163,9 +162,7 @@ class Application:
         # The last one: where its offset is looked for in the log of offsets.
         sources = [*ingresses, read_feedback(session, settings.checkpoint, self._clock)]
         operator = Operator(
-            Payload.of(
-                Program(self._functions, frozenset(self._egresses), Policies.of(self._module))
-            ),
+            Payload.of(Program.of(self._functions, self._module)),
             SegmentWriter(settings.checkpoint),
             settings.async_concurrency,
             settings.immediate_messages,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from statefun.sdk.errors import BindingError
 from statefun.sdk.failure import OnFailure, Retry
 from statefun.sdk.functions import StatefulFunctions
-from statefun.spec.model import Location, Module, Unsupported
+from statefun.spec.model import Location, Module, TopicRoute, Unsupported
 
 logger = logging.getLogger("statefun")
 
@@ -65,11 +65,12 @@ def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[
             second.location,
             f"egress {second.id} has a deadLetterTopic, which egress {declared[0].id} has already",
         )
-    policies: dict[str, OnFailure | None] = {}
+    policies: list[tuple[TopicRoute, OnFailure | None]] = []
     for ingress in module.ingresses:
-        for route in ingress.topics:
-            policy = route.failure_policy or ingress.failure_policy
-            if policies.setdefault(route.topic, policy) is not policy:
+        own = [(route, route.failure_policy or ingress.failure_policy) for route in ingress.topics]
+        elsewhere, policies = policies, [*policies, *own]
+        for route, policy in own:
+            if any(_overlap(route, other) and policy is not told for other, told in elsewhere):
                 yield (
                     route.location,
                     f"topic {route.topic} has another failurePolicy than elsewhere; give both one",
@@ -81,3 +82,10 @@ def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[
         last = chosen.then if isinstance(chosen, Retry) else chosen
         if last is OnFailure.DEAD_LETTER and not declared:
             yield None, f"function {function.typename}: {_NO_TOPIC}"
+
+
+def _overlap(one: TopicRoute, other: TopicRoute) -> bool:
+    """Tell whether two routes take a topic both; of two patterns, only equal ones are known to."""
+    if one.is_pattern and other.is_pattern:
+        return one.topic == other.topic
+    return one.takes(other.topic) or other.takes(one.topic)

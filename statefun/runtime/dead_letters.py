@@ -24,7 +24,7 @@ from statefun.runtime.kafka_client import (
     read_committed,
 )
 from statefun.sdk.errors import ConfigurationError, KafkaError
-from statefun.spec.model import KafkaEgress, Module
+from statefun.spec.model import KafkaEgress, Module, route_of
 
 _NOTE = f"{HEADER_PREFIX}replayed"
 _TIMEOUT = timedelta(seconds=30)
@@ -202,7 +202,7 @@ class DeadLetters:
         addresses = {
             ingress.address
             for ingress in self._module.ingresses
-            if origin in {route.topic for route in ingress.topics}
+            if route_of(ingress.topics, origin) is not None
         }
         if addresses and self._egress.address not in addresses:
             raise ConfigurationError(

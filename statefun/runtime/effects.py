@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
-from statefun.sdk.errors import UnknownEgressError
+from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
+from statefun.sdk.errors import DefinitionError, UnknownEgressError
+from statefun.sdk.types import default_types
 
 EGRESS_SCHEMA = pa.schema(
     [
@@ -119,8 +120,18 @@ def egress_row(message: KafkaEgressMessage) -> tuple[Any, ...]:
     )
 
 
-def check_egress(message: EgressMessage, egresses: Mapping[str, object]) -> None:
-    """Check that ``message`` is for a declared egress and one that it can take.
+Serializer = Callable[[Any], KafkaEgressMessage | None]
+"""Makes a record of a value; None to send nothing."""
+
+
+def egress_record(
+    message: EgressMessage, egresses: Mapping[str, Serializer | None]
+) -> EgressMessage | None:
+    """Return the record that ``message`` is or becomes; None if its serializer drops it.
+
+    Args:
+        message: what a function sends.
+        egresses: all that are declared, and what makes records of values for them.
 
     Raises:
         UnknownEgressError: if ``egresses`` has no such egress.
@@ -131,8 +142,36 @@ def check_egress(message: EgressMessage, egresses: Mapping[str, object]) -> None
         raise UnknownEgressError(
             f"egress {message.typename} is not declared in module.yaml (declared: {declared})"
         )
-    if not isinstance(message, KafkaEgressMessage):
-        kafka_record(message)
+    if isinstance(message, KafkaEgressMessage):
+        return message
+    serializer = egresses[message.typename]
+    if serializer is not None and message.typed_value.typename != KAFKA_RECORD_TYPENAME:
+        return _serialized(message, serializer)
+    return kafka_record(message)
+
+
+def _serialized(message: EgressMessage, serializer: Serializer) -> KafkaEgressMessage | None:
+    egress, (typename, content) = message.typename, message.typed_value
+    type_ = default_types.find(typename)
+    if type_ is None:
+        raise DefinitionError(
+            f"no type named {typename!r} is registered, so that the serializer of egress {egress} "
+            "cannot be given its value"
+        )
+    try:
+        record = serializer(type_.serializer().deserialize(content))
+    except Exception as error:
+        raise DefinitionError(
+            f"the serializer of egress {egress} failed: {type(error).__name__}: {error}"
+        ) from error
+    if not (
+        record is None or (isinstance(record, KafkaEgressMessage) and record.typename == egress)
+    ):
+        raise DefinitionError(
+            f"the serializer of egress {egress} returns a KafkaEgressMessage for that egress, or "
+            f"None, and not {record!r}"
+        )
+    return record
 
 
 def kafka_record(message: EgressMessage) -> KafkaEgressMessage:

@@ -52,6 +52,9 @@ TARGET_TYPE_HEADER = f"{HEADER_PREFIX}target-type"
 VALUE_TYPE_HEADER = f"{HEADER_PREFIX}type"
 """The typename of a dead letter's value."""
 
+RECORDS = "statefun.records/"
+"""What the typenames of values begin with that a deserializer is still to make of records."""
+
 REJECTION_NAMESPACE = "statefun.rejected"
 """Records that no function can receive go to addresses of this namespace, one type a reason."""
 

@@ -17,11 +17,12 @@ from py4j.protocol import Py4JError
 
 from statefun.runtime.application import Application
 from statefun.runtime.session import spark_conf
-from statefun.runtime.settings import Settings, running_script
+from statefun.runtime.settings import PREFIX, Settings, running_script
 from statefun.runtime.summary import Summary
 from statefun.sdk.errors import EngineError, StatefunError
 from statefun.sdk.functions import StatefulFunctions, default_functions
 from statefun.spec.loader import load_module_files
+from statefun.spec.model import KafkaEgress, KafkaIngress
 
 logger = logging.getLogger("statefun")
 
@@ -41,6 +42,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     kafka_timeout: timedelta | None = None,
     debug: bool | None = None,
     functions: StatefulFunctions = default_functions,
+    components: Sequence[KafkaIngress | KafkaEgress] = (),
 ) -> Summary:
     """Run the registered functions on Spark, as the module files say.
 
@@ -70,6 +72,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         kafka_timeout: how long to try to reach Kafka at start (default 15 seconds).
         debug: show Spark's log, and the causes of errors.
         functions: the registry to run, the one of ``@function`` if not given.
+        components: ingresses and egresses that are declared in Python, beside the module files';
+            with any, there need not be a ``module.yaml``.
 
     Returns:
         What was done, once everything is processed (``available_now``).
@@ -80,8 +84,9 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     script = running_script()
     if script is not None:
         sys.excepthook = _show
+    conf = spark_conf()
     settings = Settings.resolve(
-        spark_conf(),
+        conf,
         script,
         module=module,
         checkpoint=checkpoint,
@@ -99,7 +104,11 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     if settings.debug:
         sys.excepthook = sys.__excepthook__
     _show_log(debug=settings.debug)
-    application = Application(load_module_files(settings.modules), functions, settings)
+    modules = settings.modules
+    if components and module is None and f"{PREFIX}module" not in conf:
+        modules = tuple(path for path in modules if path.exists())
+    declared = load_module_files(modules, components=components)
+    application = Application(declared, functions, settings)
     with _signals_interrupt(application, debug=settings.debug):
         try:
             summary = application.run()

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from statefun.sdk.address import Address
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import DefinitionError, FunctionError, InvocationError, StatefunError
 from statefun.sdk.message import Message
-from statefun.sdk.record import IngressRecord, M, traced
+from statefun.sdk.record import IngressRecord, traced
 from statefun.sdk.storage import Storage
 
 
@@ -31,8 +31,11 @@ class Cancellation(NamedTuple):
     cancellation_token: str
 
 
-Check = Callable[["Message | EgressMessage"], None]
-"""Raises a StatefunError if a message cannot be sent: there is no such function or egress."""
+Check = Callable[[Any], Any]
+"""Returns what is sent in the place of a message, None for nothing.
+
+Raises a StatefunError if it cannot be sent: there is no such function or egress.
+"""
 
 
 class Context:
@@ -89,7 +92,9 @@ class Context:
             InvocationError: if there is no such function or egress, or it cannot take the message.
         """
         if isinstance(message, EgressMessage):
-            self.egress_messages.append(self._ready(message))
+            ready = self._ready(message)
+            if ready is not None:
+                self.egress_messages.append(ready)
         elif isinstance(message, Message):
             self.messages.append(self._ready(message))
         else:
@@ -153,18 +158,20 @@ class Context:
             )
         self.delayed.append(Cancellation(cancellation_token))
 
-    def _ready(self, message: M) -> M:
-        """Return what is sent for ``message``, which is known to be possible."""
+    def _ready(self, message: Any) -> Any:
+        """Return what is sent for ``message``; None if that is nothing."""
         if self._check is not None:
             try:
-                self._check(message)
+                message = self._check(message)
             except StatefunError as error:
                 kind = type(error) if isinstance(error, InvocationError) else FunctionError
                 address = self.address
                 raise kind(
                     f"function {address.typename} at address {address}: {error.message}"
                 ) from error
-        return message if self._trace is None else traced(message, self._trace)
+        if self._trace is None or message is None:
+            return message
+        return traced(message, self._trace)
 
 
 def turn_to(context: Context, message: Message, caller: Address | None, trace: str | None) -> None:

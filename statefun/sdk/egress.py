@@ -240,6 +240,28 @@ class KafkaEgressBuilder:
         return self
 
 
+def egress_message_builder(
+    target_typename: str, value: Any, value_type: Type[Any]
+) -> EgressMessage:
+    """Build a message to an egress that knows what to do with values of ``value_type``.
+
+    A Kafka egress does if it was declared with a serializer.
+
+    Args:
+        target_typename: the egress's id, ``namespace/name``.
+        value: what to send.
+        value_type: how to encode it on its way to the egress.
+
+    Raises:
+        DefinitionError: on an ill-formed id, or a value that the type cannot encode.
+
+    >>> from statefun import StringType
+    >>> egress_message_builder("com.example/greets", "Hello", StringType).typed_value.typename
+    'io.statefun.types/string'
+    """
+    return EgressMessage(str(TypeName.parse(target_typename)), typed(value, value_type))
+
+
 def kafka_egress_message(
     typename: str,
     topic: str,

@@ -28,6 +28,21 @@ class IngressRecord(NamedTuple):
     """Names and values, in order; a name may occur more than once."""
 
 
+class KafkaRecord(NamedTuple):
+    """A whole record of an ingress, as a deserializer gets it."""
+
+    key: bytes | None
+    value: bytes | None
+    """None in a tombstone."""
+    topic: str
+    partition: int
+    offset: int
+    timestamp: datetime
+    """When it was written, or whatever time its producer gave it; in UTC."""
+    headers: tuple[tuple[str, bytes | None], ...]
+    """Names and values, in order; a name may occur more than once."""
+
+
 def traced(message: M, trace: str) -> M:
     r"""Return a copy of ``message`` that is part of a trace.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from statefun.spec.components import ID, Component
 from statefun.spec.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
+from statefun.spec.kafka_topics import FAILURE_POLICY, LEGACY_TOPICS, TOPICS
 from statefun.spec.model import (
     AutoOffsetReset,
     FromDate,
@@ -19,7 +20,6 @@ from statefun.spec.model import (
 from statefun.spec.offsets import specific_offsets
 from statefun.spec.problems import Problems
 from statefun.spec.readers import date, flag, member, text
-from statefun.spec.routes import FAILURE_POLICY, TOPIC, routes
 from statefun.spec.shapes import Key, Shape, Variants, described
 from statefun.spec.yaml_nodes import Node
 
@@ -100,11 +100,6 @@ AUTO_OFFSET_RESET = Key(
     default="latest",
     example="earliest",
 )
-_TOPICS_DOC = "the topics to read, each with its valueType and targets"
-TOPICS = Key("topics", routes(TOPIC, legacy=False), _TOPICS_DOC, required=True)
-LEGACY_TOPICS = Key("topics", routes(TOPIC, legacy=True), _TOPICS_DOC, required=True)
-
-
 COMMIT_OFFSETS = Key(
     "commitOffsets",
     flag("commitOffsets"),
@@ -146,6 +141,13 @@ def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress
     ):
         because = "startupPosition group-offsets, the default, starts at what this group committed"
         settings.require(CONSUMER_GROUP_ID, "group.id", because)
+    routes = values.get(topics, ())
+    if len({bool(route.partitions) for route in routes}) > 1:
+        sentence = (
+            "some topics list partitions and some do not; list them for all topics, or declare "
+            "two ingresses"
+        )
+        problems.report(component.spec.location, f"{component.spec.path}.topics", sentence)
     return KafkaIngress(
         address=settings.address(),
         consumer_group_id=settings.get(CONSUMER_GROUP_ID, "group.id"),

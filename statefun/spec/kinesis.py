@@ -6,7 +6,7 @@ from __future__ import annotations
 from statefun.spec.components import ID
 from statefun.spec.kafka_ingress import DATE
 from statefun.spec.readers import integer, properties, text
-from statefun.spec.routes import STREAM, routes
+from statefun.spec.routes import legacy_route, plain_route, routes
 from statefun.spec.shapes import Key, Variants
 
 _REGION_ID = Key(
@@ -65,6 +65,7 @@ _STARTUP_POSITIONS = Variants(
         "date": (Key(DATE.name, DATE.read, DATE.doc, required=True, example=DATE.example),),
     },
 )
+_STREAM = Key("stream", text, "the Kinesis stream to read", required=True, example="users")
 _STREAMS_DOC = "the streams to read, each with its valueType and targets"
 _COMMON = (
     ID,
@@ -81,10 +82,11 @@ _COMMON = (
 
 def ingress_keys(*, legacy: bool) -> tuple[Key[object], ...]:
     """The keys of an ingress; in legacy documents, streams may have a typeUrl."""
+    route = legacy_route if legacy else plain_route
     return (
         *_COMMON,
         Key("startupPosition", _STARTUP_POSITIONS.reader, "where to start reading"),
-        Key("streams", routes(STREAM, legacy=legacy), _STREAMS_DOC, required=True),
+        Key("streams", routes(route(_STREAM), _STREAM.name), _STREAMS_DOC, required=True),
     )
 
 

@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from statefun.sdk.errors import ModuleError
-from statefun.spec.components import Component
+from statefun.sdk.errors import DefinitionError, ModuleError
+from statefun.spec.components import ID, Component
 from statefun.spec.formats import components
 from statefun.spec.kinds import KINDS
 from statefun.spec.model import KafkaEgress, KafkaIngress, Location, Module, Unsupported
@@ -20,13 +20,16 @@ _EXPECTED = "expected a module file, YAML with the ingresses and egresses of the
 
 
 def load_module_files(
-    paths: Sequence[Path], environment: Mapping[str, str] | None = None
+    paths: Sequence[Path],
+    environment: Mapping[str, str] | None = None,
+    components: Sequence[KafkaIngress | KafkaEgress] = (),
 ) -> Module:
     """Read all module files of an application.
 
     Args:
         paths: the files, in any of the documented formats.
         environment: what ``${NAME}`` stands for; by default the process's environment.
+        components: what is declared in Python beside them.
 
     Raises:
         ModuleError: if anything is wrong with any of the files; it has every finding.
@@ -34,6 +37,8 @@ def load_module_files(
     loading = _Loading(environment)
     for path in paths:
         loading.read_file(path)
+    for component in components:
+        loading.add(component)
     return loading.module()
 
 
@@ -111,15 +116,31 @@ class _Loading:
         except Invalid:
             return
 
+    def add(self, component: KafkaIngress | KafkaEgress) -> None:
+        """Take a component that is declared in Python."""
+        if not isinstance(component, KafkaIngress | KafkaEgress):
+            raise DefinitionError(
+                f"{component!r} is no ingress and no egress; call its .build(), if it has one"
+            )
+        self._files[component.location.file] = None
+        group = "ingress" if isinstance(component, KafkaIngress) else "egress"
+        id_ = str(component.id)
+        self._take_id((group, ID.name, id_), repr(id_), component.location)
+        self._parts.append(component)
+
     def _check_id(self, component: Component, group: str, id_name: str) -> None:
         node = component.spec.get(id_name) if isinstance(component.spec, MapNode) else None
-        if not isinstance(node, ScalarNode):
-            return
-        key = (group, id_name, node.text.strip())
-        first = self._ids.setdefault(key, node.location)
-        if first is not node.location:
-            text = f"duplicate {group} {id_name} {node.quoted}; it is first declared at {first}"
-            self._problems.report(node.location, node.path, text)
+        if isinstance(node, ScalarNode):
+            key = (group, id_name, node.text.strip())
+            self._take_id(key, node.quoted, node.location, node.path)
+
+    def _take_id(
+        self, key: tuple[str, str, str], quoted: str, location: Location, path: str = ""
+    ) -> None:
+        first = self._ids.setdefault(key, location)
+        if first is not location:
+            text = f"duplicate {key[0]} {key[1]} {quoted}; it is first declared at {first}"
+            self._problems.report(location, path, text)
 
     def module(self) -> Module:
         """Everything that was read.

@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import Any
 
 import attrs
 
 from statefun.sdk.address import TypeName
+from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.failure import OnFailure
+from statefun.sdk.record import KafkaRecord
+from statefun.sdk.types import Type
 
 
 @attrs.frozen
@@ -73,15 +78,54 @@ StartupPosition = FromGroupOffsets | FromEarliest | FromLatest | FromSpecificOff
 
 
 @attrs.frozen
+class Deserializer:
+    """Makes the values of messages out of records."""
+
+    name: str
+    """What tells it from others of the application."""
+    read: Callable[[KafkaRecord], Any]
+    """Returns the value, or None to leave the record out."""
+    value_type: Type[Any]
+    """The type of what it returns."""
+    takes_tombstones: bool = False
+
+
+@attrs.frozen
 class TopicRoute:
-    """What becomes of the records of one topic."""
+    """What becomes of the records of a topic, or of all topics that a pattern matches."""
 
     topic: str
+    """A topic's name, or a regular expression for the whole of it."""
     value_type: TypeName
     targets: tuple[TypeName, ...]
     location: Location
     failure_policy: OnFailure | None = None
     """What becomes of records that no function can receive; None: as the ingress has it."""
+    is_pattern: bool = False
+    partitions: tuple[int, ...] = ()
+    """The partitions to read; all of them, also later ones, if none are given."""
+    deserializer: Deserializer | None = None
+    """Makes the messages' values; without it, records' values are taken as they are."""
+
+    def takes(self, topic: str) -> bool:
+        """Tell whether a topic of that name is meant."""
+        if self.is_pattern:
+            return re.fullmatch(self.topic, topic) is not None
+        return topic == self.topic
+
+
+def route_of(routes: Iterable[TopicRoute], topic: str) -> TopicRoute | None:
+    """Return what becomes of a topic: a name goes before patterns, and else the first one counts.
+
+    >>> here = Location("module.yaml", 1, 1)
+    >>> pattern = TopicRoute("user.*", TypeName("example", "A"), (), here, is_pattern=True)
+    >>> name = TopicRoute("users", TypeName("example", "B"), (), here)
+    >>> [route_of([pattern, name], topic) == route for topic, route in
+    ...  (("users", name), ("user-2", pattern), ("orders", None))]
+    [True, True, True]
+    """
+    taking = [route for route in routes if route.takes(topic)]
+    return min(taking, key=lambda route: route.is_pattern, default=None)
 
 
 def _names_only(properties: Mapping[str, str]) -> str:
@@ -143,6 +187,8 @@ class KafkaEgress:
     """Where dead letters go, if it is this egress that they go to."""
     replay_topic: str | None = None
     """Where dead letters come back from, to the functions that they were for."""
+    serializer: Callable[[Any], KafkaEgressMessage | None] | None = None
+    """Makes records of values that are no records; None for a value that is left out."""
 
 
 @attrs.frozen

@@ -94,7 +94,9 @@ def flag(what: str) -> Reader[bool]:
     return Described(read, scalar_schema("`true` or `false`", type="boolean"))
 
 
-def _parsed(parse: Callable[[str], T], what: str, schema: Schema) -> Reader[T]:
+def parsed(parse: Callable[[str], T], what: str, schema: Schema) -> Reader[T]:
+    """A single value that ``parse`` takes, or refuses with a ValueError that ends the sentence."""
+
     @described(schema)
     def read(node: Node, problems: Problems) -> T:
         scalar = expect(node, ScalarNode, what, problems)
@@ -127,14 +129,14 @@ def _matching(pattern: re.Pattern[str], sentence: str) -> Callable[[str], str]:
 
 
 _TYPENAME_SCHEMA = scalar_schema("typename", type="string", pattern="^.+/[^/]+$")
-duration: Reader[timedelta] = _parsed(
+duration: Reader[timedelta] = parsed(
     parse_duration, "a duration", scalar_schema("duration", type=["string", "integer"])
 )
-date: Reader[datetime] = _parsed(
+date: Reader[datetime] = parsed(
     parse_date, "a date", scalar_schema("date", type=["string", "integer"])
 )
-typename: Reader[TypeName] = _parsed(_typename, "a typename, <namespace>/<name>", _TYPENAME_SCHEMA)
-functions: Reader[str] = _parsed(
+typename: Reader[TypeName] = parsed(_typename, "a typename, <namespace>/<name>", _TYPENAME_SCHEMA)
+functions: Reader[str] = parsed(
     _matching(
         _FUNCTIONS,
         "is invalid syntax for target functions. "
@@ -155,7 +157,7 @@ def target(node: Node, problems: Problems) -> TypeName:
         "Only <namespace>/<name> is supported; list every function on its own.",
     )
     what = "a function, <namespace>/<name>"
-    return TypeName.parse(_parsed(syntax, what, {})(node, problems))
+    return TypeName.parse(parsed(syntax, what, {})(node, problems))
 
 
 def list_of(read: Reader[T], what: str) -> Reader[tuple[T, ...]]:

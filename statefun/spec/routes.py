@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from statefun.sdk.address import TypeName
-from statefun.sdk.failure import OnFailure
 from statefun.spec.model import TopicRoute
 from statefun.spec.problems import Problems
-from statefun.spec.readers import list_of, member, target, text, typename
+from statefun.spec.readers import list_of, target, text, typename
 from statefun.spec.shapes import Key, Reader, Shape, described, schema_of
 from statefun.spec.yaml_nodes import ListNode, MapNode, Node, ScalarNode
 
@@ -21,8 +20,6 @@ def _type_url(node: Node, problems: Problems) -> TypeName:
     return typename(node, problems) if "/" in name else TypeName(_PROTOBUF_NAMESPACE, name)
 
 
-TOPIC = Key("topic", text, "the Kafka topic to read", required=True, example="users")
-STREAM = Key("stream", text, "the Kinesis stream to read", required=True, example="users")
 VALUE_TYPE = Key(
     "valueType",
     typename,
@@ -37,51 +34,45 @@ TARGETS = Key(
     required=True,
     example=["com.example.fns/greeter"],
 )
-FAILURE_POLICY = Key(
-    "failurePolicy",
-    member("failurePolicy", OnFailure),
-    "what becomes of records that no function can receive",
-    default="(dead-letter where there is a deadLetterTopic, else fail)",
-    example="skip",
-)
 # Legacy documents use either name, so neither is required on its own.
 _LEGACY_VALUE_TYPE = Key("valueType", _type_url, VALUE_TYPE.doc)
 _TYPE_URL = Key("typeUrl", _type_url, "the type of the records' values: a protobuf type URL")
 
 
-def routes(source: Key[str], *, legacy: bool) -> Reader[tuple[TopicRoute, ...]]:
-    """Reader of a list of routes, each for another ``source``: a topic or a stream."""
-    read_route = _legacy_route(source) if legacy else _route(source)
-    read_list = list_of(read_route, f"mappings with a {source.name}")
+def routes(read_route: Reader[TopicRoute], *sources: str) -> Reader[tuple[TopicRoute, ...]]:
+    """Reader of a list of routes, each of another topic or stream.
+
+    Args:
+        read_route: reads one of them.
+        sources: the keys that say of which.
+    """
+    read_list = list_of(read_route, f"mappings with a {sources[0]}")
 
     @described(schema_of(read_list))
     def read(node: Node, problems: Problems) -> tuple[TopicRoute, ...]:
         try:
             return read_list(node, problems)
         finally:
-            _report_duplicates(node, source, problems)
+            for source in sources:
+                _report_duplicates(node, source, problems)
 
     return read
 
 
-def _route(source: Key[str]) -> Reader[TopicRoute]:
-    shape = Shape((source, VALUE_TYPE, TARGETS, FAILURE_POLICY))
+def plain_route(source: Key[str]) -> Reader[TopicRoute]:
+    """Reader of a route from ``source`` to targets."""
+    shape = Shape((source, VALUE_TYPE, TARGETS))
 
     @described(shape.schema)
     def read(node: Node, problems: Problems) -> TopicRoute:
         values = shape.read(node, problems)
-        return TopicRoute(
-            values[source],
-            values[VALUE_TYPE],
-            values[TARGETS],
-            node.location,
-            values.get(FAILURE_POLICY),
-        )
+        return TopicRoute(values[source], values[VALUE_TYPE], values[TARGETS], node.location)
 
     return read
 
 
-def _legacy_route(source: Key[str]) -> Reader[TopicRoute]:
+def legacy_route(source: Key[str]) -> Reader[TopicRoute]:
+    """Reader of a route whose type may be a type URL."""
     shape = Shape((source, _TYPE_URL, _LEGACY_VALUE_TYPE, TARGETS))
 
     @described(shape.schema)
@@ -96,12 +87,12 @@ def _legacy_route(source: Key[str]) -> Reader[TopicRoute]:
     return read
 
 
-def _report_duplicates(node: Node, source: Key[str], problems: Problems) -> None:
+def _report_duplicates(node: Node, source: str, problems: Problems) -> None:
     """Report what is listed twice; on the nodes, because routes with problems count as well."""
     first: dict[str, Node] = {}
     for item in node.items if isinstance(node, ListNode) else ():
-        name = item.get(source.name) if isinstance(item, MapNode) else None
+        name = item.get(source) if isinstance(item, MapNode) else None
         if isinstance(name, ScalarNode) and first.setdefault(name.text, name) is not name:
             where = first[name.text].location
-            sentence = f"duplicate {source.name} {name.quoted}; it is first listed at {where}"
+            sentence = f"duplicate {source} {name.quoted}; it is first listed at {where}"
             problems.report(name.location, name.path, sentence)

@@ -124,7 +124,7 @@ def operate(session: SparkSession, tmp_path: Path) -> Callable[..., Outcomes]:
             pq.write_table(pa.Table.from_pylist(rows, ARROW_SCHEMA), file)
             os.utime(file, (number, number))  # Spark reads files in the order of their age
         checkpoint = Folder.at(folder / "checkpoint")
-        payload = Payload.of(Program(functions, frozenset({"t/out"})))
+        payload = Payload.of(Program(functions, {"t/out": None}))
         operator = Operator(
             payload, SegmentWriter(checkpoint), concurrency, 1000, SystemClock(), arrow=arrow
         )

@@ -37,6 +37,8 @@ class Call(NamedTuple):
     """Where the messages are in the group's columns; empty if the group's address sent them."""
     retried: Mapping[int, RetriedMessage] = _NONE
     """Those of the messages that were tried before, by their place among the invocations."""
+    originals: Sequence[TypedValue] = ()
+    """What the messages were before a deserializer made values of them, if one did."""
 
     def record(self, index: int) -> RecordOrigin | None:
         """Return what is known of the ingress record that a message was, if it was one."""
@@ -63,9 +65,20 @@ def call_for(
         for row in rows
     ]
     retried = _unwrap_retried(invocations) if may_be_retried else _NONE
-    look_up = partial(_ingress_record, columns, rows, retried)
-    batch = InvocationBatch(address, group.values.values, invocations, look_up)
+    batch = batch_of(group, address, invocations, rows, retried)
     return Call(group, group.key, function, batch, rows, retried)
+
+
+def batch_of(
+    group: Group,
+    address: Address,
+    invocations: Sequence[Invocation],
+    rows: Sequence[int],
+    retried: Mapping[int, RetriedMessage],
+) -> InvocationBatch:
+    """Return the invocations for some rows of a group, which can be asked for their records."""
+    look_up = partial(_ingress_record, group.columns, rows, retried)
+    return InvocationBatch(address, group.values.values, invocations, look_up)
 
 
 def _unwrap_retried(invocations: list[Invocation]) -> dict[int, RetriedMessage]:
@@ -94,8 +107,11 @@ def _ingress_record(
     columns: Columns, rows: Sequence[int], retried: Mapping[int, RetriedMessage], index: int
 ) -> IngressRecord | None:
     origin = _record(columns, rows, retried, index)
-    if origin is None:
-        return None
+    return None if origin is None else ingress_record(origin)
+
+
+def ingress_record(origin: RecordOrigin) -> IngressRecord:
+    """Return what users see of a record's origin."""
     return IngressRecord(
         origin.topic,
         origin.partition,
@@ -115,7 +131,7 @@ def failed_message(failed: FailedInvocation, call: Call) -> FailedMessage:
     return FailedMessage(
         call.key,
         None if sender is None else address_key(sender),
-        *argument,
+        *(call.originals[failed.index] if call.originals else argument),
         call.record(failed.index),
         failed.error,
         failed.cause,

@@ -11,10 +11,11 @@ from statefun.runtime.clock import Clock, in_milliseconds
 from statefun.runtime.dispatch import timers
 from statefun.runtime.dispatch.calls import Call, call_for, failed_message, failed_row
 from statefun.runtime.dispatch.coroutines import await_all
+from statefun.runtime.dispatch.deserializing import deserialized
 from statefun.runtime.dispatch.failures import RETRY, DispatchError, FailedMessage, Failures
 from statefun.runtime.dispatch.groups import Group, Row
 from statefun.runtime.dispatch.payload import Program
-from statefun.runtime.effects import Effects, check_egress, egress_row, kafka_record
+from statefun.runtime.effects import Effects, egress_record, egress_row, kafka_record
 from statefun.runtime.envelope import (
     REJECTION_NAMESPACE,
     SEPARATOR,
@@ -59,7 +60,8 @@ class Dispatcher:
         self, program: Program, clock: Clock, *, batch: int, concurrency: int, immediate: int
     ) -> None:
         self._functions = program.functions
-        self._egresses = dict.fromkeys(program.egresses)
+        self._egresses = program.egresses
+        self._deserializers = program.deserializers
         self._clock = clock
         self._failures = Failures(program.policies, clock)
         self._batch = batch
@@ -130,7 +132,15 @@ class Dispatcher:
             self._no_function(address, group, rows, effects)
             return None
         group.values.begin(self._batch, self._clock)
-        return call_for(group, address, function, rows, may_be_retried=RETRY in typenames)
+        call = call_for(group, address, function, rows, may_be_retried=RETRY in typenames)
+        return self._deserialized(call, effects) if self._deserializers else call
+
+    def _deserialized(self, call: Call, effects: Effects) -> Call | None:
+        """Return a call with values in the place of records; None if nothing is left of it."""
+        values = deserialized(call, self._deserializers)
+        for failed in values.failed:
+            self._failures.handle(failed, self._record_policy(failed), effects)
+        return values.call
 
     def _wake_up(self, group: Group, rows: Sequence[int], effects: Effects) -> Sequence[int]:
         """Take the wake-ups out of a group's rows; return the others."""
@@ -197,7 +207,7 @@ class Dispatcher:
 
     def _record_policy(self, failed: FailedMessage) -> OnFailure | None:
         record = failed.record
-        return None if record is None else self._failures.policies.records.get(record.topic)
+        return None if record is None else self._failures.policies.of_topic(record.topic)
 
     def _fail(self, failed: FailedInvocation, call: Call, effects: Effects) -> None:
         """Do what is to be done with a message on which its function has failed."""
@@ -217,11 +227,11 @@ class Dispatcher:
         policy = policies.last_resort(function.on_failure if function else None)
         self._failures.handle(failed, policy, effects)
 
-    def _check(self, sent: Message | EgressMessage) -> None:
+    def _check(self, sent: Message | EgressMessage) -> Message | EgressMessage | None:
         if isinstance(sent, Message):
             self._target(sent)
-        else:
-            check_egress(sent, self._egresses)
+            return sent
+        return egress_record(sent, self._egresses)
 
     def _collect(self, call: Call, result: InvocationResult, effects: Effects) -> None:
         """Take over what was sent, in the order that the reference gives."""

@@ -8,7 +8,7 @@ when and why. It takes the way of all egress records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import attrs
@@ -29,7 +29,7 @@ from statefun.runtime.envelope import (
 )
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
-from statefun.spec.model import Module
+from statefun.spec.model import Module, TopicRoute, route_of
 
 RETRY = "statefun.failures/retry"
 """The type of a message that is tried again, with what it was in a ``Retry``."""
@@ -51,20 +51,26 @@ class Policies:
 
     dead_letters: tuple[str, str] | None = None
     """The egress and topic that dead letters go to, if any."""
-    records: Mapping[str, OnFailure] = attrs.field(factory=dict)
-    """What becomes of records that no function can receive, by topic, where it is said."""
+    records: Sequence[tuple[TopicRoute, OnFailure | None]] = ()
+    """What becomes of records that no function can receive, where it is said."""
 
     @classmethod
     def of(cls, module: Module) -> Policies:
         """Take what ``module`` says."""
         egress = module.dead_letters
         place = None if egress is None else (str(egress.id), egress.dead_letter_topic or "")
-        chosen = {
-            route.topic: route.failure_policy or ingress.failure_policy
+        chosen = [
+            (route, route.failure_policy or ingress.failure_policy)
             for ingress in module.ingresses
             for route in ingress.topics
-        }
-        return cls(place, {topic: policy for topic, policy in chosen.items() if policy})
+        ]
+        return cls(place, chosen)
+
+    def of_topic(self, topic: str) -> OnFailure | None:
+        """Return what becomes of a topic's records that no function can receive, if it is said."""
+        policies = dict(self.records)
+        route = route_of(policies, topic)
+        return None if route is None else policies[route]
 
     @property
     def default(self) -> OnFailure:
@@ -140,7 +146,7 @@ class Failures:
             attempts=failed.attempts,
             caller=failed.caller or b"",
             typename=failed.typename,
-            value=failed.value or b"",
+            value=failed.value,
             record=failed.record,
             trace=failed.trace,
         )

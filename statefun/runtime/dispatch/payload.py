@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 
 import attrs
 from pyspark import cloudpickle
 
 from statefun.runtime.dispatch.failures import Policies
+from statefun.runtime.effects import Serializer
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.types import TypeRegistry, default_types
+from statefun.spec.model import Deserializer, Module
 
 
 @attrs.frozen
@@ -18,10 +21,24 @@ class Program:
     """What a worker needs of an application: its functions, and what they may send to."""
 
     functions: StatefulFunctions
-    egresses: frozenset[str]
-    """The ids of all declared egresses."""
+    egresses: Mapping[str, Serializer | None]
+    """All declared egresses by id, with what makes records of values for them."""
     policies: Policies = attrs.field(factory=Policies)
     """What becomes of failures."""
+    deserializers: Mapping[str, Deserializer] = attrs.field(factory=dict)
+    """What makes values of records, by name."""
+
+    @classmethod
+    def of(cls, functions: StatefulFunctions, module: Module) -> Program:
+        """Take what ``module`` declares beside ``functions``."""
+        routes = [route for ingress in module.ingresses for route in ingress.topics]
+        made = [route.deserializer for route in routes if route.deserializer is not None]
+        return cls(
+            functions,
+            {str(egress.id): egress.serializer for egress in module.egresses},
+            Policies.of(module),
+            {deserializer.name: deserializer for deserializer in made},
+        )
 
 
 _loaded: dict[str, Program] = {}

@@ -35,6 +35,8 @@ from statefun.runtime.kafka_client import admin_for, cluster_metadata, read_comm
 from statefun.sdk.errors import CheckpointError, KafkaError, TopicError
 from statefun.spec.model import KafkaEgress
 
+PROGRESS_PREFIX = "statefun-progress-"
+"""What the names of all progress topics begin with."""
 _TIMEOUT = timedelta(seconds=10)
 _WINDOW = 200
 """So many offsets are looked at first, from the end: a transaction takes two."""
@@ -56,7 +58,7 @@ class ProgressTopic:
 
     def __init__(self, egress: KafkaEgress, query_id: str) -> None:
         id_ = re.sub(r"[^a-zA-Z0-9._-]", "_", str(egress.id))
-        self.name = f"statefun-progress-{query_id}-{id_}"[:249]
+        self.name = f"{PROGRESS_PREFIX}{query_id}-{id_}"[:249]
         self._egress = egress
         self._owner = f"egress {egress.id}"
 

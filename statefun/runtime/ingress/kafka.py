@@ -6,6 +6,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 
 from statefun.runtime.ingress.routing import route, route_replays
+from statefun.runtime.ingress.subscription import source_option
 from statefun.sdk.address import TypeName
 from statefun.spec.model import (
     FromEarliest,
@@ -62,7 +63,7 @@ def read_kafka(
         spark.readStream.format("kafka")
         .options(**options)
         .option("kafka.bootstrap.servers", ingress.address)
-        .option("subscribe", ",".join(route.topic for route in ingress.topics))
+        .option(*source_option(ingress))
         .option("startingOffsets", starting_offsets)
         .option("maxOffsetsPerTrigger", records_per_batch)
         .option("failOnDataLoss", ingress.on_data_loss is OnDataLoss.FAIL)

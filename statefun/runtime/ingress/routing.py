@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
 from statefun.runtime.envelope import (
+    RECORDS,
     REJECTION_NAMESPACE,
     SEPARATOR,
     TARGET_TYPE_HEADER,
@@ -30,12 +31,27 @@ def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
     Returns:
         Rows of ``envelope.SCHEMA``.
     """
-    targets = {
-        r.topic: F.array(*(_suffix(target.namespace, target.name) for target in r.targets))
-        for r in routes
-    }
-    typenames = {r.topic: F.lit(str(r.value_type)) for r in routes}
-    return _rows(records, _by_topic(targets), _by_topic(typenames))
+    targets = [
+        F.array(*(_suffix(target.namespace, target.name) for target in route.targets))
+        for route in routes
+    ]
+    typenames = [F.lit(_typename(route)) for route in routes]
+    nullable = [F.lit(_takes_tombstones(route)) for route in routes]
+    return _rows(
+        records,
+        _by_topic(routes, targets),
+        _by_topic(routes, typenames),
+        _by_topic(routes, nullable) if any(map(_takes_tombstones, routes)) else F.lit(False),
+    )
+
+
+def _takes_tombstones(route: TopicRoute) -> bool:
+    return route.deserializer is not None and route.deserializer.takes_tombstones
+
+
+def _typename(route: TopicRoute) -> str:
+    made = route.deserializer
+    return str(route.value_type) if made is None else f"{RECORDS}{made.name}"
 
 
 def route_replays(records: DataFrame) -> DataFrame:
@@ -48,38 +64,45 @@ def route_replays(records: DataFrame) -> DataFrame:
         Rows of ``envelope.SCHEMA``.
     """
     target, typename = _header(TARGET_TYPE_HEADER), _header(VALUE_TYPE_HEADER)
-    both = _is_open_typename(target) & _is_open_typename(typename)
+    # What a deserializer is still to read goes through it again.
+    is_record = _is_text(typename) & typename.cast("string").startswith(RECORDS)
+    both = _is_open_typename(target) & (_is_open_typename(typename) | is_record)
     suffix = F.array(F.concat(F.lit(SEPARATOR), target))
     return _rows(
         records,
         F.when(both, suffix).otherwise(_rejected("no-target")),
         F.when(both, typename.cast("string")).otherwise(""),
+        F.coalesce(is_record, F.lit(False)),
     )
 
 
 def _is_open_typename(name: Column) -> Column:
     """Tell whether bytes are a typename that the runtime does not keep to itself."""
-    text = name.cast("string")
-    return F.call_function("is_valid_utf8", text) & text.rlike(
-        "^(?!statefun[.])[^\\x00]+/[^/\\x00]+$"
-    )
+    return _is_text(name) & name.cast("string").rlike("^(?!statefun[.])[^\\x00]+/[^/\\x00]+$")
 
 
-def _rows(records: DataFrame, targets: Column, typename: Column) -> DataFrame:
+def _is_text(content: Column) -> Column:
+    return F.call_function("is_valid_utf8", content.cast("string"))
+
+
+def _rows(
+    records: DataFrame, targets: Column, typename: Column, takes_tombstones: Column
+) -> DataFrame:
     """Make the rows of records.
 
     Args:
         records: as for :func:`route`.
         targets: what follows the id in the keys of a record's targets, as an array.
         typename: of a record's value.
+        takes_tombstones: whether a record may have none.
     """
     key, value, topic = F.col("key"), F.col("value"), F.col("topic")
-    is_text = F.call_function("is_valid_utf8", key.cast("string"))
+    is_text = _is_text(key)
     suffixes = (
         F.when(key.isNull(), _rejected("null-key"))
         .when(F.length(key) == 0, _rejected("empty-key"))
         .when(~is_text, _rejected("undecodable-key"))
-        .when(value.isNull(), _rejected("null-value"))
+        .when(value.isNull() & ~takes_tombstones, _rejected("null-value"))
         .otherwise(targets)
     )
     # Records that cannot name their address are gathered per partition, in order.
@@ -130,11 +153,21 @@ def _trace() -> Column:
     return F.when(F.size("headers") > 0, F.nullif(F.array_join(lines, "\n"), F.lit("")))
 
 
-def _by_topic(values: dict[str, Column]) -> Column:
-    return F.element_at(
-        F.create_map(*chain.from_iterable((F.lit(name), value) for name, value in values.items())),
-        F.col("topic"),
-    )
+def _by_topic(routes: Sequence[TopicRoute], values: Sequence[Column]) -> Column:
+    """Return, of ``values``, the one of the route that takes a record's topic."""
+    topic = F.col("topic")
+    names = [
+        (F.lit(route.topic), value)
+        for route, value in zip(routes, values, strict=True)
+        if not route.is_pattern
+    ]
+    by_name = [F.try_element_at(F.create_map(*chain.from_iterable(names)), topic)] if names else []
+    by_pattern = [
+        F.when(topic.rlike(f"^(?:{route.topic})$"), value)
+        for route, value in zip(routes, values, strict=True)
+        if route.is_pattern
+    ]
+    return F.coalesce(*by_name, *by_pattern)
 
 
 def _header(name: str) -> Column:

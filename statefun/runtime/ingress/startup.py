@@ -17,11 +17,11 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
+from statefun.runtime.ingress.subscription import partitions_to_read
 from statefun.runtime.kafka_client import (
     cluster_metadata,
     committed_offsets,
     connect,
-    partitions_of,
 )
 from statefun.sdk.errors import KafkaError
 from statefun.spec.model import (
@@ -64,14 +64,11 @@ def check_topics(ingress: KafkaIngress, timeout: timedelta) -> dict[str, list[in
 
     Raises:
         KafkaError: if no broker answers within ``timeout``.
-        TopicError: if one of the topics does not exist.
+        TopicError: if one of the topics, or a partition that is listed, does not exist.
     """
     owner = f"ingress {ingress.id}"
     metadata = cluster_metadata(owner, ingress.address, admin_client(ingress), timeout)
-    return {
-        route.topic: partitions_of(owner, route.topic, metadata, ingress.address)
-        for route in ingress.topics
-    }
+    return partitions_to_read(ingress, metadata)
 
 
 def starting_offsets(

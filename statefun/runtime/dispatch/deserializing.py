@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making values of ingress records, by what users have written for it.
+
+It happens where functions run. Until then, and in dead letters and messages that are tried again,
+a record's value stays as it was read, under a typename that says what is to be done with it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from statefun.protocol.runtime_pb2 import RecordOrigin
+from statefun.runtime.dispatch.calls import Call, batch_of, failed_message, ingress_record
+from statefun.runtime.dispatch.failures import FailedMessage
+from statefun.runtime.envelope import RECORDS
+from statefun.sdk.errors import ValueDecodeError
+from statefun.sdk.invocation import FailedInvocation
+from statefun.sdk.message import encoded
+from statefun.sdk.record import KafkaRecord
+from statefun.sdk.types import TypedValue
+from statefun.spec.model import Deserializer
+
+
+class Deserialized(NamedTuple):
+    """A call that is ready for its function, and what could not be part of it."""
+
+    call: Call | None
+    """None if no message is left: everything has failed, or was left out."""
+    failed: list[FailedMessage]
+
+
+def deserialized(call: Call, deserializers: Mapping[str, Deserializer]) -> Deserialized:
+    """Put values in the place of the records among the messages of ``call``."""
+    invocations = call.batch.invocations
+    if not any(invocation.argument.typename.startswith(RECORDS) for invocation in invocations):
+        return Deserialized(call, [])
+    kept, failed = {}, []
+    for index, invocation in enumerate(invocations):
+        value: TypedValue | None = invocation.argument
+        if invocation.argument.typename.startswith(RECORDS):
+            try:
+                value = _value(call, index, deserializers)
+            except Exception as error:  # noqa: BLE001 - what users' code raises is theirs to choose
+                failed.append(failed_message(_failure(call, index, error), call))
+                continue
+        if value is not None:
+            kept[index] = invocation._replace(argument=value)
+    if not kept:
+        return Deserialized(None, failed)
+    rows = [call.rows[index] for index in kept]
+    retried = {
+        place: call.retried[index] for place, index in enumerate(kept) if index in call.retried
+    }
+    batch = batch_of(call.group, call.batch.target, [*kept.values()], rows, retried)
+    originals = [invocations[index].argument for index in kept]
+    return Deserialized(
+        Call(call.group, call.key, call.function, batch, rows, retried, originals), failed
+    )
+
+
+def _value(call: Call, index: int, deserializers: Mapping[str, Deserializer]) -> TypedValue | None:
+    """Return what a deserializer makes of a record; None to leave it out."""
+    typename, content = call.batch.invocations[index].argument
+    name = typename.removeprefix(RECORDS)
+    deserializer = deserializers.get(name)
+    origin = call.record(index)
+    if deserializer is None or origin is None:
+        raise ValueDecodeError(f"there is no deserializer {name} any more that could read it")
+    value = deserializer.read(_kafka_record(call, index, origin, content))
+    return None if value is None else encoded(value, deserializer.value_type)
+
+
+def _kafka_record(
+    call: Call, index: int, origin: RecordOrigin, content: bytes | None
+) -> KafkaRecord:
+    topic, partition, offset, timestamp, headers = ingress_record(origin)
+    key = origin.key if origin.HasField("key") else call.batch.target.id.encode()
+    again = call.retried.get(index)
+    if again is not None and not again.HasField("value"):
+        content = None
+    return KafkaRecord(key, content, topic, partition, offset, timestamp, headers)
+
+
+def _failure(call: Call, index: int, error: Exception) -> FailedInvocation:
+    name = call.batch.invocations[index].argument.typename.removeprefix(RECORDS)
+    text = "".join(traceback.format_exception(error))
+    cause = type(error).__name__
+    if not isinstance(error, ValueDecodeError):
+        error = ValueDecodeError(
+            f"the deserializer {name} failed on a record for {call.batch.target}: {cause}: {error}"
+        )
+    return FailedInvocation(index, error, cause, text)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which topics and partitions an ingress reads: for Spark's Kafka source, and on a cluster."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+
+from confluent_kafka.admin._metadata import ClusterMetadata
+
+from statefun.runtime.egress.progress import PROGRESS_PREFIX
+from statefun.runtime.kafka_client import partitions_of
+from statefun.sdk.errors import TopicError
+from statefun.spec.model import KafkaIngress, TopicRoute
+
+logger = logging.getLogger("statefun.ingress")
+
+
+def source_option(ingress: KafkaIngress) -> tuple[str, str]:
+    """Return the option of Spark's Kafka source that says what to read."""
+    routes = ingress.topics
+    if any(route.is_pattern for route in routes):
+        names = [route.topic if route.is_pattern else re.escape(route.topic) for route in routes]
+        # What is published must not come back, only because a pattern is a wide one.
+        return "subscribePattern", f"(?!{PROGRESS_PREFIX})(?:{'|'.join(names)})"
+    if any(route.partitions for route in routes):
+        return "assign", json.dumps({route.topic: route.partitions for route in routes})
+    return "subscribe", ",".join(route.topic for route in routes)
+
+
+def partitions_to_read(ingress: KafkaIngress, metadata: ClusterMetadata) -> dict[str, list[int]]:
+    """Return the partitions of all topics that a cluster has for ``ingress``.
+
+    Raises:
+        TopicError: if a topic that it names does not exist, or has no such partition.
+    """
+    owner = f"ingress {ingress.id}"
+    found = {
+        route.topic: _of_route(owner, route, metadata, ingress.address)
+        for route in ingress.topics
+        if not route.is_pattern
+    }
+    for route in ingress.topics:
+        if route.is_pattern:
+            matching = _matching(route, metadata)
+            if not matching:
+                logger.warning(
+                    "%s: no topic matches the pattern %s yet; one that is made later will be read",
+                    owner,
+                    route.topic,
+                )
+            for topic in matching:
+                found.setdefault(topic, partitions_of(owner, topic, metadata, ingress.address))
+    return found
+
+
+def _matching(route: TopicRoute, metadata: ClusterMetadata) -> list[str]:
+    return [
+        topic
+        for topic in sorted(metadata.topics)
+        # Spark's source does not see internal topics, such as __consumer_offsets.
+        if route.takes(topic) and not topic.startswith(("__", PROGRESS_PREFIX))
+    ]
+
+
+def _of_route(owner: str, route: TopicRoute, metadata: ClusterMetadata, address: str) -> list[int]:
+    there = partitions_of(owner, route.topic, metadata, address)
+    missing = [str(number) for number in route.partitions if number not in there]
+    if missing:
+        raise TopicError(
+            f"{owner}: topic {route.topic} at {address} has no partition {', '.join(missing)}; it "
+            f"has {len(there)}, numbered from 0"
+        )
+    return sorted(route.partitions) or there
