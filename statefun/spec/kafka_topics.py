@@ -71,13 +71,13 @@ def _route(node: Node, problems: Problems) -> TopicRoute:
     given = [key for key in (_NAMED, TOPIC_PATTERN) if values.attempted(key)]
     if not given:
         sentence = f"missing required key {TOPIC.name!r}: {TOPIC.doc}"
-        problems.report(node.location, node.path, sentence)
-    elif len(given) > 1 or (given == [TOPIC_PATTERN] and values.attempted(PARTITIONS)):
+        raise problems.report(node.location, node.path, sentence)
+    if len(given) > 1 or (given == [TOPIC_PATTERN] and values.attempted(PARTITIONS)):
         other = TOPIC if len(given) > 1 else PARTITIONS
         sentence = f"{TOPIC_PATTERN.name!r} and {other.name!r} exclude each other"
         problems.report(node.location, node.path, sentence)
     return TopicRoute(
-        values[(given or [_NAMED])[0]],
+        values[given[0]],
         values[VALUE_TYPE],
         values[TARGETS],
         node.location,
