@@ -60,6 +60,8 @@ from statefun.sdk.types import (
 )
 
 if TYPE_CHECKING:
+    from statefun.formats.avro import make_avro_type
+    from statefun.formats.schema_registry import make_schema_registry_type
     from statefun.runtime.run import run
     from statefun.spec.builders import KafkaEgress, KafkaIngress, KafkaStartupPosition
 
@@ -112,8 +114,10 @@ __all__ = [
     "egress_message_builder",
     "function",
     "kafka_egress_message",
+    "make_avro_type",
     "make_json_type",
     "make_protobuf_type",
+    "make_schema_registry_type",
     "message_builder",
     "run",
     "simple_type",
@@ -121,12 +125,14 @@ __all__ = [
 
 
 _LATER = {
+    "make_avro_type": "statefun.formats.avro",
+    "make_schema_registry_type": "statefun.formats.schema_registry",
     "run": "statefun.runtime.run",
     "KafkaEgress": "statefun.spec.builders",
     "KafkaIngress": "statefun.spec.builders",
     "KafkaStartupPosition": "statefun.spec.builders",
 }
-"""What comes with Spark or YAML: functions do without."""
+"""What needs Spark, YAML or an optional package: functions do without."""
 
 
 def __getattr__(name: str) -> Any:

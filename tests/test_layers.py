@@ -15,6 +15,14 @@ MAX_LINES = 400
 
 ALLOWED = {
     "sdk": {"statefun.sdk", "statefun.protocol", "google.protobuf", "attrs"},
+    "formats": {
+        "statefun.formats",
+        "statefun.sdk",
+        "attrs",
+        "confluent_kafka.schema_registry",
+        "fastavro",
+        "google.protobuf",
+    },
     "spec": {"statefun.spec", "statefun.sdk", "yaml", "attrs"},
 }
 """What a layer may import, besides the standard library."""

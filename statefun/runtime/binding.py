@@ -6,9 +6,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from statefun.runtime.value_types import register_types
 from statefun.sdk.errors import BindingError
 from statefun.sdk.failure import OnFailure, Retry
 from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.types import default_types
 from statefun.spec.model import Location, Module, TopicRoute, Unsupported
 
 logger = logging.getLogger("statefun")
@@ -25,12 +27,14 @@ Finding = tuple[Location | None, str]
 def check_binding(module: Module, functions: StatefulFunctions) -> None:
     """Check that every ingress target has a function, and that nothing asked for is missing.
 
+    The types that the module files define are registered.
+
     Raises:
         BindingError: with everything that does not fit.
     """
     problems = [
         text if location is None else f"{location}: {text}"
-        for location, text in binding_problems(module, functions)
+        for location, text in (*register_types(module), *binding_problems(module, functions))
     ]
     if problems:
         raise BindingError("\n  ".join(["module files and functions do not fit", *problems]))
@@ -51,6 +55,9 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
                 if functions.find(str(target)) is None:
                     text = f"target {target} of ingress {ingress.id} has no function"
                     yield route.location, text + functions.hint(str(target))
+            if route.key_type is not None and default_types.find(str(route.key_type)) is None:
+                text = f"topic {route.topic}: no type named {route.key_type}, its keyType, is"
+                yield route.location, f"{text} registered; define it with simple_type"
     yield from _failure_problems(module, functions)
     if not len(functions):
         yield None, "no function is registered; decorate one with @function(...)"

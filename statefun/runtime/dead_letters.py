@@ -89,6 +89,12 @@ class DeadLetter:
         """The typename of the function that it was for, if it was for one."""
         return self.facts.get(TARGET_TYPE_HEADER.removeprefix(HEADER_PREFIX))
 
+    @property
+    def target_id(self) -> bytes | None:
+        """The id that it was for, which its key need not be."""
+        target, typename = self.facts.get("target", ""), f"{self.target_type}/"
+        return target.removeprefix(typename).encode() if target.startswith(typename) else None
+
 
 class DeadLetters:
     """The dead letters of an application.
@@ -173,7 +179,7 @@ class DeadLetters:
             ) from error
         return len(chosen)
 
-    def _record(self, letter: DeadLetter, *, to_target: bool) -> tuple[str, Headers]:
+    def _record(self, letter: DeadLetter, *, to_target: bool) -> tuple[str, bytes | None, Headers]:
         """Return the topic and headers that a letter is replayed with."""
         if to_target:
             topic = self._egress.replay_topic
@@ -192,7 +198,7 @@ class DeadLetters:
                 for name in (TARGET_TYPE_HEADER, VALUE_TYPE_HEADER)
                 if (value := letter.facts.get(name.removeprefix(HEADER_PREFIX)))
             ]
-            return topic, [*letter.headers, *kept]
+            return topic, letter.target_id or letter.key, [*letter.headers, *kept]
         origin = letter.facts.get("topic")
         if origin is None:
             raise ConfigurationError(
@@ -209,15 +215,15 @@ class DeadLetters:
                 f"topic {origin} is on another cluster than the dead letters, so that no "
                 "transaction could cover both; replay with --to-target"
             )
-        return origin, letter.headers
+        return origin, letter.key, letter.headers
 
     def _write(
-        self, producer: Producer, records: Iterable[tuple[DeadLetter, str, Headers]]
+        self, producer: Producer, records: Iterable[tuple[DeadLetter, str, bytes | None, Headers]]
     ) -> None:
         """Replay letters in one transaction."""
         producer.begin_transaction()
-        for letter, topic, headers in records:
-            producer.produce(topic, letter.value, letter.key, headers=headers)
+        for letter, topic, key, headers in records:
+            producer.produce(topic, letter.value, key, headers=headers)
             producer.produce(
                 self.topic,
                 None,

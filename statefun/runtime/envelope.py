@@ -48,7 +48,7 @@ SCHEMA = StructType(
 HEADER_PREFIX = "statefun-"
 """Headers of dead letters that begin with it are about the failure; the others are the record's."""
 TARGET_TYPE_HEADER = f"{HEADER_PREFIX}target-type"
-"""The typename of the function that a dead letter was for; its id is the dead letter's key."""
+"""The typename of the function that a dead letter was for."""
 VALUE_TYPE_HEADER = f"{HEADER_PREFIX}type"
 """The typename of a dead letter's value."""
 
@@ -61,7 +61,8 @@ REJECTION_NAMESPACE = "statefun.rejected"
 _REASONS = {
     "null-key": "the record has no key; the key becomes the id of the address it is sent to",
     "empty-key": "the record's key is empty; the key becomes the id of the address it is sent to",
-    "undecodable-key": "the record's key is not valid UTF-8, which the id of an address has to be",
+    "undecodable-key": "the record's key is not valid UTF-8, which the id of an address has to be, or "
+    "is not of the topic's keyType",
     "no-target": f"the record was to be replayed, and its headers {TARGET_TYPE_HEADER} and "
     f"{VALUE_TYPE_HEADER} do not say to which function and as what",
     "null-value": "the record has no value (a tombstone), and functions are invoked with values",

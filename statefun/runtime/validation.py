@@ -14,6 +14,7 @@ from pathlib import Path
 import attrs
 
 from statefun.runtime.binding import binding_problems, not_run
+from statefun.runtime.value_types import register_types
 from statefun.sdk.errors import ModuleError, Problem, StatefunError
 from statefun.sdk.functions import StatefulFunctions, default_functions
 from statefun.sdk.types import default_types
@@ -85,6 +86,7 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
         return validation
     for component in module.unsupported:
         findings.append(Finding.at(component.location, not_run(component), is_error=False))
+    findings.extend(Finding.at(*found) for found in register_types(module))
     if validation.functions is not None:
         for location, text in binding_problems(module, validation.functions):
             findings.append(Finding.at(location, text))

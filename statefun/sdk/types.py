@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+import attrs
 from google.protobuf.message import Message as ProtobufMessage
 
 from statefun.protocol import types_pb2
@@ -146,6 +147,9 @@ def _origin(type_: Type[Any]) -> str:
     if not isinstance(type_, SimpleType):
         return f"{type(type_).__module__}.{type(type_).__qualname__}"
     fn = type_.deserialize_fn
+    owner = getattr(fn, "__self__", None)
+    if attrs.has(type(owner)):  # what differs is in its fields
+        return repr(owner)
     return f"{getattr(fn, '__module__', None)}.{getattr(fn, '__qualname__', fn)}"
 
 
@@ -211,3 +215,22 @@ FloatType = _wrapper_type("io.statefun.types/float", types_pb2.FloatWrapper, flo
 DoubleType = _wrapper_type("io.statefun.types/double", types_pb2.DoubleWrapper, float)
 """64 bits."""
 StringType = _wrapper_type("io.statefun.types/string", types_pb2.StringWrapper, str)
+
+
+def _big_endian_type(typename: str, size: int) -> SimpleType[int]:
+    """Make a type of whole numbers as Kafka's own serializers for Java write them."""
+
+    def serialize(value: int) -> bytes:
+        return value.to_bytes(size, "big", signed=True)
+
+    def deserialize(value: bytes) -> int:
+        if len(value) != size:
+            raise ValueError(f"a number of {size} bytes does not have {len(value)}")
+        return int.from_bytes(value, "big", signed=True)
+
+    serialize.__qualname__ = deserialize.__qualname__ = typename
+    return simple_type(typename, serialize, deserialize)
+
+
+KafkaIntType = _big_endian_type("io.statefun.kafka/int", 4)
+KafkaLongType = _big_endian_type("io.statefun.kafka/long", 8)

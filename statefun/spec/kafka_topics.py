@@ -7,12 +7,15 @@ import re
 
 import attrs
 
+from statefun.sdk.address import TypeName
 from statefun.sdk.failure import OnFailure
-from statefun.spec.model import TopicRoute
+from statefun.sdk.types import StringType
+from statefun.spec.model import Deserializer, TopicRoute
 from statefun.spec.problems import Problems
-from statefun.spec.readers import integer, list_of, member, parsed, scalar_schema, text
+from statefun.spec.readers import integer, list_of, member, parsed, scalar_schema, text, typename
 from statefun.spec.routes import TARGETS, VALUE_TYPE, legacy_route, routes
 from statefun.spec.shapes import Key, Shape, described
+from statefun.spec.value_formats import TEXT, VALUE_FORMAT
 from statefun.spec.yaml_nodes import Node
 
 
@@ -45,6 +48,14 @@ PARTITIONS = Key(
     default="(all, also those that are added later)",
     example=[0, 1],
 )
+KEY_TYPE = Key(
+    "keyType",
+    typename,
+    "a registered type that keys are decoded as, whose string form is the id; such as "
+    "io.statefun.kafka/int and io.statefun.kafka/long for numbers as Java's serializers write them",
+    default="(none: keys are text, and the id)",
+    example="io.statefun.kafka/long",
+)
 FAILURE_POLICY = Key(
     "failurePolicy",
     member("failurePolicy", OnFailure),
@@ -52,12 +63,17 @@ FAILURE_POLICY = Key(
     default="(dead-letter where there is a deadLetterTopic, else fail)",
     example="skip",
 )
+_VALUE_TYPE = attrs.evolve(
+    VALUE_TYPE, required=False, doc=f"{VALUE_TYPE.doc}; required, but for text"
+)
 _SHAPE = Shape(
     (
         attrs.evolve(TOPIC, required=False),
         TOPIC_PATTERN,
         PARTITIONS,
-        VALUE_TYPE,
+        KEY_TYPE,
+        _VALUE_TYPE,
+        VALUE_FORMAT,
         TARGETS,
         FAILURE_POLICY,
     )
@@ -76,12 +92,23 @@ def _route(node: Node, problems: Problems) -> TopicRoute:
         other = TOPIC if len(given) > 1 else PARTITIONS
         sentence = f"{TOPIC_PATTERN.name!r} and {other.name!r} exclude each other"
         problems.report(node.location, node.path, sentence)
+    value_format = values.get(VALUE_FORMAT)
+    is_text = value_format is TEXT
+    if is_text and values.attempted(_VALUE_TYPE):
+        sentence = f"values in text are of the type {StringType.typename}; leave valueType out"
+        problems.report(node.location, node.path, sentence)
+    if not is_text and not values.attempted(_VALUE_TYPE):
+        sentence = f"missing required key {VALUE_TYPE.name!r}: {VALUE_TYPE.doc}"
+        raise problems.report(node.location, node.path, sentence)
     return TopicRoute(
         values[given[0]],
-        values[VALUE_TYPE],
+        TypeName.parse(StringType.typename) if is_text else values[_VALUE_TYPE],
         values[TARGETS],
         node.location,
         values.get(FAILURE_POLICY),
+        deserializer=TEXT if is_text else None,
+        value_format=None if isinstance(value_format, Deserializer) else value_format,
+        key_type=values.get(KEY_TYPE),
         is_pattern=TOPIC_PATTERN in values,
         partitions=tuple(dict.fromkeys(values.get(PARTITIONS, ()))),
     )

@@ -91,6 +91,45 @@ class Deserializer:
 
 
 @attrs.frozen
+class JsonValues:
+    """JSON documents in UTF-8."""
+
+
+@attrs.frozen
+class ProtobufValues:
+    """Protobuf messages, described by what ``protoc`` has written."""
+
+    descriptor_set: bytes = attrs.field(repr=lambda content: f"{len(content)} bytes")
+    message: str
+
+
+@attrs.frozen
+class AvroValues:
+    """Avro's binary encoding, by a known schema."""
+
+    schema: str
+
+
+def _names_only(properties: Mapping[str, str]) -> str:
+    """How properties appear in a repr: their values may be passwords."""
+    return repr(dict.fromkeys(properties, "..."))
+
+
+@attrs.frozen
+class RegistryValues:
+    """Avro or JSON, by schemas in a registry."""
+
+    url: str
+    schema: str | None
+    subject: str | None
+    properties: Mapping[str, str] = attrs.field(repr=_names_only, hash=False)
+
+
+ValueFormat = JsonValues | ProtobufValues | AvroValues | RegistryValues
+"""Formats that define the type of a topic's values."""
+
+
+@attrs.frozen
 class TopicRoute:
     """What becomes of the records of a topic, or of all topics that a pattern matches."""
 
@@ -106,6 +145,10 @@ class TopicRoute:
     """The partitions to read; all of them, also later ones, if none are given."""
     deserializer: Deserializer | None = None
     """Makes the messages' values; without it, records' values are taken as they are."""
+    value_format: ValueFormat | None = None
+    """Defines the value type; None if it is defined elsewhere."""
+    key_type: TypeName | None = None
+    """What keys are decoded as; the string form is the id. None for UTF-8, which is the id."""
 
     def takes(self, topic: str) -> bool:
         """Tell whether a topic of that name is meant."""
@@ -126,11 +169,6 @@ def route_of(routes: Iterable[TopicRoute], topic: str) -> TopicRoute | None:
     """
     taking = [route for route in routes if route.takes(topic)]
     return min(taking, key=lambda route: route.is_pattern, default=None)
-
-
-def _names_only(properties: Mapping[str, str]) -> str:
-    """How properties appear in a repr: their values may be passwords."""
-    return repr(dict.fromkeys(properties, "..."))
 
 
 class OnDataLoss(Enum):

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+from pyspark.sql.types import BinaryType
 
 from statefun.runtime.envelope import (
     RECORDS,
@@ -17,7 +18,8 @@ from statefun.runtime.envelope import (
     VALUE_TYPE_HEADER,
 )
 from statefun.sdk.record import TRACE_HEADERS
-from statefun.spec.model import TopicRoute
+from statefun.sdk.types import default_types
+from statefun.spec.model import TopicRoute, route_of
 
 
 def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
@@ -36,6 +38,10 @@ def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
         for route in routes
     ]
     typenames = [F.lit(_typename(route)) for route in routes]
+    if any(route.key_type for route in routes):
+        records = records.withColumn("id", _decoded_ids(routes)(F.col("topic"), F.col("key")))
+    else:
+        records = records.withColumn("id", F.col("key"))
     nullable = [F.lit(_takes_tombstones(route)) for route in routes]
     return _rows(
         records,
@@ -69,11 +75,28 @@ def route_replays(records: DataFrame) -> DataFrame:
     both = _is_open_typename(target) & (_is_open_typename(typename) | is_record)
     suffix = F.array(F.concat(F.lit(SEPARATOR), target))
     return _rows(
-        records,
+        records.withColumn("id", F.col("key")),
         F.when(both, suffix).otherwise(_rejected("no-target")),
         F.when(both, typename.cast("string")).otherwise(""),
         F.coalesce(is_record, F.lit(False)),
     )
+
+
+def _decoded_ids(routes: Sequence[TopicRoute]) -> Callable[[Column, Column], Column]:
+    """Return a function of topic and key: the id, or null if the key cannot be decoded."""
+    types = {route: default_types.find(str(route.key_type)) for route in routes if route.key_type}
+
+    def id_of(topic: str, key: bytes | None) -> bytes | None:
+        route = route_of(routes, topic)
+        type_ = None if route is None else types.get(route)
+        if key is None or type_ is None:
+            return key
+        try:
+            return str(type_.serializer().deserialize(bytes(key))).encode()
+        except Exception:  # noqa: BLE001 - the record is rejected for it
+            return None
+
+    return F.udf(id_of, BinaryType(), useArrow=False)
 
 
 def _is_open_typename(name: Column) -> Column:
@@ -91,27 +114,27 @@ def _rows(
     """Make the rows of records.
 
     Args:
-        records: as for :func:`route`.
+        records: as for :func:`route`, and the id that a key stands for.
         targets: what follows the id in the keys of a record's targets, as an array.
         typename: of a record's value.
         takes_tombstones: whether a record may have none.
     """
-    key, value, topic = F.col("key"), F.col("value"), F.col("topic")
-    is_text = _is_text(key)
+    key, value, topic, id_ = F.col("key"), F.col("value"), F.col("topic"), F.col("id")
+    is_text = F.coalesce(_is_text(id_), F.lit(False))
     suffixes = (
         F.when(key.isNull(), _rejected("null-key"))
-        .when(F.length(key) == 0, _rejected("empty-key"))
+        .when(F.length(id_) == 0, _rejected("empty-key"))
         .when(~is_text, _rejected("undecodable-key"))
         .when(value.isNull() & ~takes_tombstones, _rejected("null-value"))
         .otherwise(targets)
     )
     # Records that cannot name their address are gathered per partition, in order.
     rejected = F.encode(F.concat_ws("/", topic, F.col("partition")), "utf-8")
-    id_ = F.when(is_text, key).otherwise(rejected)
+    is_id = is_text & (id_ == key)
     return (
         # Not by .to(SCHEMA), which would take the headers apart and put them together again.
         records.select(
-            id_.alias("id"),
+            F.when(is_text, id_).otherwise(rejected).alias("id"),
             F.explode(suffixes).alias("suffix"),
             "offset",
             typename.alias("typename"),
@@ -119,7 +142,7 @@ def _rows(
             "topic",
             "partition",
             F.unix_millis("timestamp").alias("timestamp"),
-            F.when(~is_text, key).alias("key"),
+            F.when(~is_id, key).alias("key"),
             "headers",
             _trace().alias("trace"),
         ).select(

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values whose schema is in a schema registry: Confluent's, or one with the same interface.
+
+A value begins with a zero byte and, in four bytes, the number of the schema that it was written
+with; see "Wire format" in Confluent's documentation of its serializers. Avro and JSON are read.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import attrs
+
+from statefun.formats import avro
+from statefun.sdk.errors import ConfigurationError, DefinitionError
+from statefun.sdk.types import SimpleType, simple_type
+
+try:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+except ImportError:
+    raise ConfigurationError(
+        "schema registries need packages more: pip install 'statefun[schema-registry]'"
+    ) from None
+
+_HEADER = struct.Struct(">bI")
+_MAGIC = 0
+
+
+@attrs.frozen
+class _Registered:
+    url: str
+    schema: str | None
+    subject: str | None
+    properties: tuple[tuple[str, str], ...] = attrs.field(repr=False)
+
+    def serialize(self, value: Any) -> bytes:
+        if self.schema is None or self.subject is None:
+            raise DefinitionError(
+                "values of this type can only be read: to write them it needs a schema and a subject"
+            )
+        number = _number(self._client(), self.subject, self.schema)
+        return _HEADER.pack(_MAGIC, number) + avro.encode(value, self.schema)
+
+    def deserialize(self, content: bytes) -> Any:
+        magic, number = _HEADER.unpack_from(content)
+        if magic != _MAGIC:
+            raise ValueError(f"it begins with {magic}, and not with 0 and a schema's number")
+        written = self._client().get_schema(number)
+        payload = content[_HEADER.size :]
+        if written.schema_type == "JSON":
+            return json.loads(payload)
+        if written.schema_type != "AVRO" or written.schema_str is None:
+            raise ValueError(f"its schema {number} is in {written.schema_type}, which is not read")
+        return avro.decode(payload, written.schema_str, self.schema)
+
+    def _client(self) -> SchemaRegistryClient:
+        return _client(self.url, self.properties)
+
+
+def make_schema_registry_type(
+    typename: str,
+    url: str,
+    *,
+    schema: str | None = None,
+    subject: str | None = None,
+    properties: Mapping[str, str] | None = None,
+) -> SimpleType[Any]:
+    """Make and register a type whose values' schemas are in a registry.
+
+    Schemas are fetched once per process. A registry that does not answer fails the invocation
+    that needs it, as its function's failure policy says.
+
+    Args:
+        typename: ``namespace/name``.
+        url: of the registry.
+        schema: the Avro schema, as JSON text, that values are to have when they are read, and are
+            written with; without it they have the schema that they were written with.
+        subject: under which the schema is registered when a value is written.
+        properties: of confluent-kafka's ``SchemaRegistryClient``, such as
+            ``basic.auth.user.info``.
+
+    Raises:
+        DefinitionError: if the schema is no Avro schema, or the typename belongs to another type.
+        ConfigurationError: if the packages are not installed, or a property is unknown.
+    """
+    if schema is not None:
+        avro.check_schema(typename, schema)
+    registered = _Registered(url, schema, subject, tuple(sorted((properties or {}).items())))
+    try:
+        registered._client()  # noqa: SLF001 - a class of this module
+    except Exception as error:  # noqa: BLE001 - whatever it raises, it does so on its settings
+        # Not chained: it may quote a property.
+        raise ConfigurationError(
+            f"the schema registry of {typename}, {url}: {type(error).__name__}; check its "
+            "properties, which are those of confluent-kafka's SchemaRegistryClient"
+        ) from None
+    return simple_type(typename, registered.serialize, registered.deserialize)
+
+
+@lru_cache
+def _client(url: str, properties: tuple[tuple[str, str], ...]) -> SchemaRegistryClient:
+    return SchemaRegistryClient({**dict(properties), "url": url})
+
+
+@lru_cache
+def _number(client: SchemaRegistryClient, subject: str, schema: str) -> int:
+    return client.register_schema(subject, Schema(schema, "AVRO"))
