@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import uuid
@@ -26,9 +27,11 @@ from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.egress.publisher import Publisher
 from statefun.runtime.feedback import read_feedback
 from statefun.runtime.ingress.data_loss import check_kept
+from statefun.runtime.ingress.declared import all_ingresses
 from statefun.runtime.ingress.group_offsets import GroupOffsets
-from statefun.runtime.ingress.kafka import all_ingresses, read_kafka
+from statefun.runtime.ingress.kafka import read_kafka
 from statefun.runtime.ingress.startup import check_topics, starting_offsets
+from statefun.runtime.ingress.stopping import Bounds
 from statefun.runtime.ingress.watch import IngressWatch
 from statefun.runtime.lock import checkpoint_lock
 from statefun.runtime.outbox import Outbox
@@ -85,11 +88,13 @@ class Application:
         settings = self._settings
         with checkpoint_lock(settings.checkpoint):
             self._ingresses = in_order(settings.checkpoint, self._ingresses)
+            bounds = Bounds(settings.checkpoint, self._commit_log, self._ingresses)
             newest = self._commit_log.newest()
             leftovers = self._outbox.recover(newest)
-            starts = self._starting_offsets()
+            starts = self._starting_offsets(bounds)
             retention = Retention(settings.checkpoint)
-            with closing(GroupOffsets(self._ingresses, self._commit_log)) as group_offsets:
+            group_offsets = GroupOffsets(self._ingresses, bounds.stops, self._commit_log)
+            with closing(group_offsets):
                 publisher = Publisher(self._egresses, settings, group_offsets, retention)
                 if leftovers.unpublished:
                     logger.info(
@@ -99,7 +104,7 @@ class Application:
                 try:
                     publisher.start(leftovers)
                     publisher.drain(newest)
-                    self._run_query(publisher, starts)
+                    self._run_query(publisher, bounds, starts)
                     publisher.drain(self._commit_log.newest())
                 finally:
                     publisher.stop()
@@ -112,24 +117,30 @@ class Application:
         """Let :meth:`run` end soon; may be called by a signal handler or another thread."""
         self._stopping.set()
 
-    def _starting_offsets(self) -> list[str]:
-        timeout = self._settings.kafka_timeout
-        fresh = self._commit_log.is_fresh()
-        starts = []
-        for ingress in self._ingresses:
-            partitions = check_topics(ingress, timeout)
-            # Spark ignores them once the checkpoint says where to go on.
-            starts.append(starting_offsets(ingress, partitions, timeout) if fresh else "latest")
-        return starts
+    def _starting_offsets(self, bounds: Bounds) -> list[str]:
+        """Return where Spark's sources start, which it only heeds on a fresh checkpoint."""
+        timeout, newest = self._settings.kafka_timeout, self._commit_log.newest()
+        partitions = [check_topics(ingress, timeout) for ingress in self._ingresses]
+        if self._commit_log.is_fresh():
+            starts = [
+                starting_offsets(ingress, there, timeout)
+                for ingress, there in zip(self._ingresses, partitions, strict=True)
+            ]
+            bounds.decide(partitions, [json.loads(start) for start in starts], timeout)
+            return starts
+        read = self._commit_log.end_offsets(newest)[:-1] if newest >= 0 else []
+        known = [*read, *([None] * len(self._ingresses))][: len(self._ingresses)]
+        bounds.decide(partitions, [offsets or {} for offsets in known], timeout)
+        return ["latest"] * len(self._ingresses)
 
-    def _run_query(self, publisher: Publisher, starts: list[str]) -> None:
+    def _run_query(self, publisher: Publisher, bounds: Bounds, starts: list[str]) -> None:
         settings = self._settings
         session = open_session(debug=settings.debug, state_partitions=settings.state_partitions)
         if settings.checkpoint.is_local:
             keep_checkpoint_locally(session)
         if settings.egress_lanes > 1:
             publisher.run_as_tasks(session.sparkContext)
-        query = self._start_query(session, publisher, starts)
+        query = self._start_query(session, publisher, bounds, starts)
         logger.info(
             "running %d functions; checkpoint %s",
             len(self._functions),
@@ -142,6 +153,9 @@ class Application:
                     raise publisher.error
                 if self._stopping.is_set():
                     raise KeyboardInterrupt
+                if bounds.are_reached():
+                    _stop(query)
+                    return
                 self._failure_log.tell()
                 watch.look()
         except StreamingQueryException as error:
@@ -152,12 +166,12 @@ class Application:
             raise
 
     def _start_query(
-        self, session: SparkSession, publisher: Publisher, starts: list[str]
+        self, session: SparkSession, publisher: Publisher, bounds: Bounds, starts: list[str]
     ) -> StreamingQuery:
         settings = self._settings
         ingresses = [
-            read_kafka(session, ingress, start, settings.records_per_batch)
-            for ingress, start in zip(self._ingresses, starts, strict=True)
+            read_kafka(session, ingress, start, stops, settings.records_per_batch)
+            for ingress, start, stops in zip(self._ingresses, starts, bounds.stops, strict=True)
         ]
         # The last one: where its offset is looked for in the log of offsets.
         sources = [*ingresses, read_feedback(session, settings.checkpoint, self._clock)]

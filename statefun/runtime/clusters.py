@@ -16,7 +16,7 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from statefun.runtime.ingress.kafka import all_ingresses
+from statefun.runtime.ingress.declared import all_ingresses
 from statefun.runtime.ingress.startup import admin_client, check_topics, client_properties
 from statefun.runtime.kafka_client import (
     admin_for,

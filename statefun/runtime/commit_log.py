@@ -8,6 +8,8 @@ Files ``commits/N`` and ``offsets/N`` are created atomically; the newest hundred
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from statefun.runtime.filesystem import Folder
@@ -61,18 +63,64 @@ class CommitLog:
         Raises:
             CheckpointError: if the log has no such batch or another form.
         """
+        _, offsets = self._read(batch)
+        return offsets
+
+    def cut_back(
+        self, stops: Sequence[Mapping[str, Mapping[str, int]] | None], batches: int = 2
+    ) -> None:
+        """Let the newest batches have read less far than they have.
+
+        Args:
+            stops: by source, the offsets by topic and partition that they have not read beyond,
+                and what else they have not read at all; None to leave a source alone.
+            batches: so many may be there that count: the newest committed one and a planned one.
+        """
+        newest = _newest(self._offsets)
+        for batch in range(max(0, newest + 1 - batches), newest + 1):
+            if batch >= self.newest() and self._offsets.has(str(batch)):
+                head, offsets = self._read(batch)
+                lines = [
+                    offset if stop is None or offset is None else capped(offset, stop)
+                    for offset, stop in zip_longest(offsets, stops)
+                ]
+                texts = [_NO_OFFSET if line is None else json.dumps(line) for line in lines]
+                self._offsets.write(str(batch), "\n".join([*head, *texts]).encode())
+
+    def _read(self, batch: int) -> tuple[list[str], list[dict[str, Any] | None]]:
+        """Return the first lines of a batch's file, and the offsets."""
         file = f"{self._checkpoint.location}/offsets/{batch}"
         try:
-            version, *lines = self._offsets.read(str(batch)).decode().split("\n")
+            version, metadata, *lines = self._offsets.read(str(batch)).decode().split("\n")
             if version != "v1":
                 raise CheckpointError(f"{file} has the format {version}, not v1")
-            return [None if line == _NO_OFFSET else json.loads(line) for line in lines[1:]]
+            offsets = [None if line == _NO_OFFSET else json.loads(line) for line in lines]
         except FileNotFoundError:
             raise CheckpointError(
                 f"{self._checkpoint.location}/offsets has no batch {batch}"
             ) from None
         except ValueError as error:
             raise CheckpointError(f"{file} is not what Spark writes: {error}") from error
+        return [version, metadata], offsets
+
+
+def capped(
+    read: Mapping[str, Mapping[str, int]], stops: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, int]]:
+    """Return up to where was read, without what is behind the stops.
+
+    >>> capped({"users": {"0": 9, "1": 2}, "new": {"0": 3}}, {"users": {"0": 5, "1": 5}})
+    {'users': {'0': 5, '1': 2}}
+    """
+    return {
+        topic: {
+            number: min(offset, stops[topic][number])
+            for number, offset in partitions.items()
+            if number in stops[topic]
+        }
+        for topic, partitions in read.items()
+        if topic in stops
+    }
 
 
 def _newest(log: Folder) -> int:

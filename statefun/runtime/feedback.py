@@ -249,7 +249,7 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         manifest = self._outbox.manifest(batch)
         if manifest is None:
             return
-        if any(segment.messages.records for segment in manifest.segments):
+        if self._outbox.has_messages(batch):
             self._newest = batch
         buckets = timer_buckets(manifest)
         if buckets:

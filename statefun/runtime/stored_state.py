@@ -12,7 +12,7 @@ from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.envelope import address_of
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.ingress.kafka import all_ingresses
+from statefun.runtime.ingress.declared import all_ingresses
 from statefun.runtime.session import open_session
 from statefun.runtime.sources import in_order
 from statefun.runtime.validation import Finding

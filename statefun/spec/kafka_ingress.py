@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from statefun.spec.components import ID, Component
 from statefun.spec.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
 from statefun.spec.kafka_topics import FAILURE_POLICY, LEGACY_TOPICS, TOPICS
@@ -16,11 +18,12 @@ from statefun.spec.model import (
     KafkaIngress,
     OnDataLoss,
     StartupPosition,
+    StopPosition,
 )
 from statefun.spec.offsets import specific_offsets
 from statefun.spec.problems import Problems
 from statefun.spec.readers import date, flag, member, text
-from statefun.spec.shapes import Key, Shape, Variants, described
+from statefun.spec.shapes import Key, Shape, Values, Variants, described
 from statefun.spec.yaml_nodes import Node
 
 OFFSETS = Key(
@@ -41,6 +44,7 @@ TIMESTAMP = Key(
     "timestamp", date, f"{DATE.doc}; another name of {DATE.name}", example=1769857200000
 )
 
+_STOPS = ("latest", "specific-offsets", "date", "at-timestamp")
 STARTUP_POSITIONS = Variants(
     "Invalid startup position type: {type}; valid values are [{types}]",
     {
@@ -52,6 +56,37 @@ STARTUP_POSITIONS = Variants(
         "at-timestamp": (DATE, TIMESTAMP),
     },
 )
+
+
+STOP_POSITIONS = Variants(
+    "Invalid stop position type: {type}; valid values are [{types}]",
+    {name: STARTUP_POSITIONS.shapes[name] for name in _STOPS},
+)
+
+
+@described(STOP_POSITIONS.schema)
+def stop_position(node: Node, problems: Problems) -> StopPosition:
+    """Where to end."""
+    chosen, values = STOP_POSITIONS.read(node, problems)
+    match chosen:
+        case "latest":
+            return FromLatest()
+        case "specific-offsets":
+            return FromSpecificOffsets(values[OFFSETS])
+        case _:
+            return FromDate(_date(node, values, problems))
+
+
+def _date(node: Node, values: Values, problems: Problems) -> datetime:
+    given = [key for key in (DATE, TIMESTAMP) if values.attempted(key)]
+    if len(given) != 1:
+        sentence = (
+            "has both 'date' and 'timestamp'; give one of them"
+            if given
+            else f"missing required key 'date': {DATE.doc}"
+        )
+        raise problems.report(node.location, node.path, sentence)
+    return values[given[0]]
 
 
 @described(STARTUP_POSITIONS.schema)
@@ -66,15 +101,7 @@ def startup_position(node: Node, problems: Problems) -> StartupPosition:
         case "specific-offsets":
             return FromSpecificOffsets(values[OFFSETS])
         case "date" | "at-timestamp":
-            given = [key for key in (DATE, TIMESTAMP) if values.attempted(key)]
-            if len(given) != 1:
-                sentence = (
-                    "has both 'date' and 'timestamp'; give one of them"
-                    if given
-                    else f"missing required key 'date': {DATE.doc}"
-                )
-                raise problems.report(node.location, node.path, sentence)
-            return FromDate(values[given[0]])
+            return FromDate(_date(node, values, problems))
         case _:
             return FromGroupOffsets()
 
@@ -92,6 +119,15 @@ STARTUP_POSITION = Key(
     "where to start reading; only used on a fresh checkpoint",
     default={"type": "group-offsets"},
     example={"type": "earliest"},
+)
+STOP_POSITION = Key(
+    "stopPosition",
+    stop_position,
+    "where to stop reading: before these offsets, at what is there when the application starts "
+    "(latest, also for partitions without an offset), or before the first record of a date; when "
+    "all ingresses have reached theirs, the application ends, and a later run goes on there",
+    default="(never)",
+    example={"type": "latest"},
 )
 AUTO_OFFSET_RESET = Key(
     "autoOffsetResetPosition",
@@ -123,7 +159,7 @@ _FORBIDDEN = {
     "auto.commit.interval.ms": "offsets are committed with micro-batches; see commitOffsets",
 }
 _BEFORE = (ID, ADDRESS, CONSUMER_GROUP_ID, STARTUP_POSITION, AUTO_OFFSET_RESET)
-_BEHIND = (FAILURE_POLICY, COMMIT_OFFSETS, ON_DATA_LOSS, PROPERTIES)
+_BEHIND = (STOP_POSITION, FAILURE_POLICY, COMMIT_OFFSETS, ON_DATA_LOSS, PROPERTIES)
 KAFKA_INGRESS = Shape((*_BEFORE, TOPICS, *_BEHIND))
 _LEGACY = Shape((*_BEFORE, LEGACY_TOPICS, *_BEHIND))
 
@@ -158,6 +194,7 @@ def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress
         failure_policy=values.get(FAILURE_POLICY),
         commit_offsets=values.get(COMMIT_OFFSETS, default=True),
         on_data_loss=values.get(ON_DATA_LOSS, OnDataLoss.FAIL),
+        stop_position=values.get(STOP_POSITION),
         id=values[ID],
         topics=values[topics],
         location=component.location,

@@ -75,6 +75,8 @@ class FromDate:
 
 
 StartupPosition = FromGroupOffsets | FromEarliest | FromLatest | FromSpecificOffsets | FromDate
+StopPosition = FromLatest | FromSpecificOffsets | FromDate
+"""Reading ends where it would begin with the same startup position."""
 
 
 @attrs.frozen
@@ -198,6 +200,8 @@ class KafkaIngress:
     commit_offsets: bool = True
     """Whether the group's offsets follow the committed micro-batches."""
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
+    stop_position: StopPosition | None = None
+    """None to read for ever; resolved at every start."""
 
 
 class DeliverySemantic(Enum):

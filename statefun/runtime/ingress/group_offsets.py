@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.commit_log import CommitLog, capped
 from statefun.runtime.ingress.startup import client_properties
+from statefun.runtime.ingress.stopping import Offsets
 from statefun.runtime.kafka_client import connect
 from statefun.spec.model import KafkaIngress
 
@@ -23,8 +24,14 @@ logger = logging.getLogger("statefun.ingress")
 class GroupOffsets:
     """Commits the offsets of committed batches to each ingress's consumer group."""
 
-    def __init__(self, ingresses: Sequence[KafkaIngress], commit_log: CommitLog) -> None:
+    def __init__(
+        self,
+        ingresses: Sequence[KafkaIngress],
+        stops: Sequence[Offsets | None],
+        commit_log: CommitLog,
+    ) -> None:
         self._ingresses = ingresses
+        self._stops = stops
         self._commit_log = commit_log
         # No member ever joins the groups: Kafka takes offsets from outside only then.
         self._consumers = [
@@ -40,12 +47,13 @@ class GroupOffsets:
         A cluster that refuses is reported and asked again with the next batch.
         """
         ends = self._commit_log.end_offsets(batch)
-        for ingress, consumer, end in zip(self._ingresses, self._consumers, ends, strict=False):
+        sources = zip(self._ingresses, self._stops, self._consumers, ends, strict=False)
+        for ingress, stops, consumer, end in sources:
             if consumer is None or end is None:
                 continue
             offsets = [
                 TopicPartition(topic, int(partition), offset)
-                for topic, partitions in end.items()
+                for topic, partitions in (end if stops is None else capped(end, stops)).items()
                 for partition, offset in partitions.items()
             ]
             try:

@@ -37,7 +37,7 @@ from statefun.spec.model import (
 logger = logging.getLogger("statefun.ingress")
 
 # Spark's words for "wherever that is when the first batch is planned".
-_EARLIEST, _LATEST = -2, -1
+EARLIEST, LATEST = -2, -1
 
 
 def client_properties(ingress: KafkaIngress) -> dict[str, Any]:
@@ -79,13 +79,13 @@ def starting_offsets(
     Raises:
         KafkaError: if the cluster does not tell the offsets within ``timeout``.
     """
-    reset = _LATEST if ingress.auto_offset_reset is AutoOffsetReset.LATEST else _EARLIEST
+    reset = LATEST if ingress.auto_offset_reset is AutoOffsetReset.LATEST else EARLIEST
     every = [KafkaPartition(t, p) for t, numbers in partitions.items() for p in numbers]
     match ingress.startup_position:
         case FromEarliest():
-            chosen = {_key(p): _EARLIEST for p in every}
+            chosen = {_key(p): EARLIEST for p in every}
         case FromLatest():
-            chosen = {_key(p): _LATEST for p in every}
+            chosen = {_key(p): LATEST for p in every}
         case position:
             consumer = connect(Consumer, f"ingress {ingress.id}", client_properties(ingress))
             seconds = timeout.total_seconds()

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounded runs: ingresses that stop at a position, and leave the rest to later runs.
+
+Spark's Kafka source cannot be told to stop, and plans batches beyond. Their further records are
+filtered out before they become messages; before the next run, the log of offsets is cut back to
+where that one had stopped, so that they are read then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+
+from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.feedback import delivered
+from statefun.runtime.filesystem import Folder
+from statefun.runtime.ingress.declared import REPLAYS
+from statefun.runtime.ingress.startup import EARLIEST, LATEST, client_properties
+from statefun.runtime.kafka_client import connect
+from statefun.runtime.outbox import Outbox
+from statefun.sdk.errors import CheckpointError, KafkaError
+from statefun.spec.model import FromDate, FromSpecificOffsets, KafkaIngress
+from statefun.spec.model import TopicPartition as Partition
+
+Offsets = Mapping[str, Mapping[str, int]]
+"""By topic and partition, as Spark writes them."""
+
+_FILE = "stops.json"
+
+
+class Bounds:
+    """Where the ingresses of a run stop.
+
+    To be made before anything else looks at how far the checkpoint has read.
+
+    Raises:
+        CheckpointError: if what is noted about the last run is damaged.
+    """
+
+    def __init__(
+        self, checkpoint: Folder, commit_log: CommitLog, ingresses: Sequence[KafkaIngress]
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._commit_log = commit_log
+        self._outbox = Outbox(checkpoint)
+        self._ingresses = ingresses
+        self._starts: list[Offsets] = []
+        self._have_all = False
+        self.stops: list[Offsets | None] = []
+        """Before which offsets each ingress stops; None for one that reads for ever."""
+        self._cut_back()
+
+    def _cut_back(self) -> None:
+        """Make this run read what the last one has read too far, and left out."""
+        try:
+            stops: dict[str, Offsets] = json.loads(self._checkpoint.read(_FILE))
+        except FileNotFoundError:
+            return
+        except ValueError as error:
+            raise CheckpointError(
+                f"{self._checkpoint.location}/{_FILE} is damaged: {error}"
+            ) from error
+        self._commit_log.cut_back([stops.get(str(ingress.id)) for ingress in self._ingresses])
+
+    def decide(
+        self,
+        partitions: Sequence[Mapping[str, Sequence[int]]],
+        starts: Sequence[Offsets],
+        timeout: timedelta,
+    ) -> None:
+        """Decide where each ingress stops, and take note of it before anything is read.
+
+        Args:
+            partitions: of the ingresses, by topic.
+            starts: from where they read; -2 and -1 for the first and the next record.
+            timeout: how long a cluster may take to answer.
+
+        Raises:
+            KafkaError: if a cluster does not tell what it has.
+        """
+        found = [
+            _stops(ingress, there, start, timeout)
+            for ingress, there, start in zip(self._ingresses, partitions, starts, strict=True)
+        ]
+        self._starts = [start for start, _ in found]
+        self.stops = [stops for _, stops in found]
+        declared = [ingress for ingress in self._ingresses if ingress.id != REPLAYS]
+        self._have_all = all(ingress.stop_position is not None for ingress in declared)
+        noted = {
+            str(ingress.id): stops
+            for ingress, stops in zip(self._ingresses, self.stops, strict=True)
+            if stops is not None
+        }
+        if noted:
+            self._checkpoint.write(_FILE, json.dumps(noted).encode())
+        else:
+            self._checkpoint.remove(_FILE)
+
+    def are_reached(self) -> bool:
+        """Tell whether all ingresses have stopped, and no message is on its way any more.
+
+        Timers may wait: they are of later runs.
+        """
+        if not self._have_all:
+            return False
+        newest = self._commit_log.newest()
+        read = self._commit_log.end_offsets(newest) if newest >= 0 else [*self._starts, None]
+        sources = zip(self.stops, read, strict=False)
+        if not all(
+            stops is None or _is_reached(stops, offsets or {}) for stops, offsets in sources
+        ):
+            return False
+        waiting = range(delivered(read[-1]) + 1, newest + 1)
+        return not any(self._outbox.has_messages(batch) for batch in waiting)
+
+
+def _stops(
+    ingress: KafkaIngress,
+    partitions: Mapping[str, Sequence[int]],
+    starts: Offsets,
+    timeout: timedelta,
+) -> tuple[Offsets, Offsets | None]:
+    """Return where an ingress starts, as numbers, and before which offsets it stops.
+
+    Partitions that come later have none: this run does not read them.
+    """
+    if ingress.stop_position is None:
+        return starts, None
+    consumer = connect(Consumer, f"ingress {ingress.id}", client_properties(ingress))
+    every = [TopicPartition(topic, number) for topic in partitions for number in partitions[topic]]
+    resolved: dict[str, dict[str, int]] = {}
+    stops: dict[str, dict[str, int]] = {}
+    try:
+        asked = _asked(ingress, consumer, every, timeout)
+        for partition in every:
+            topic, number = partition.topic, str(partition.partition)
+            first, end = consumer.get_watermark_offsets(partition, timeout.total_seconds())
+            start = starts.get(topic, {}).get(number, EARLIEST)
+            start = {EARLIEST: first, LATEST: end}.get(start, start)
+            stop = asked.get(Partition(topic, partition.partition), end)
+            resolved.setdefault(topic, {})[number] = start
+            # Never back: what was read is not read again.
+            stops.setdefault(topic, {})[number] = max(start, stop)
+    except KafkaException as error:
+        raise KafkaError(
+            f"ingress {ingress.id}: the offsets to stop at could not be read from "
+            f"{ingress.address}: {error.args[0].str()}"
+        ) from error
+    finally:
+        consumer.close()
+    return resolved, stops
+
+
+def _asked(
+    ingress: KafkaIngress, consumer: Consumer, every: list[TopicPartition], timeout: timedelta
+) -> dict[Partition, int]:
+    """Return the offsets that the stop position gives; where there is none it is the end."""
+    match ingress.stop_position:
+        case FromSpecificOffsets(offsets):
+            return dict(offsets)
+        case FromDate(date):
+            millis = round(date.timestamp() * 1000)
+            asked = [TopicPartition(p.topic, p.partition, millis) for p in every]
+            found = consumer.offsets_for_times(asked, timeout=timeout.total_seconds())
+            return {Partition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+        case _:
+            return {}
+
+
+def is_before(stops: Offsets) -> Column:
+    """Return whether a record of Spark's Kafka source is one that is still to be read."""
+    ends = F.create_map(
+        *(
+            F.lit(part)
+            for topic, partitions in stops.items()
+            for number, end in partitions.items()
+            for part in (f"{topic}/{number}", end)
+        )
+    )
+    end = F.try_element_at(ends, F.concat_ws("/", "topic", "partition"))
+    return F.coalesce(F.col("offset") < end, F.lit(False))
+
+
+def _is_reached(stops: Offsets, read: Offsets) -> bool:
+    """Tell whether everything before the stops was read; what has none was not to be."""
+    return all(
+        read.get(topic, {}).get(number, 0) >= end
+        for topic, partitions in stops.items()
+        for number, end in partitions.items()
+    )
