@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-from statefun.runtime.clusters import cluster_findings
+from statefun.runtime.clusters import cluster_findings, position_findings
 from statefun.runtime.dead_letters import DeadLetter, DeadLetters
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.stored_state import checkpoint_findings
@@ -123,6 +123,8 @@ def _validate(options: argparse.Namespace) -> int:
         validation.findings += checkpoint_findings(
             checkpoint, validation.module, validation.functions
         )
+        if options.connect:
+            validation.findings += position_findings(checkpoint, validation.module, _PATIENCE)
     if options.json:
         findings = [
             {"severity": finding.severity, **attrs.asdict(finding.problem)}

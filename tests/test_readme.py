@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+import textwrap
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,16 @@ from statefun import (
     Message,
     StatefulFunctions,
     StringType,
+    make_json_type,
     message_builder,
 )
 from statefun.cli import parser
 from statefun.runtime.settings import KEYS
 from statefun.sdk.functions import default_functions
 from statefun.sdk.message import typed
+from statefun.spec import parse_module
+from statefun.spec.loader import load_module_files
+from statefun.spec.model import AvroValues, FromDate
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCKS = re.findall(
@@ -41,7 +47,7 @@ def test_every_block_has_its_test() -> None:
     """A new block needs a test here."""
     assert [kind for kind, _ in BLOCKS] == [
         *("sh", "python", "yaml", "sh"),
-        *("python", "python", "python", "python", "sh"),
+        *("python", "python", "python", "yaml", "python", "python", "yaml", "sh"),
         *("yaml", "python", "sh", "text", "sh"),
     ]
 
@@ -182,6 +188,46 @@ def test_records_are_forwarded(kafka: KafkaHarness, checkpoint: Path) -> None:
     assert received["Ada"].headers == {"origin": "forward"}
 
 
+def test_the_keys_of_topics_and_of_ends_are_known(tmp_path: Path) -> None:
+    """The blocks fit into an ingress."""
+    (tmp_path / "user.avsc").write_text('{"type": "string"}')
+    head = "kind: io.statefun.kafka.v1/ingress\nspec:\n  id: a/b\n  address: kafka:9092\n"
+    text = head + "  consumerGroupId: c\n" + textwrap.indent("".join(blocks("yaml")[1:3]), "  ")
+    [ingress] = parse_module(text, str(tmp_path / "module.yaml")).ingresses
+    assert ingress.topics[0].value_format == AvroValues('{"type": "string"}')
+    assert ingress.stop_position == FromDate(datetime(2026, 2, 1, tzinfo=timezone.utc))
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_components_run(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """A record becomes a user, and a user a record; a tombstone is left out."""
+    names_, users = kafka.topic("names"), kafka.topic("users")
+    functions = StatefulFunctions()
+    names: dict[str, Any] = {
+        "__name__": "__main__",
+        "Context": Context,
+        "Message": Message,
+        "KafkaEgressMessage": KafkaEgressMessage,
+        "USER": make_json_type("com.example.docs/User-of-components"),
+        "function": functions.bind,
+    }
+    given: dict[str, Any] = {}
+    names["run"] = given.update
+    text = blocks("python")[5].replace("localhost:9092", kafka.address)
+    text = text.replace('"names"', repr(names_)).replace('"users", key', f"{users!r}, key")
+    exec(
+        text.replace(".build(),", '.with_option("startupPosition", EARLIEST).build(),', 1),
+        {
+            **names,
+            "EARLIEST": {"type": "earliest"},
+        },
+    )
+    kafka.send(names_, [("Ada", "Ada"), ("Alan", None)])
+    run(load_module_files([], components=given["components"]), functions, checkpoint)
+    assert [(record.key, record.value) for record in kafka.receive(users)] == [("Ada", "seen")]
+
+
 @pytest.mark.broker
 @pytest.mark.spark
 def test_the_payment_is_tried_five_times_and_buried(
@@ -191,9 +237,9 @@ def test_the_payment_is_tried_five_times_and_buried(
     payments, dead = kafka.topic("payments"), kafka.topic("dead")
     functions = StatefulFunctions()
     names: dict[str, Any] = {"Context": Context, "Message": Message, "function": functions.bind}
-    exec(blocks("python")[5], names)
+    exec(blocks("python")[6], names)
     egress = (
-        blocks("yaml")[1]
+        blocks("yaml")[3]
         .replace("${KAFKA_ADDRESS:-localhost:9092}", kafka.address)
         .replace("payments-dead-letters", dead)
     )

@@ -34,6 +34,7 @@ from statefun.runtime.ingress.startup import check_topics, starting_offsets
 from statefun.runtime.ingress.stopping import Bounds
 from statefun.runtime.ingress.watch import IngressWatch
 from statefun.runtime.lock import checkpoint_lock
+from statefun.runtime.metrics import Metrics
 from statefun.runtime.outbox import Outbox
 from statefun.runtime.retention import Retention
 from statefun.runtime.session import can_dispatch_arrow, keep_checkpoint_locally, open_session
@@ -104,7 +105,7 @@ class Application:
                 try:
                     publisher.start(leftovers)
                     publisher.drain(newest)
-                    self._run_query(publisher, bounds, starts)
+                    self._run_query(publisher, group_offsets, bounds, starts)
                     publisher.drain(self._commit_log.newest())
                 finally:
                     publisher.stop()
@@ -133,7 +134,13 @@ class Application:
         bounds.decide(partitions, [offsets or {} for offsets in known], timeout)
         return ["latest"] * len(self._ingresses)
 
-    def _run_query(self, publisher: Publisher, bounds: Bounds, starts: list[str]) -> None:
+    def _run_query(
+        self,
+        publisher: Publisher,
+        group_offsets: GroupOffsets,
+        bounds: Bounds,
+        starts: list[str],
+    ) -> None:
         settings = self._settings
         session = open_session(debug=settings.debug, state_partitions=settings.state_partitions)
         if settings.checkpoint.is_local:
@@ -147,6 +154,7 @@ class Application:
             settings.checkpoint.location,
         )
         watch = IngressWatch(self._ingresses)
+        metrics = Metrics(session, self._ingresses, bounds.stops, group_offsets, self._summary)
         try:
             while not query.awaitTermination(timeout=_WATCH_SECONDS):
                 if publisher.error is not None:
@@ -157,6 +165,8 @@ class Application:
                     _stop(query)
                     return
                 self._failure_log.tell()
+                self._summary.egress_records = publisher.records
+                metrics.update(query.lastProgress)
                 watch.look()
         except StreamingQueryException as error:
             raise self._reason(error, publisher) from error
@@ -164,6 +174,8 @@ class Application:
             publisher.stop()  # or the stage that waits for it would never return
             _stop(query)
             raise
+        finally:
+            metrics.close()
 
     def _start_query(
         self, session: SparkSession, publisher: Publisher, bounds: Bounds, starts: list[str]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
@@ -16,6 +16,8 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
+from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.filesystem import Folder
 from statefun.runtime.ingress.declared import all_ingresses
 from statefun.runtime.ingress.startup import admin_client, check_topics, client_properties
 from statefun.runtime.kafka_client import (
@@ -25,14 +27,16 @@ from statefun.runtime.kafka_client import (
     connect,
     partitions_of,
 )
+from statefun.runtime.sources import in_order
 from statefun.runtime.validation import Finding
-from statefun.sdk.errors import KafkaError, StatefunError
+from statefun.sdk.errors import CheckpointError, KafkaError, StatefunError
 from statefun.spec.model import (
     DeliverySemantic,
     FromGroupOffsets,
     KafkaEgress,
     KafkaIngress,
     Module,
+    OnDataLoss,
 )
 
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
@@ -55,6 +59,72 @@ def cluster_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
             yield from _of_egress(egress, timeout)
         except StatefunError as error:
             yield Finding.at(egress.location, str(error))
+
+
+def position_findings(checkpoint: Folder, module: Module, timeout: timedelta) -> Iterator[Finding]:
+    """Compare how far a checkpoint has read with what its topics have now.
+
+    Args:
+        checkpoint: of an application with the ingresses of ``module``.
+        module: whose clusters to ask.
+        timeout: how long a cluster may take for an answer.
+    """
+    log = CommitLog(checkpoint)
+    if log.newest() < 0:
+        return
+    try:
+        ingresses = in_order(checkpoint, all_ingresses(module))
+    except CheckpointError:  # which is a finding of its own
+        return
+    for ingress, read in zip(ingresses, log.end_offsets(log.newest()), strict=False):
+        consumer = connect(Consumer, f"ingress {ingress.id}", client_properties(ingress))
+        try:
+            for text, is_error in _changes(ingress, read or {}, consumer, timeout):
+                yield Finding.at(
+                    ingress.location, f"ingress {ingress.id}: {text}", is_error=is_error
+                )
+        except StatefunError:  # which is a finding of its own
+            continue
+        except KafkaException as error:
+            yield Finding.at(ingress.location, f"ingress {ingress.id}: {error.args[0].str()}")
+        finally:
+            consumer.close()
+
+
+def _changes(
+    ingress: KafkaIngress,
+    read: Mapping[str, Mapping[str, int]],
+    consumer: Consumer,
+    timeout: timedelta,
+) -> Iterator[tuple[str, bool]]:
+    """Yield what has changed, and whether the application could not go on with it."""
+    there = check_topics(ingress, timeout)
+    for topic in sorted(read.keys() - there.keys()):
+        yield f"topic {topic} was read so far, and is not read any more", False
+    for topic, numbers in there.items():
+        known = {int(number): following for number, following in read.get(topic, {}).items()}
+        gone = sorted(known.keys() - set(numbers))
+        if gone:
+            yield f"topic {topic} had partitions that are gone: {_listed(gone)}", True
+        added = [number for number in numbers if number not in known]
+        if added and read:
+            text = f"topic {topic} has partitions that are new: {_listed(added)}; they are read"
+            yield f"{text} from their beginning", False
+        for number in sorted(known.keys() & set(numbers)):
+            first, end = consumer.get_watermark_offsets(
+                KafkaPartition(topic, number), timeout.total_seconds()
+            )
+            following, where = known[number], f"topic {topic}, partition {number}"
+            is_error = ingress.on_data_loss is OnDataLoss.FAIL
+            if following < first:
+                yield f"{where}: records from {following} to {first - 1} are gone unread", is_error
+            elif following > end:
+                text = f"{where}: it ends at {end}, and was read up to {following} already"
+                yield f"{text}; is it a new topic of the same name?", is_error
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def _of_ingress(ingress: KafkaIngress, timeout: timedelta) -> Iterator[Finding]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.cimpl import NewPartitions
 from harness import KafkaHarness, run
 
 from statefun import Context, Message, StatefulFunctions, StringType, ValueSpec
@@ -236,6 +239,55 @@ def test_a_checkpoint_is_compared(
         ),
     ]
     assert other[0].startswith(f"error: [SF600] checkpoint {checkpoint} reads from test/in, and")
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_what_a_checkpoint_has_read_is_compared_with_the_topics(
+    folder: Path, kafka: KafkaHarness, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """New and missing topics and partitions, and records that are gone unread."""
+    topics = {name: kafka.topic(name, 2) for name in ("kept", "left", "cut", "renewed")}
+    checkpoint = folder / "checkpoint"
+    module = kafka.module({topic: ["test.fns/one"] for topic in topics.values()})
+    functions = StatefulFunctions()
+    functions.register("test.fns/one", lambda ctx, message: None)
+    for topic in topics.values():
+        kafka.send(topic, [("Ada", "a")] * 3, partition=1)
+    run(module, functions, checkpoint)
+    file = folder / "module.yaml"
+    file.write_text(module)
+    command = ["validate", "--connect", "--checkpoint", str(checkpoint)]
+    assert main(command) == 0
+    fine = capsys.readouterr().out.splitlines()
+
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    admin.create_partitions([NewPartitions(topics["kept"], 3)])[topics["kept"]].result(30)
+    kafka.send(topics["cut"], [("Ada", "a")] * 3, partition=1)
+    before = TopicPartition(topics["cut"], 1, 5)
+    admin.delete_records([before])[before].result(30)
+    admin.delete_topics([topics["renewed"]])[topics["renewed"]].result(30)
+    while topics["renewed"] in admin.list_topics().topics:
+        time.sleep(0.1)
+    kafka.topic("renewed", 1)
+    change(file, f"    - {{topic: '{topics['left']}', ", f"    - {{topic: '{kafka.topic('new')}', ")
+    assert main(command) == 1
+    changed = capsys.readouterr().out.splitlines()
+    change(file, "  topics:", "  onDataLoss: go-on\n  topics:")
+    main(command)
+    going_on = capsys.readouterr().out.splitlines()
+
+    prefix = topics["kept"].removesuffix("kept")
+    where = "module.yaml:1:1: ingress test/in: topic " + prefix
+    assert fine[:-1] == []
+    assert sorted(changed[:-1]) == [
+        f"error: {where}cut, partition 1: records from 3 to 4 are gone unread",
+        f"error: {where}renewed had partitions that are gone: 1",
+        f"warning: {where}kept has partitions that are new: 2; they are read from their beginning",
+        f"warning: {where}left was read so far, and is not read any more",
+        f"warning: {where}new has partitions that are new: 0; they are read from their beginning",
+    ]
+    assert f"warning: {where}cut, partition 1: records from 3 to 4 are gone unread" in going_on
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+import attrs
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from statefun.runtime.commit_log import CommitLog, capped
@@ -19,6 +20,16 @@ from statefun.runtime.kafka_client import connect
 from statefun.spec.model import KafkaIngress
 
 logger = logging.getLogger("statefun.ingress")
+
+
+@attrs.define
+class Commits:
+    """What was committed for one ingress."""
+
+    succeeded: int = 0
+    failed: int = 0
+    offsets: dict[str, dict[str, int]] = attrs.field(factory=dict)
+    """The newest ones, by topic and partition."""
 
 
 class GroupOffsets:
@@ -32,6 +43,8 @@ class GroupOffsets:
     ) -> None:
         self._ingresses = ingresses
         self._stops = stops
+        self.commits = [Commits() for _ in ingresses]
+        """How it went, for each ingress."""
         self._commit_log = commit_log
         # No member ever joins the groups: Kafka takes offsets from outside only then.
         self._consumers = [
@@ -47,18 +60,24 @@ class GroupOffsets:
         A cluster that refuses is reported and asked again with the next batch.
         """
         ends = self._commit_log.end_offsets(batch)
-        sources = zip(self._ingresses, self._stops, self._consumers, ends, strict=False)
-        for ingress, stops, consumer, end in sources:
+        sources = zip(
+            self._ingresses, self._stops, self._consumers, self.commits, ends, strict=False
+        )
+        for ingress, stops, consumer, commits, end in sources:
             if consumer is None or end is None:
                 continue
+            read = end if stops is None else capped(end, stops)
             offsets = [
                 TopicPartition(topic, int(partition), offset)
-                for topic, partitions in (end if stops is None else capped(end, stops)).items()
+                for topic, partitions in read.items()
                 for partition, offset in partitions.items()
             ]
             try:
                 consumer.commit(offsets=offsets, asynchronous=False)
+                commits.succeeded += 1
+                commits.offsets = read
             except KafkaException as error:
+                commits.failed += 1
                 logger.warning(
                     "ingress %s: offsets of consumer group %s could not be committed: %s",
                     ingress.id,

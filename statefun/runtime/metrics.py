@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers for Spark's metrics system, from where its sinks take them: JMX, Prometheus, Graphite.
+
+The source is called ``statefun``. Per ingress there are ``commitsSucceeded`` and
+``commitsFailed``, per partition ``currentOffset``, ``committedOffset`` and ``lag``; see README.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from statefun.runtime.commit_log import capped
+from statefun.runtime.ingress.group_offsets import GroupOffsets
+from statefun.runtime.ingress.stopping import Offsets
+from statefun.runtime.summary import Summary
+from statefun.spec.model import KafkaIngress
+
+SOURCE = "statefun"
+
+
+class Metrics:
+    """The metrics of one run.
+
+    Args:
+        session: whose metrics system they go to.
+        ingresses: in the order of the query's sources.
+        stops: before which offsets each of them stops, if it does.
+        group_offsets: what was committed for them.
+        summary: what the run has done.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        ingresses: Sequence[KafkaIngress],
+        stops: Sequence[Offsets | None],
+        group_offsets: GroupOffsets,
+        summary: Summary,
+    ) -> None:
+        self._ingresses = ingresses
+        self._stops = stops
+        self._group_offsets = group_offsets
+        self._summary = summary
+        jvm: Any = session._jvm  # noqa: SLF001 - classes of the JVM have no other door
+        gateway = session.sparkContext._gateway  # noqa: SLF001 - as above
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # as pyspark has it
+        self._gauge = jvm.com.codahale.metrics.DefaultSettableGauge
+        self._gauges: dict[str, Any] = {}
+        self._values: dict[str, int] = {}
+        system = jvm.org.apache.spark.SparkEnv.get().metricsSystem()
+        sources = system.getSourcesByName(SOURCE)
+        if sources.isEmpty():
+            system.registerSource(_Source(jvm.com.codahale.metrics.MetricRegistry()))
+            sources = system.getSourcesByName(SOURCE)
+        self._registry = sources.head().metricRegistry()
+
+    def update(self, progress: StreamingQueryProgress | None) -> None:
+        """Set everything to what it is now.
+
+        Args:
+            progress: the newest that the query has told, if it has.
+        """
+        for name, value in attrs.asdict(self._summary).items():
+            if isinstance(value, int):
+                self._set(name, value)
+        for ingress, commits in zip(self._ingresses, self._group_offsets.commits, strict=True):
+            self._set(f"ingress.{ingress.id}.commitsSucceeded", commits.succeeded)
+            self._set(f"ingress.{ingress.id}.commitsFailed", commits.failed)
+            self._set_all(ingress, "committedOffset", commits.offsets)
+        if progress is None:
+            return
+        sources = zip(self._ingresses, self._stops, progress.sources, strict=False)
+        for ingress, stop, source in sources:
+            read, there = _offsets(source.endOffset), _offsets(source.latestOffset)
+            if stop is not None:
+                read, there = capped(read, stop), capped(there, stop)
+            self._set_all(ingress, "currentOffset", read)
+            self._set_all(ingress, "lag", _lags(read, there))
+
+    def close(self) -> None:
+        """Take the metrics back, so that a later run of this process begins anew."""
+        for name in self._gauges:
+            self._registry.remove(name)
+
+    def _set_all(self, ingress: KafkaIngress, name: str, values: Offsets) -> None:
+        for topic, partitions in values.items():
+            for number, value in partitions.items():
+                where = f"ingress.{ingress.id}.topic.{topic}.partition.{number}"
+                self._set(f"{where}.{name}", value)
+
+    def _set(self, name: str, value: int) -> None:
+        if self._values.get(name) == value:
+            return  # every call of the JVM takes its time
+        if name not in self._gauges:
+            self._gauges[name] = self._gauge()
+            self._registry.register(name, self._gauges[name])
+        self._gauges[name].setValue(value)
+        self._values[name] = value
+
+
+class _Source:
+    """What Spark asks for its metrics, once, through py4j."""
+
+    def __init__(self, registry: Any) -> None:
+        self._registry = registry
+
+    def sourceName(self) -> str:  # noqa: N802 - Spark's
+        return SOURCE
+
+    def metricRegistry(self) -> Any:  # noqa: N802 - Spark's
+        return self._registry
+
+    class Java:
+        implements = ("org.apache.spark.metrics.source.Source",)
+
+
+def _offsets(text: str | None) -> Mapping[str, dict[str, int]]:
+    """Read a Kafka source's offset; a source that has not had any data has none."""
+    return json.loads(text) if text and text.startswith("{") else {}
+
+
+def _lags(read: Offsets, there: Offsets) -> Offsets:
+    return {
+        topic: {
+            number: max(0, end - read.get(topic, {}).get(number, end))
+            for number, end in partitions.items()
+        }
+        for topic, partitions in there.items()
+    }

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Spark's metrics system knows of a running application."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import KafkaHarness
+from pyspark.sql import SparkSession
+
+from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
+from statefun.runtime.application import Application
+from statefun.runtime.metrics import SOURCE
+from statefun.runtime.session import open_session
+from statefun.runtime.settings import Settings
+from statefun.spec import parse_module
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+PATIENCE = timedelta(minutes=2)
+
+
+@contextmanager
+def running(module: str, functions: StatefulFunctions, checkpoint: Path) -> Iterator[None]:
+    """Run an application, in small batches, until it is no longer needed."""
+    arguments: dict[str, object] = {"checkpoint": checkpoint, "records_per_batch": 4}
+    settings = Settings.resolve({}, None, **arguments)
+    application = Application(parse_module(module), functions, settings)
+    with ThreadPoolExecutor() as threads:
+        run = threads.submit(application.run)
+        try:
+            yield
+        finally:
+            application.stop()
+            with pytest.raises(KeyboardInterrupt):
+                run.result(PATIENCE.total_seconds())
+
+
+def metrics(spark: SparkSession) -> dict[str, int]:
+    """Return what a sink would get, by name."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - classes of the JVM have no other door
+    sources = jvm.org.apache.spark.SparkEnv.get().metricsSystem().getSourcesByName(SOURCE)
+    if sources.isEmpty():
+        return {}
+    gauges = sources.head().metricRegistry().getGauges()
+    return {name: gauges[name].getValue() for name in gauges}
+
+
+def wait(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + PATIENCE.total_seconds()
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_offsets_and_lags_are_told_by_partition(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """With what the application has done; they are gone when it ends."""
+    users, out = kafka.topic("users", 2), kafka.topic("out")
+    spark = open_session(debug=False, state_partitions=2)
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/echo")
+    def echo(ctx: Context, message: Message) -> None:
+        ctx.send(KafkaEgressMessage("test/out", topic=out, value=message.raw_value()))
+
+    kafka.send(users, [("Ada", "a")] * 10, partition=0)
+    with running(kafka.module({users: ["test.fns/echo"]}), functions, checkpoint):
+        wait(lambda: metrics(spark).get("egress_records") == 10)
+        kafka.send(users, [("Ada", "a")] * 3, partition=1)
+        partition = f"ingress.test/in.topic.{users}.partition"
+        expected = {
+            f"{partition}.0.currentOffset": 10,
+            f"{partition}.0.committedOffset": 10,
+            f"{partition}.0.lag": 0,
+            f"{partition}.1.currentOffset": 3,
+            f"{partition}.1.committedOffset": 3,
+            f"{partition}.1.lag": 0,
+            "ingress.test/in.commitsFailed": 0,
+            "invocations": 13,
+            "egress_records": 13,
+            "skipped": 0,
+            "dead_letters": 0,
+            "retries": 0,
+        }
+        wait(lambda: expected.items() <= metrics(spark).items())
+        found = metrics(spark)
+        assert found.keys() == {*expected, "batches", "ingress.test/in.commitsSucceeded"}
+        assert found["batches"] == found["ingress.test/in.commitsSucceeded"] >= 2
+    assert metrics(spark) == {}
+
+
+def test_a_lag_grows_while_a_function_works(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """It is what is there and not read yet."""
+    users = kafka.topic("users")
+    spark = open_session(debug=False, state_partitions=2)
+    gate = checkpoint.parent / "gate"
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/slow")
+    def slow(ctx: Context, message: Message) -> None:
+        while ctx.record is not None and ctx.record.offset >= 4 and not gate.exists():
+            time.sleep(0.1)
+
+    kafka.send(users, [("Ada", "a")] * 11)
+    lag = f"ingress.test/in.topic.{users}.partition.0.lag"
+    try:
+        with running(kafka.module({users: ["test.fns/slow"]}), functions, checkpoint):
+            wait(lambda: metrics(spark).get(lag) == 7)
+            gate.touch()
+            wait(lambda: metrics(spark).get(lag) == 0)
+    finally:
+        gate.touch()
