@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import attrs
+
 from statefun.spec.components import ID, Component
 from statefun.spec.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
 from statefun.spec.kafka_topics import FAILURE_POLICY, LEGACY_TOPICS, TOPICS
@@ -159,7 +161,11 @@ _FORBIDDEN = {
     "auto.commit.interval.ms": "offsets are committed with micro-batches; see commitOffsets",
 }
 _BEFORE = (ID, ADDRESS, CONSUMER_GROUP_ID, STARTUP_POSITION, AUTO_OFFSET_RESET)
-_BEHIND = (STOP_POSITION, FAILURE_POLICY, COMMIT_OFFSETS, ON_DATA_LOSS, PROPERTIES)
+_PROPERTIES = attrs.evolve(
+    PROPERTIES,
+    doc=f"{PROPERTIES.doc}; isolation.level is read_committed if it is not among them",
+)
+_BEHIND = (STOP_POSITION, FAILURE_POLICY, COMMIT_OFFSETS, ON_DATA_LOSS, _PROPERTIES)
 KAFKA_INGRESS = Shape((*_BEFORE, TOPICS, *_BEHIND))
 _LEGACY = Shape((*_BEFORE, LEGACY_TOPICS, *_BEHIND))
 
@@ -168,7 +174,7 @@ def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress
     """Read an ingress."""
     topics = LEGACY_TOPICS if component.legacy else TOPICS
     values = (_LEGACY if component.legacy else KAFKA_INGRESS).read(component.spec, problems)
-    settings = KafkaSettings(component.spec, values, problems)
+    settings = KafkaSettings(component.spec, values, problems, _PROPERTIES)
     settings.forbid(_FORBIDDEN)
     position = values.get(STARTUP_POSITION, FromGroupOffsets())
     # A startup position that is itself wrong may have been meant as another one.

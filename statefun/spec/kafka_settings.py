@@ -33,12 +33,18 @@ PROPERTIES = Key(
 class KafkaSettings:
     """Brings keys and properties together; a key wins over the property of the same meaning."""
 
-    def __init__(self, node: Node, values: Values, problems: Problems) -> None:
+    def __init__(
+        self,
+        node: Node,
+        values: Values,
+        problems: Problems,
+        properties_key: Key[dict[str, Node]] = PROPERTIES,
+    ) -> None:
         self._node = node
         self._values = values
         self._problems = problems
-        self._properties = dict(values.get(PROPERTIES, {}))
-        self._unknown_properties = values.attempted(PROPERTIES) and PROPERTIES not in values
+        self._properties = dict(values.get(properties_key, {}))
+        self._unknown_properties = values.attempted(properties_key) and properties_key not in values
 
     def get(self, key: Key[T], property_name: str) -> T | None:
         """The key's value, or else the property's; the property is not among the `rest` then."""

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 from harness import KafkaHarness, run
 
-from statefun import Context, KafkaEgressMessage, KafkaError, Message, StatefulFunctions
+from statefun import Context, KafkaEgressMessage, KafkaError, Message, StatefulFunctions, TopicError
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -67,3 +69,74 @@ def test_records_that_are_gone_are_an_error_or_left_out(
     else:
         run(module, forwarding(out), checkpoint)
         assert [record.value for record in kafka.receive(out)] == ["a", "d"]
+
+
+@pytest.mark.parametrize("on_data_loss", ["fail", "go-on"])
+def test_a_topic_that_is_gone_is_an_error_or_left_out(
+    kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture, on_data_loss: str
+) -> None:
+    """If it comes back, it is read from its beginning."""
+    kept, gone, out = kafka.topic("kept"), kafka.topic("gone"), kafka.topic("out")
+    module = kafka.module({kept: ["test.fns/forward"], gone: ["test.fns/forward"]}).replace(
+        "startupPosition", f"onDataLoss: {on_data_loss}\n  startupPosition"
+    )
+    for topic in (kept, gone):
+        kafka.send(topic, [("Ada", "a"), ("Ada", "b")])
+    run(module, forwarding(out), checkpoint)
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    admin.delete_topics([gone])[gone].result(30)
+    while gone in admin.list_topics().topics:
+        time.sleep(0.1)
+    kafka.send(kept, [("Ada", "c")])
+
+    if on_data_loss == "fail":
+        with pytest.raises(TopicError, match=f"ingress test/in: topic {gone} does not exist"):
+            run(module, forwarding(out), checkpoint)
+        return
+    run(module, forwarding(out), checkpoint)
+    assert f"ingress test/in: topic {gone} does not exist; it is left out" in caplog.text
+    assert sorted(record.value for record in kafka.receive(out)) == ["a", "a", "b", "b", "c"]
+    kafka.topic("gone")
+    kafka.send(gone, [("Ada", "d")])
+    run(module, forwarding(out), checkpoint)
+    assert [record.value for record in kafka.receive(out)][-1] == "d"
+
+
+def test_new_partitions_are_read_from_their_beginning(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """Although the ingress itself starts at the latest records."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    module = kafka.module({users: ["test.fns/forward"]}, start="{type: latest}")
+    kafka.send(users, [("Ada", "old")])
+    run(module, forwarding(out), checkpoint)
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    admin.create_partitions([NewPartitions(users, 2)])[users].result(30)
+    while len(admin.list_topics(users).topics[users].partitions) < 2:
+        time.sleep(0.1)
+    kafka.send(users, [("Ada", "new")], partition=1)
+    run(module, forwarding(out), checkpoint)
+    assert [record.value for record in kafka.receive(out)] == ["new"]
+
+
+@pytest.mark.parametrize("level", ["", "read_uncommitted"])
+def test_what_a_transaction_took_back_is_no_message(
+    kafka: KafkaHarness, checkpoint: Path, level: str
+) -> None:
+    """Unless the properties say that it is one."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": users})
+    producer.init_transactions(30)
+    for value, end in (("a", producer.commit_transaction), ("b", producer.abort_transaction)):
+        producer.begin_transaction()
+        producer.produce(users, value, "Ada")
+        producer.flush(30)
+        end(30)
+    module = kafka.module({users: ["test.fns/forward"]})
+    if level:
+        module = module.replace(
+            "startupPosition", f"properties: {{isolation.level: {level}}}\n  startupPosition"
+        )
+    run(module, forwarding(out), checkpoint)
+    expected = ["a", "b"] if level else ["a"]
+    assert [record.value for record in kafka.receive(out)] == expected

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
@@ -136,6 +138,36 @@ def test_records_are_written_as_they_were_sent(
     assert (tombstone.partition(), tombstone.timestamp()[1]) == (2, MILLIS)
     assert empty.headers() is None
     assert empty.partition() == murmur2(b"Alan") % 3
+
+
+@pytest.mark.parametrize("semantic", ["none", "at-least-once", "exactly-once"])
+def test_properties_of_an_egress_reach_its_records(
+    kafka: KafkaHarness, checkpoint: Path, semantic: str
+) -> None:
+    """Partitioner and compression as asked for; idempotence is on by default."""
+    users, out = kafka.topic("users"), kafka.topic("out", partitions=3)
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/write")
+    def write(ctx: Context, message: Message) -> None:
+        value = message.raw_value() * 1000
+        ctx.send(KafkaEgressMessage("test/out", topic=out, key=ctx.address.id, value=value))
+
+    kafka.send(users, [(name, "x") for name in ("Ada", "Alan", "Grace", "Edsger")])
+    module = kafka.module({users: ["test.fns/write"]}, semantic=semantic)
+    module += "  properties: {partitioner: consistent, compression.type: lz4}\n"
+    run(module, functions, checkpoint)
+
+    received = kafka.receive(out)
+    assert len(received) == 4
+    for record in received:
+        assert record.partition == zlib.crc32(str(record.key).encode()) % 3
+    [segment] = kafka.broker.log_file.parent.glob(f"**/{out}-{received[0].partition}/*0.log")
+    content = segment.read_bytes()
+    # A record batch of version 2: see "Record Batch" in Kafka's documentation.
+    attributes, producer_id = struct.unpack_from(">21xh20xq", content)
+    assert attributes & 7 == 3
+    assert producer_id >= 0
 
 
 def murmur2(key: bytes) -> int:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 
+import attrs
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as ClientError
@@ -122,8 +123,8 @@ def test_the_first_record_that_is_left_is_in_range(kafka: KafkaHarness) -> None:
     assert found == {topic: {"0": 2}}
 
 
-def test_open_transactions_of_others_do_not_move_the_start(kafka: KafkaHarness) -> None:
-    """Offsets behind an open transaction are in range: Spark reads uncommitted, as Java does."""
+def test_a_start_behind_an_open_transaction_is_no_guess(kafka: KafkaHarness) -> None:
+    """It is there for who reads uncommitted records; others have to wait for the end of it."""
     topic = kafka.topic("users")
     producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": topic})
     producer.init_transactions(30)
@@ -132,15 +133,25 @@ def test_open_transactions_of_others_do_not_move_the_start(kafka: KafkaHarness) 
         producer.produce(topic, "value", "key")
     producer.flush(30)
     commit(kafka, topic, topic, {0: 2})
+    by_group = ingress(kafka, [topic], "{type: group-offsets}", group=topic)
+    uncommitted = attrs.evolve(by_group, properties={"isolation.level": "read_uncommitted"})
 
-    by_group = offsets(ingress(kafka, [topic], "{type: group-offsets}", group=topic))
+    with pytest.raises(KafkaError) as open_:
+        offsets(by_group)
+    anyway = offsets(uncommitted)
     by_date = offsets(
         ingress(kafka, [topic], "{type: date, date: '2020-02-01T04:15:00Z'}", group=topic)
     )
     producer.abort_transaction(30)
 
-    assert by_group == {topic: {"0": 2}}
+    assert open_.value.message == (
+        f"ingress test/in: it is to start at offset 2 of topic {topic}, partition 0, and a "
+        "transaction is open since offset 0; start again when that is over, or set the property "
+        "isolation.level to read_uncommitted"
+    )
+    assert anyway == {topic: {"0": 2}}
     assert by_date == {topic: {"0": 0}}
+    assert offsets(by_group) == {topic: {"0": 2}}
 
 
 @RESETS

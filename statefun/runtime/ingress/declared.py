@@ -26,6 +26,5 @@ def _replays(egress: KafkaEgress, topic: str) -> KafkaIngress:
         (TopicRoute(topic, REPLAYS, (), egress.location),),
         egress.location,
         startup_position=FromEarliest(),
-        # A replay that was aborted must not be read.
-        properties={**egress.properties, "isolation.level": "read_committed"},
+        properties=egress.properties,
     )

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from statefun.runtime.ingress.declared import REPLAYS
 from statefun.runtime.ingress.routing import route, route_replays
+from statefun.runtime.ingress.startup import ISOLATION
 from statefun.runtime.ingress.stopping import Offsets, is_before
 from statefun.runtime.ingress.subscription import source_option
 from statefun.spec.model import KafkaIngress, OnDataLoss
@@ -31,9 +32,8 @@ def read_kafka(
         stops: before which offsets to stop; None to read for ever.
         records_per_batch: how many records one micro-batch takes at most.
     """
-    options = {
-        f"kafka.{name}": value for name, value in ingress.properties.items() if name not in _OURS
-    }
+    properties = {**ISOLATION, **ingress.properties}
+    options = {f"kafka.{name}": value for name, value in properties.items() if name not in _OURS}
     records = (
         spark.readStream.format("kafka")
         .options(**options)

@@ -36,15 +36,18 @@ from statefun.spec.model import (
 
 logger = logging.getLogger("statefun.ingress")
 
+ISOLATION = {"isolation.level": "read_committed"}
+"""By default: what a transaction has taken back is no message. Without any, it is all the same."""
+
 # Spark's words for "wherever that is when the first batch is planned".
 EARLIEST, LATEST = -2, -1
 
 
 def client_properties(ingress: KafkaIngress) -> dict[str, Any]:
     """Return the ingress's properties for a consumer that never joins or commits by itself."""
-    # As in Java, and so in Spark's source. librdkafka's own default takes what lies behind the
-    # first open transaction for not being there: an offset to start from would be out of range.
-    properties: dict[str, Any] = {"isolation.level": "read_uncommitted", **ingress.properties}
+    # The same one as for Spark's source: what lies behind the first open transaction is there for
+    # both of them, or for none.
+    properties: dict[str, Any] = {**ISOLATION, **ingress.properties}
     properties["bootstrap.servers"] = ingress.address
     # librdkafka insists on a group, even for clients that use none.
     properties["group.id"] = ingress.consumer_group_id or "statefun"
@@ -79,47 +82,70 @@ def starting_offsets(
     Raises:
         KafkaError: if the cluster does not tell the offsets within ``timeout``.
     """
-    reset = LATEST if ingress.auto_offset_reset is AutoOffsetReset.LATEST else EARLIEST
     every = [KafkaPartition(t, p) for t, numbers in partitions.items() for p in numbers]
     match ingress.startup_position:
         case FromEarliest():
             chosen = {_key(p): EARLIEST for p in every}
         case FromLatest():
             chosen = {_key(p): LATEST for p in every}
-        case position:
-            consumer = connect(Consumer, f"ingress {ingress.id}", client_properties(ingress))
-            seconds = timeout.total_seconds()
-            try:
-                if isinstance(position, FromDate):
-                    millis = round(position.date.timestamp() * 1000)
-                    asked = [KafkaPartition(p.topic, p.partition, millis) for p in every]
-                    found = consumer.offsets_for_times(asked, timeout=seconds)
-                elif ingress.consumer_group_id is None:
-                    found = every  # the group that the client has is not the ingress's
-                else:
-                    found = committed_offsets(consumer, every, timeout)
-                for partition in found:
-                    if partition.error is not None:
-                        raise KafkaException(partition.error)
-                chosen = {_key(p): p.offset for p in found}
-                if isinstance(position, FromSpecificOffsets):
-                    _warn_of_strangers(ingress, position, chosen)
-                    chosen.update({key: o for key, o in position.offsets.items() if key in chosen})
-                chosen = {
-                    key: offset if _in_range(consumer, key, offset, seconds) else reset
-                    for key, offset in chosen.items()
-                }
-            except KafkaException as error:
-                raise KafkaError(
-                    f"ingress {ingress.id}: the offsets to start from could not be read from "
-                    f"{ingress.address}: {error.args[0].str()}"
-                ) from error
-            finally:
-                consumer.close()
+        case _:
+            chosen = _looked_up(ingress, every, timeout)
     offsets: dict[str, dict[str, int]] = {}
     for key, offset in chosen.items():
         offsets.setdefault(key.topic, {})[str(key.partition)] = offset
     return json.dumps(offsets)
+
+
+def _looked_up(
+    ingress: KafkaIngress, every: list[KafkaPartition], timeout: timedelta
+) -> dict[TopicPartition, int]:
+    """Return what a cluster says of where to start."""
+    properties, seconds = client_properties(ingress), timeout.total_seconds()
+    visible = connect(Consumer, f"ingress {ingress.id}", properties)
+    # What lies behind an open transaction is there, although nobody can read it yet.
+    properties["isolation.level"] = "read_uncommitted"
+    consumer = connect(Consumer, f"ingress {ingress.id}", properties)
+    reset = LATEST if ingress.auto_offset_reset is AutoOffsetReset.LATEST else EARLIEST
+    try:
+        wanted = _wanted(ingress, consumer, every, timeout)
+        chosen = {
+            key: offset if _in_range(consumer, key, offset, seconds) else reset
+            for key, offset in wanted.items()
+        }
+        for key, offset in chosen.items():
+            _check_readable(ingress, visible, key, offset, seconds)
+    except KafkaException as error:
+        raise KafkaError(
+            f"ingress {ingress.id}: the offsets to start from could not be read from "
+            f"{ingress.address}: {error.args[0].str()}"
+        ) from error
+    finally:
+        consumer.close()
+        visible.close()
+    return chosen
+
+
+def _wanted(
+    ingress: KafkaIngress, consumer: Consumer, every: list[KafkaPartition], timeout: timedelta
+) -> dict[TopicPartition, int]:
+    """Return the offsets that the startup position stands for; negative ones where it has none."""
+    position = ingress.startup_position
+    if isinstance(position, FromDate):
+        millis = round(position.date.timestamp() * 1000)
+        asked = [KafkaPartition(p.topic, p.partition, millis) for p in every]
+        found = consumer.offsets_for_times(asked, timeout=timeout.total_seconds())
+    elif ingress.consumer_group_id is None:
+        found = every  # the group that the client has is not the ingress's
+    else:
+        found = committed_offsets(consumer, every, timeout)
+    for partition in found:
+        if partition.error is not None:
+            raise KafkaException(partition.error)
+    wanted = {_key(p): p.offset for p in found}
+    if isinstance(position, FromSpecificOffsets):
+        _warn_of_strangers(ingress, position, wanted)
+        wanted.update({key: o for key, o in position.offsets.items() if key in wanted})
+    return wanted
 
 
 def _warn_of_strangers(
@@ -145,3 +171,21 @@ def _in_range(consumer: Consumer, key: TopicPartition, offset: int, timeout: flo
         KafkaPartition(key.topic, key.partition), timeout=timeout
     )
     return bool(low <= offset <= high)
+
+
+def _check_readable(
+    ingress: KafkaIngress, consumer: Consumer, key: TopicPartition, offset: int, timeout: float
+) -> None:
+    """Check that reading can begin at an offset that is there.
+
+    Raises:
+        KafkaError: if it is not known yet what becomes of the records before it.
+    """
+    partition = KafkaPartition(key.topic, key.partition)
+    _, readable = consumer.get_watermark_offsets(partition, timeout=timeout)
+    if offset > readable:
+        raise KafkaError(
+            f"ingress {ingress.id}: it is to start at offset {offset} of topic {key.topic}, "
+            f"partition {key.partition}, and a transaction is open since offset {readable}; start "
+            "again when that is over, or set the property isolation.level to read_uncommitted"
+        )

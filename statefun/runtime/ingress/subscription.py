@@ -12,7 +12,7 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from statefun.runtime.egress.progress import PROGRESS_PREFIX
 from statefun.runtime.kafka_client import partitions_of
 from statefun.sdk.errors import TopicError
-from statefun.spec.model import KafkaIngress, TopicRoute
+from statefun.spec.model import KafkaIngress, OnDataLoss, TopicRoute
 
 logger = logging.getLogger("statefun.ingress")
 
@@ -20,12 +20,13 @@ logger = logging.getLogger("statefun.ingress")
 def source_option(ingress: KafkaIngress) -> tuple[str, str]:
     """Return the option of Spark's Kafka source that says what to read."""
     routes = ingress.topics
-    if any(route.is_pattern for route in routes):
+    if any(route.partitions for route in routes):
+        return "assign", json.dumps({route.topic: route.partitions for route in routes})
+    # By names alone, Spark insists that all of them are there.
+    if _may_be_missing(ingress) or any(route.is_pattern for route in routes):
         names = [route.topic if route.is_pattern else re.escape(route.topic) for route in routes]
         # What is published must not come back, only because a pattern is a wide one.
         return "subscribePattern", f"(?!{PROGRESS_PREFIX})(?:{'|'.join(names)})"
-    if any(route.partitions for route in routes):
-        return "assign", json.dumps({route.topic: route.partitions for route in routes})
     return "subscribe", ",".join(route.topic for route in routes)
 
 
@@ -36,11 +37,14 @@ def partitions_to_read(ingress: KafkaIngress, metadata: ClusterMetadata) -> dict
         TopicError: if a topic that it names does not exist, or has no such partition.
     """
     owner = f"ingress {ingress.id}"
-    found = {
-        route.topic: _of_route(owner, route, metadata, ingress.address)
-        for route in ingress.topics
-        if not route.is_pattern
-    }
+    found = {}
+    for route in ingress.topics:
+        if route.is_pattern:
+            continue
+        if route.topic not in metadata.topics and _may_be_missing(ingress):
+            logger.warning("%s: topic %s does not exist; it is left out", owner, route.topic)
+        else:
+            found[route.topic] = _of_route(owner, route, metadata, ingress.address)
     for route in ingress.topics:
         if route.is_pattern:
             matching = _matching(route, metadata)
@@ -53,6 +57,12 @@ def partitions_to_read(ingress: KafkaIngress, metadata: ClusterMetadata) -> dict
             for topic in matching:
                 found.setdefault(topic, partitions_of(owner, topic, metadata, ingress.address))
     return found
+
+
+def _may_be_missing(ingress: KafkaIngress) -> bool:
+    """Tell whether an ingress goes on without topics that are not there."""
+    listed = any(route.partitions for route in ingress.topics)
+    return ingress.on_data_loss is OnDataLoss.GO_ON and not listed
 
 
 def _matching(route: TopicRoute, metadata: ClusterMetadata) -> list[str]:
