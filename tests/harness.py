@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import attrs
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from statefun.dev import EmbeddedKafka
 from statefun.runtime.application import Application
@@ -50,6 +51,10 @@ class KafkaHarness:
         full = f"{self._prefix}.{name}"
         self.broker.create_topic(full, partitions=partitions)
         return full
+
+    def broker_topics(self) -> set[str]:
+        """Return all topics that there are, also of other tests."""
+        return set(AdminClient({"bootstrap.servers": self.address}).list_topics(timeout=30).topics)
 
     def send(self, topic: str, records: Iterable[Record], partition: int | None = None) -> None:
         """Write records, in order."""

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The module files of all documents, as they are but for the brokers' address, run."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import attrs
+import pytest
+from harness import KafkaHarness, run
+
+from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
+from statefun.spec import load_module_files, parse_module
+from statefun.spec.model import Module
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+DOCUMENTS = Path(__file__).parents[1] / "spec" / "documents"
+POSITIONS = ("group-offsets", "earliest", "latest", "specific-offsets", "date")
+SEMANTICS = ("none", "at-least-once", "exactly-once")
+
+
+def served(module: Module, kafka: KafkaHarness) -> Module:
+    """Return a module for the test's broker, which then has its topics."""
+    existing = kafka.broker_topics()
+    for ingress in module.ingresses:
+        for route in ingress.topics:
+            if route.topic not in existing:
+                kafka.broker.create_topic(route.topic, partitions=3)
+                existing.add(route.topic)
+    return attrs.evolve(
+        module,
+        ingresses=tuple(attrs.evolve(i, address=kafka.address) for i in module.ingresses),
+        egresses=tuple(attrs.evolve(e, address=kafka.address) for e in module.egresses),
+    )
+
+
+def check_that_it_runs(module: Module, kafka: KafkaHarness, checkpoint: Path) -> None:
+    """Run an application on a module: what comes in goes out, for each target and egress."""
+    module = served(module, kafka)
+    out, functions = kafka.topic("out"), StatefulFunctions()
+    egresses = [str(egress.id) for egress in module.egresses]
+
+    def forward(ctx: Context, message: Message) -> None:
+        for egress in egresses:
+            ctx.send(KafkaEgressMessage(egress, topic=out, value=message.raw_value()))
+
+    routes = [route for ingress in module.ingresses for route in ingress.topics]
+    for target in {str(target) for route in routes for target in route.targets}:
+        functions.bind(target)(forward)
+    run(module, functions, checkpoint)  # whatever the position is: from here on, all is read
+    before = len(kafka.receive(out))
+    for topic in {route.topic for route in routes}:
+        kafka.send(topic, [("Ada", topic)])
+    run(module, functions, checkpoint)
+    found = [record.value for record in kafka.receive(out)][before:]
+    expected = [route.topic for route in routes for _ in route.targets for _ in egresses]
+    assert sorted(found) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("current-ingress", "current-egress"),
+        ("v1-ingress", "v1-egress"),
+        ("guide-ingress", "guide-egress"),
+        ("v2",),
+        ("v3",),
+    ],
+    ids=lambda names: names[0],
+)
+def test_documents_run(kafka: KafkaHarness, checkpoint: Path, names: tuple[str, ...]) -> None:
+    """In every format that there ever was."""
+    module = load_module_files([DOCUMENTS / f"{name}.yaml" for name in names], {})
+    check_that_it_runs(module, kafka, checkpoint)
+
+
+@pytest.mark.parametrize("number", range(len(POSITIONS)), ids=lambda number: POSITIONS[number])
+def test_snippets_run(kafka: KafkaHarness, checkpoint: Path, number: int) -> None:
+    """Startup positions in ingresses, delivery semantics in egresses, of two documents each."""
+    position, semantic = POSITIONS[number], SEMANTICS[number % len(SEMANTICS)]
+    documents = []
+    for source in ("current", "v1"):
+        start, delivery = (
+            textwrap.indent((DOCUMENTS / f"{source}-snippet-{name}.yaml").read_text(), "  ")
+            for name in (position, semantic)
+        )
+        documents += [
+            (
+                f"kind: io.statefun.kafka.v1/ingress\nspec:\n  id: example/{source}\n"
+                f"  address: kafka:9092\n  consumerGroupId: {checkpoint.parent.name}-{source}\n"
+                f"{start}\n  topics:\n    - topic: user-topic\n      valueType: example/User\n"
+                "      targets: [example/greeter]\n"
+            ),
+            (
+                f"kind: io.statefun.kafka.v1/egress\nspec:\n  id: example/{source}\n"
+                f"  address: kafka:9092\n{delivery}\n"
+            ),
+        ]
+    check_that_it_runs(parse_module("---\n".join(documents)), kafka, checkpoint)
+
+
+@pytest.mark.parametrize("name", ["targets", "topics"])
+def test_snippets_of_topics_run(kafka: KafkaHarness, checkpoint: Path, name: str) -> None:
+    """Several targets of a topic, and several topics."""
+    text = textwrap.indent((DOCUMENTS / f"guide-snippet-{name}.yaml").read_text(), "  ")
+    module = parse_module(
+        "kind: io.statefun.kafka.v1/ingress\nspec:\n  id: example/in\n  address: kafka:9092\n"
+        f"  consumerGroupId: {checkpoint.parent.name}\n{text}\n---\n"
+        "kind: io.statefun.kafka.v1/egress\nspec:\n  id: example/out\n  address: kafka:9092\n"
+    )
+    check_that_it_runs(module, kafka, checkpoint)
