@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +23,8 @@ from statefun.sdk.functions import StatefulFunctions
 from statefun.spec.loader import parse_module
 from statefun.spec.model import Module
 
+PATIENCE = timedelta(minutes=2)
+"""Nothing takes that long, unless it never comes."""
 Record = tuple[str | bytes | None, str | bytes | None]
 """Key and value."""
 
@@ -144,6 +147,14 @@ class KafkaHarness:
             f"  deliverySemantic: {{type: {semantic}}}\n"
             + (f"  deadLetterTopic: {dead_letters}\n" if dead_letters else "")
         )
+
+
+def wait(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + PATIENCE.total_seconds()
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def run(

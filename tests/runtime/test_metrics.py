@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import KafkaHarness
+from harness import PATIENCE, KafkaHarness, wait
 from pyspark.sql import SparkSession
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
@@ -23,8 +22,6 @@ from statefun.runtime.settings import Settings
 from statefun.spec import parse_module
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
-PATIENCE = timedelta(minutes=2)
 
 
 @contextmanager
@@ -51,14 +48,6 @@ def metrics(spark: SparkSession) -> dict[str, int]:
         return {}
     gauges = sources.head().metricRegistry().getGauges()
     return {name: gauges[name].getValue() for name in gauges}
-
-
-def wait(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + PATIENCE.total_seconds()
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_offsets_and_lags_are_told_by_partition(kafka: KafkaHarness, checkpoint: Path) -> None:

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -15,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
-from harness import KafkaHarness, run
+from harness import PATIENCE, KafkaHarness, run, wait
 
 from statefun import (
     Context,
@@ -33,7 +31,6 @@ from statefun.spec import parse_module
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-PATIENCE = timedelta(minutes=2)
 DATE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 
@@ -150,14 +147,6 @@ def test_a_run_waits_for_records_that_are_still_to_come(
     assert received(kafka, out) == expected(range(3))
     run(module(kafka, topic, None), echo(out), checkpoint)
     assert received(kafka, out) == expected(range(5), range(3))
-
-
-def wait(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + PATIENCE.total_seconds()
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def test_a_planned_batch_is_cut_as_well(kafka: KafkaHarness, checkpoint: Path) -> None:

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import re
-import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from harness import KafkaHarness, run
+from harness import PATIENCE, KafkaHarness, run, wait
 
 from statefun import (
     BindingError,
@@ -25,8 +24,6 @@ from statefun.runtime.settings import Settings
 from statefun.spec.loader import parse_module
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
-PATIENCE = timedelta(minutes=2)
 
 
 def echo(out: str) -> StatefulFunctions:
@@ -68,13 +65,13 @@ def test_topics_by_pattern_are_found_while_running(
     application = Application(parse_module(text), echo(out), settings)
     threads = ThreadPoolExecutor()
     running = threads.submit(application.run)
-    deadline = time.monotonic() + PATIENCE.total_seconds()
 
     def wait_for(*expected: str) -> None:
-        while sorted(record.value for record in kafka.receive(out)) != sorted(expected):
+        def is_there() -> bool:
             assert not running.done()
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+            return sorted(record.value for record in kafka.receive(out)) == sorted(expected)
+
+        wait(is_there)
 
     wait_for("two event-named a")
     kafka.send(kafka.topic("event-1", partitions=2), [("key", "b"), ("other", "c")])
