@@ -113,9 +113,7 @@ def _validate(options: argparse.Namespace) -> int:
         print("statefun: give one program, not several", file=sys.stderr)
         return 2
     app = apps[0] if apps else None
-    beside = app.parent if app else Path()
-    modules = [file for file in options.files if file not in apps] or [beside / "module.yaml"]
-    validation = validate(app, modules)
+    validation = validate(app, [file for file in options.files if file not in apps])
     if options.connect and validation.module is not None:
         validation.findings += cluster_findings(validation.module, _PATIENCE)
     if options.checkpoint and validation.module is not None:

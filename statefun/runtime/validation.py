@@ -19,7 +19,7 @@ from statefun.sdk.errors import ModuleError, Problem, StatefunError
 from statefun.sdk.functions import StatefulFunctions, default_functions
 from statefun.sdk.types import default_types
 from statefun.spec.loader import load_module_files
-from statefun.spec.model import Location, Module
+from statefun.spec.model import KafkaEgress, KafkaIngress, Location, Module
 
 _NAME = "__statefun_validate__"
 """What ``__name__`` is for a program that is looked at: not ``__main__``, so that it does not run."""
@@ -69,18 +69,23 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
     """Look at the program and the module files of an application, without running it.
 
     Args:
-        app: the program that registers functions; without it only the module files are looked at.
-        modules: the module files.
+        app: the program that registers functions, and may declare ingresses and egresses in
+            variables; without it only the module files are looked at.
+        modules: the module files; if none are given, ``module.yaml`` beside the program.
     """
     validation = Validation()
     findings = validation.findings
+    components: Sequence[KafkaIngress | KafkaEgress] = ()
     if app is not None:
         try:
-            validation.functions, sources = _functions_of(app)
+            validation.functions, components, sources = _parts_of(app)
         except StatefunError as error:
             findings.append(Finding.at(Location(str(app), 1, 1), str(error)))
+    files = list(modules) or [(app.parent if app else Path()) / "module.yaml"]
+    if components and not modules:
+        files = [file for file in files if file.exists()]
     try:
-        module = validation.module = load_module_files(modules)
+        module = validation.module = load_module_files(files, components=components)
     except ModuleError as error:
         findings.extend(map(Finding, error.problems))
         return validation
@@ -113,8 +118,10 @@ def _warnings(module: Module, sources: str) -> Iterator[Finding]:
             )
 
 
-def _functions_of(app: Path) -> tuple[StatefulFunctions, str]:
-    """Load a program; return the functions that it registers, and the text of all its parts.
+def _parts_of(
+    app: Path,
+) -> tuple[StatefulFunctions, Sequence[KafkaIngress | KafkaEgress], str]:
+    """Load a program; return its functions, its components, and the text of all its files.
 
     Raises:
         StatefunError: if it cannot be loaded.
@@ -136,7 +143,14 @@ def _functions_of(app: Path) -> tuple[StatefulFunctions, str]:
     functions = next((registry for registry in registries if len(registry)), default_functions)
     files = {str(app), *(inspect.getfile(inspect.unwrap(f.call)) for f in functions)}
     texts = [Path(file).read_text(errors="replace") for file in files if Path(file).is_file()]
-    return functions, "\n".join(texts)
+    several = [v if isinstance(v, list | tuple) else [v] for v in found.values()]
+    components = [
+        each
+        for values in several
+        for each in values
+        if isinstance(each, KafkaIngress | KafkaEgress)
+    ]
+    return functions, list({id(each): each for each in components}.values()), "\n".join(texts)
 
 
 @contextmanager

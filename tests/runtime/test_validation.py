@@ -89,6 +89,34 @@ def test_all_is_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_components_of_a_program_are_looked_at(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In whatever variable they are; there need not be a module file then."""
+    ingress = (
+        "statefun.KafkaIngress.for_id('test/python').with_kafka_address('kafka:9092')"
+        ".with_consumer_group_id('tests').with_topic('users', value_type='a/b', targets=['{}'])"
+        ".build()"
+    )
+    app = folder / "app.py"
+    component = f"components = [{ingress}]\n".format("test.fns/one")
+    change(app, 'if __name__ == "__main__"', component + 'if __name__ == "__main__"')
+    assert main(["validate", "app.py"]) == 0
+    both = capsys.readouterr().out.splitlines()[-1]
+    (folder / "module.yaml").unlink()
+    change(app, ', on_failure="dead-letter"', "")
+    assert main(["validate", "app.py"]) == 0
+    alone = capsys.readouterr().out.splitlines()[-1]
+    change(app, "targets=['test.fns/one']", "targets=['test.fns/onne']")
+    assert main(["validate", "app.py"]) == 1
+    wrong = capsys.readouterr().out.splitlines()
+    assert both.startswith("valid (2 ingresses, 1 egress, 2 functions)")
+    assert alone.startswith("valid (1 ingress, 0 egresses, 2 functions)")
+    assert wrong[0].startswith(
+        "error: app.py:15:1: target test.fns/onne of ingress test/python has no"
+    )
+
+
 def test_everything_that_is_wrong_is_said_at_once(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,7 +172,7 @@ def test_findings_are_data_as_well(folder: Path, capsys: pytest.CaptureFixture[s
             "key": "spec.consumerGroup",
             "text": "unknown key 'consumerGroup'; did you mean 'consumerGroupId'? allowed keys: "
             "address, autoOffsetResetPosition, commitOffsets, consumerGroupId, failurePolicy, id, "
-            "onDataLoss, properties, startupPosition, topics",
+            "onDataLoss, properties, startupPosition, stopPosition, topics",
         }
     ]
 
