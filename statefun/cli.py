@@ -17,9 +17,8 @@ from statefun.runtime.clusters import cluster_findings, position_findings
 from statefun.runtime.dead_letters import DeadLetter, DeadLetters
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.stored_state import checkpoint_findings
-from statefun.runtime.validation import Validation, validate
-from statefun.sdk.errors import StatefunError
-from statefun.spec import load_module_files
+from statefun.runtime.validation import Validation, declared_module, validate
+from statefun.sdk.errors import ConfigurationError, StatefunError
 from statefun.spec.schema import module_schema
 
 _COLUMNS = ("id", "age", "reason", "address", "from")
@@ -52,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dlq(options: argparse.Namespace) -> None:
-    letters = DeadLetters(load_module_files(options.module or [Path("module.yaml")]))
+    letters = DeadLetters(declared_module(*_app_and_modules(options.module or [])))
     if options.action == "list":
         _list(letters)
     elif options.action == "show":
@@ -102,18 +101,26 @@ def parser() -> argparse.ArgumentParser:
             "--module",
             type=Path,
             action="append",
-            help="a module file (default: module.yaml in this folder); may be repeated",
+            help="a module file (default: module.yaml in this folder), or a program that declares "
+            "its egresses; may be repeated",
         )
     return statefun
 
 
-def _validate(options: argparse.Namespace) -> int:
-    apps = [file for file in options.files if file.suffix == ".py"]
+def _app_and_modules(files: Sequence[Path]) -> tuple[Path | None, list[Path]]:
+    """Tell the program among files from module files.
+
+    Raises:
+        ConfigurationError: if there are several programs.
+    """
+    apps = [file for file in files if file.suffix == ".py"]
     if len(apps) > 1:
-        print("statefun: give one program, not several", file=sys.stderr)
-        return 2
-    app = apps[0] if apps else None
-    validation = validate(app, [file for file in options.files if file not in apps])
+        raise ConfigurationError(f"give one program, not {len(apps)}")
+    return apps[0] if apps else None, [file for file in files if file not in apps]
+
+
+def _validate(options: argparse.Namespace) -> int:
+    validation = validate(*_app_and_modules(options.files))
     if options.connect and validation.module is not None:
         validation.findings += cluster_findings(validation.module, _PATIENCE)
     if options.checkpoint and validation.module is not None:

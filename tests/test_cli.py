@@ -72,6 +72,15 @@ def test_dead_letters_are_listed_shown_and_replayed(
 
     listed = command("list").splitlines()
     shown = command("show", "0/0")
+    app, empty = tmp_path / "app.py", tmp_path / "other.yaml"
+    empty.write_text("kind: io.statefun.playground.v1/egress\nspec: {port: 8090, topics: [a]}\n")
+    app.write_text(
+        "from statefun import KafkaEgress\n"
+        f"egress = KafkaEgress.for_id('test/out').with_kafka_address({kafka.address!r})"
+        f".with_option('deadLetterTopic', {dead!r}).build()\n"
+    )
+    assert main(["dlq", "list", "--module", str(app), "--module", str(empty)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(listed)
     letters = {letter.value: letter for letter in DeadLetters(parse_module(module)).read()}
     to_topic = command("replay", letters[b"bad front"].id)
     to_target = command("replay", "--to-target", letters[b"bad back"].id)

@@ -6,23 +6,18 @@ See "Binary Encoding" in https://avro.apache.org/docs/1.12.0/specification/.
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 from collections.abc import Mapping
 from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 import attrs
 
 from statefun.sdk.errors import ConfigurationError, DefinitionError
 from statefun.sdk.types import SimpleType, simple_type
-
-try:
-    import fastavro
-except ImportError:
-    raise ConfigurationError(
-        "values in Avro need a package more: pip install 'statefun[avro]'"
-    ) from None
 
 
 @attrs.frozen
@@ -67,6 +62,8 @@ def check_schema(typename: str, schema: str) -> None:
     """
     try:
         _parsed(schema)
+    except ConfigurationError:
+        raise
     except Exception as error:
         raise DefinitionError(
             f"the schema of {typename} is no Avro schema: {type(error).__name__}: {error}"
@@ -76,7 +73,7 @@ def check_schema(typename: str, schema: str) -> None:
 def encode(value: Any, schema: str) -> bytes:
     """Encode ``value`` as ``schema`` says."""
     buffer = io.BytesIO()
-    fastavro.schemaless_writer(buffer, _parsed(schema), value, strict=True)
+    _library().schemaless_writer(buffer, _parsed(schema), value, strict=True)
     return buffer.getvalue()
 
 
@@ -93,7 +90,7 @@ def decode(content: bytes, written_as: str, read_as: str | None = None) -> Any:
     """
     buffer = io.BytesIO(content)
     reader = None if read_as is None else _parsed(read_as)
-    value = fastavro.schemaless_reader(buffer, _parsed(written_as), reader)
+    value = _library().schemaless_reader(buffer, _parsed(written_as), reader)
     rest = len(content) - buffer.tell()
     if rest:
         raise ValueError(f"{rest} bytes follow the value")
@@ -102,4 +99,13 @@ def decode(content: bytes, written_as: str, read_as: str | None = None) -> Any:
 
 @lru_cache
 def _parsed(schema: str) -> Any:
-    return fastavro.parse_schema(json.loads(schema))
+    return _library().parse_schema(json.loads(schema))
+
+
+def _library() -> ModuleType:
+    try:
+        return importlib.import_module("fastavro")
+    except ImportError:
+        raise ConfigurationError(
+            "values in Avro need a package more: pip install 'statefun[avro]'"
+        ) from None

@@ -7,32 +7,42 @@ with; see "Wire format" in Confluent's documentation of its serializers. Avro an
 
 from __future__ import annotations
 
+import importlib
 import json
 import struct
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from statefun.formats import avro
-from statefun.sdk.errors import ConfigurationError, DefinitionError
+from statefun.sdk.errors import ConfigurationError, DefinitionError, FunctionError
 from statefun.sdk.types import SimpleType, simple_type
 
-try:
-    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-except ImportError:
-    raise ConfigurationError(
-        "schema registries need packages more: pip install 'statefun[schema-registry]'"
-    ) from None
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
 
 _HEADER = struct.Struct(">bI")
 _MAGIC = 0
+_NUMBERS = {
+    "cache.capacity",
+    "cache.latest.ttl.sec",
+    "max.retries",
+    "retries.max.wait.ms",
+    "retries.wait.ms",
+    "timeout",
+}
+"""Properties that the client wants as numbers."""
+_DEFAULTS = {"timeout": 10}
+"""In seconds; the client's own is to wait for ever."""
+_NO_SUCH_SCHEMA = 404
 
 
 @attrs.frozen
 class _Registered:
-    url: str
+    url: str = attrs.field(repr=False)  # it may have a password in it
     schema: str | None
     subject: str | None
     properties: tuple[tuple[str, str], ...] = attrs.field(repr=False)
@@ -42,20 +52,37 @@ class _Registered:
             raise DefinitionError(
                 "values of this type can only be read: to write them it needs a schema and a subject"
             )
-        number = _number(self._client(), self.subject, self.schema)
+        try:
+            number = _number(self._client(), self.subject, self.schema)
+        except Exception as error:
+            raise FunctionError(f"the schema registry takes no schema: {error}") from error
         return _HEADER.pack(_MAGIC, number) + avro.encode(value, self.schema)
 
     def deserialize(self, content: bytes) -> Any:
         magic, number = _HEADER.unpack_from(content)
         if magic != _MAGIC:
             raise ValueError(f"it begins with {magic}, and not with 0 and a schema's number")
-        written = self._client().get_schema(number)
+        written = self._schema(number)
         payload = content[_HEADER.size :]
         if written.schema_type == "JSON":
             return json.loads(payload)
         if written.schema_type != "AVRO" or written.schema_str is None:
             raise ValueError(f"its schema {number} is in {written.schema_type}, which is not read")
         return avro.decode(payload, written.schema_str, self.schema)
+
+    def _schema(self, number: int) -> Any:
+        """Fetch a schema.
+
+        Raises:
+            ValueError: if the registry has none of that number.
+            FunctionError: if it does not tell: then the value may be right.
+        """
+        try:
+            return self._client().get_schema(number)
+        except Exception as error:
+            if getattr(error, "http_status_code", 0) == _NO_SUCH_SCHEMA:
+                raise ValueError(f"there is no schema {number}") from error
+            raise FunctionError(f"the schema registry does not answer: {error}") from error
 
     def _client(self) -> SchemaRegistryClient:
         return _client(self.url, self.properties)
@@ -92,10 +119,12 @@ def make_schema_registry_type(
     registered = _Registered(url, schema, subject, tuple(sorted((properties or {}).items())))
     try:
         registered._client()  # noqa: SLF001 - a class of this module
+    except ConfigurationError:
+        raise
     except Exception as error:  # noqa: BLE001 - whatever it raises, it does so on its settings
         # Not chained: it may quote a property.
         raise ConfigurationError(
-            f"the schema registry of {typename}, {url}: {type(error).__name__}; check its "
+            f"the schema registry of {typename}: {type(error).__name__}; check its url and its "
             "properties, which are those of confluent-kafka's SchemaRegistryClient"
         ) from None
     return simple_type(typename, registered.serialize, registered.deserialize)
@@ -103,9 +132,24 @@ def make_schema_registry_type(
 
 @lru_cache
 def _client(url: str, properties: tuple[tuple[str, str], ...]) -> SchemaRegistryClient:
-    return SchemaRegistryClient({**dict(properties), "url": url})
+    settings: dict[str, Any] = {
+        name: int(value) if name in _NUMBERS else value for name, value in properties
+    }
+    client: SchemaRegistryClient = _library().SchemaRegistryClient(
+        {**_DEFAULTS, **settings, "url": url}
+    )
+    return client
 
 
 @lru_cache
 def _number(client: SchemaRegistryClient, subject: str, schema: str) -> int:
-    return client.register_schema(subject, Schema(schema, "AVRO"))
+    return client.register_schema(subject, _library().Schema(schema, "AVRO"))
+
+
+def _library() -> ModuleType:
+    try:
+        return importlib.import_module("confluent_kafka.schema_registry")
+    except ImportError:
+        raise ConfigurationError(
+            "schema registries need packages more: pip install 'statefun[schema-registry]'"
+        ) from None

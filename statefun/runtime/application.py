@@ -124,13 +124,13 @@ class Application:
         partitions = [check_topics(ingress, timeout) for ingress in self._ingresses]
         if self._commit_log.is_fresh():
             starts = [
-                starting_offsets(ingress, there, timeout)
+                json.loads(starting_offsets(ingress, there, timeout))
                 for ingress, there in zip(self._ingresses, partitions, strict=True)
             ]
-            bounds.decide(partitions, [json.loads(start) for start in starts], timeout)
-            return starts
-        read = self._commit_log.end_offsets(newest)[:-1] if newest >= 0 else []
-        known = [*read, *([None] * len(self._ingresses))][: len(self._ingresses)]
+            starts = bounds.decide(partitions, starts, timeout)
+            return [json.dumps(start) for start in starts]
+        # What is planned before the first commit will be read, whatever is asked for.
+        known = self._commit_log.end_offsets(max(newest, 0))[:-1]
         bounds.decide(partitions, [offsets or {} for offsets in known], timeout)
         return ["latest"] * len(self._ingresses)
 
@@ -153,9 +153,10 @@ class Application:
             len(self._functions),
             settings.checkpoint.location,
         )
-        watch = IngressWatch(self._ingresses)
-        metrics = Metrics(session, self._ingresses, bounds.stops, group_offsets, self._summary)
+        metrics = Metrics(self._ingresses, bounds.stops, group_offsets, self._summary)
         try:
+            watch = IngressWatch(self._ingresses)
+            metrics.open(session)
             while not query.awaitTermination(timeout=_WATCH_SECONDS):
                 if publisher.error is not None:
                     raise publisher.error

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
+from itertools import product
 
 from statefun.runtime.value_types import register_types
 from statefun.sdk.errors import BindingError
@@ -58,11 +60,29 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
             if route.key_type is not None and default_types.find(str(route.key_type)) is None:
                 text = f"topic {route.topic}: no type named {route.key_type}, its keyType, is"
                 yield route.location, f"{text} registered; define it with simple_type"
+    yield from _loops(module)
     yield from _failure_problems(module, functions)
     if not len(functions):
         yield None, "no function is registered; decorate one with @function(...)"
     if not module.ingresses:
         yield None, "no ingress is declared, so that no function would ever be invoked"
+
+
+def _loops(module: Module) -> Iterator[Finding]:
+    """Find patterns by which dead letters would come back as records."""
+    topics = [
+        (egress, topic)
+        for egress in module.egresses
+        for topic in (egress.dead_letter_topic, egress.replay_topic)
+        if topic is not None
+    ]
+    for ingress in module.ingresses:
+        patterns = [route for route in ingress.topics if route.is_pattern]
+        for route, (egress, topic) in product(patterns, topics):
+            if ingress.address == egress.address and route.takes(topic):
+                text = f"topicPattern {route.topic} takes {topic}, a topic for dead letters of"
+                hint = f"begin it with (?!{re.escape(topic)}$)"
+                yield route.location, f"{text} egress {egress.id}; {hint}"
 
 
 def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:

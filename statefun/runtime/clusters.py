@@ -6,6 +6,7 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
@@ -16,10 +17,11 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.commit_log import CommitLog, capped
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.ingress.declared import all_ingresses
 from statefun.runtime.ingress.startup import admin_client, check_topics, client_properties
+from statefun.runtime.ingress.stopping import stops_of_last_run
 from statefun.runtime.kafka_client import (
     admin_for,
     cluster_metadata,
@@ -74,12 +76,15 @@ def position_findings(checkpoint: Folder, module: Module, timeout: timedelta) ->
         return
     try:
         ingresses = in_order(checkpoint, all_ingresses(module))
-    except CheckpointError:  # which is a finding of its own
+        all_stops = stops_of_last_run(checkpoint, ingresses)
+        all_read = log.end_offsets(log.newest())
+    except CheckpointError as error:
+        yield Finding.at(None, str(error))
         return
-    for ingress, read in zip(ingresses, log.end_offsets(log.newest()), strict=False):
-        consumer = connect(Consumer, f"ingress {ingress.id}", client_properties(ingress))
+    for ingress, stops, read in zip(ingresses, all_stops, all_read, strict=False):
+        known = capped(read or {}, stops) if stops else read or {}
         try:
-            for text, is_error in _changes(ingress, read or {}, consumer, timeout):
+            for text, is_error in _changes(ingress, known, timeout):
                 yield Finding.at(
                     ingress.location, f"ingress {ingress.id}: {text}", is_error=is_error
                 )
@@ -87,17 +92,25 @@ def position_findings(checkpoint: Folder, module: Module, timeout: timedelta) ->
             continue
         except KafkaException as error:
             yield Finding.at(ingress.location, f"ingress {ingress.id}: {error.args[0].str()}")
-        finally:
-            consumer.close()
 
 
 def _changes(
     ingress: KafkaIngress,
     read: Mapping[str, Mapping[str, int]],
-    consumer: Consumer,
     timeout: timedelta,
 ) -> Iterator[tuple[str, bool]]:
     """Yield what has changed, and whether the application could not go on with it."""
+    consumer = connect(Consumer, f"ingress {ingress.id}", client_properties(ingress))
+    with closing(consumer):
+        yield from _changes_of(ingress, read, consumer, timeout)
+
+
+def _changes_of(
+    ingress: KafkaIngress,
+    read: Mapping[str, Mapping[str, int]],
+    consumer: Consumer,
+    timeout: timedelta,
+) -> Iterator[tuple[str, bool]]:
     there = check_topics(ingress, timeout)
     for topic in sorted(read.keys() - there.keys()):
         yield f"topic {topic} was read so far, and is not read any more", False

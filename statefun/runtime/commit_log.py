@@ -66,19 +66,16 @@ class CommitLog:
         _, offsets = self._read(batch)
         return offsets
 
-    def cut_back(
-        self, stops: Sequence[Mapping[str, Mapping[str, int]] | None], batches: int = 2
-    ) -> None:
-        """Let the newest batches have read less far than they have.
+    def cut_back(self, stops: Sequence[Mapping[str, Mapping[str, int]] | None]) -> None:
+        """Let the newest committed batch, and a planned one, have read less far than they have.
 
         Args:
             stops: by source, the offsets by topic and partition that they have not read beyond,
                 and what else they have not read at all; None to leave a source alone.
-            batches: so many may be there that count: the newest committed one and a planned one.
         """
-        newest = _newest(self._offsets)
-        for batch in range(max(0, newest + 1 - batches), newest + 1):
-            if batch >= self.newest() and self._offsets.has(str(batch)):
+        newest = self.newest()
+        for batch in (newest, newest + 1):
+            if self._offsets.has(str(batch)):
                 head, offsets = self._read(batch)
                 lines = [
                     offset if stop is None or offset is None else capped(offset, stop)
@@ -91,17 +88,17 @@ class CommitLog:
         """Return the first lines of a batch's file, and the offsets."""
         file = f"{self._checkpoint.location}/offsets/{batch}"
         try:
-            version, metadata, *lines = self._offsets.read(str(batch)).decode().split("\n")
-            if version != "v1":
-                raise CheckpointError(f"{file} has the format {version}, not v1")
-            offsets = [None if line == _NO_OFFSET else json.loads(line) for line in lines]
+            lines = self._offsets.read(str(batch)).decode().split("\n")
+            if lines[0] != "v1":
+                raise CheckpointError(f"{file} has the format {lines[0]}, not v1")
+            offsets = [None if line == _NO_OFFSET else json.loads(line) for line in lines[2:]]
         except FileNotFoundError:
             raise CheckpointError(
                 f"{self._checkpoint.location}/offsets has no batch {batch}"
             ) from None
         except ValueError as error:
             raise CheckpointError(f"{file} is not what Spark writes: {error}") from error
-        return [version, metadata], offsets
+        return lines[:2], offsets
 
 
 def capped(

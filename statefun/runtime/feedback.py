@@ -34,7 +34,7 @@ from statefun.runtime.dispatch.timers import TICK
 from statefun.runtime.effects import MESSAGE_SCHEMA, read_batches
 from statefun.runtime.envelope import SCHEMA
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.outbox import Outbox
+from statefun.runtime.outbox import Outbox, has_messages
 from statefun.runtime.timers import (
     PendingBuckets,
     TimerLog,
@@ -249,7 +249,7 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         manifest = self._outbox.manifest(batch)
         if manifest is None:
             return
-        if self._outbox.has_messages(batch):
+        if has_messages(manifest):
             self._newest = batch
         buckets = timer_buckets(manifest)
         if buckets:

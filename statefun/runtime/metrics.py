@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import attrs
+from py4j.protocol import Py4JError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -29,7 +31,6 @@ class Metrics:
     """The metrics of one run.
 
     Args:
-        session: whose metrics system they go to.
         ingresses: in the order of the query's sources.
         stops: before which offsets each of them stops, if it does.
         group_offsets: what was committed for them.
@@ -38,7 +39,6 @@ class Metrics:
 
     def __init__(
         self,
-        session: SparkSession,
         ingresses: Sequence[KafkaIngress],
         stops: Sequence[Offsets | None],
         group_offsets: GroupOffsets,
@@ -48,12 +48,17 @@ class Metrics:
         self._stops = stops
         self._group_offsets = group_offsets
         self._summary = summary
+        self._gauge: Any = None
+        self._registry: Any = None
+        self._gauges: dict[str, Any] = {}
+        self._values: dict[str, int] = {}
+
+    def open(self, session: SparkSession) -> None:
+        """Join the metrics system of ``session``."""
         jvm: Any = session._jvm  # noqa: SLF001 - classes of the JVM have no other door
         gateway = session.sparkContext._gateway  # noqa: SLF001 - as above
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # as pyspark has it
         self._gauge = jvm.com.codahale.metrics.DefaultSettableGauge
-        self._gauges: dict[str, Any] = {}
-        self._values: dict[str, int] = {}
         system = jvm.org.apache.spark.SparkEnv.get().metricsSystem()
         sources = system.getSourcesByName(SOURCE)
         if sources.isEmpty():
@@ -86,8 +91,9 @@ class Metrics:
 
     def close(self) -> None:
         """Take the metrics back, so that a later run of this process begins anew."""
-        for name in self._gauges:
-            self._registry.remove(name)
+        with suppress(Py4JError, OSError):  # Spark may have stopped already
+            for name in self._gauges:
+                self._registry.remove(name)
 
     def _set_all(self, ingress: KafkaIngress, name: str, values: Offsets) -> None:
         for topic, partitions in values.items():
@@ -100,6 +106,7 @@ class Metrics:
             return  # every call of the JVM takes its time
         if name not in self._gauges:
             self._gauges[name] = self._gauge()
+            self._registry.remove(name)  # another run's of this process, if there is one
             self._registry.register(name, self._gauges[name])
         self._gauges[name].setValue(value)
         self._values[name] = value

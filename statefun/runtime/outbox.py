@@ -62,6 +62,11 @@ class Staged:
         return max(self.manifest.lanes, 1)
 
 
+def has_messages(manifest: Manifest) -> bool:
+    """Tell whether a batch has sent messages to functions."""
+    return any(segment.messages.records for segment in manifest.segments)
+
+
 class Outbox:
     """The staged effects below one checkpoint."""
 
@@ -84,13 +89,6 @@ class Outbox:
         """
         staged = self.staged(batch)
         return None if staged is None else staged.manifest
-
-    def has_messages(self, batch: int) -> bool:
-        """Tell whether ``batch`` has messages that may still be to deliver."""
-        manifest = self.manifest(batch)
-        return manifest is not None and any(
-            segment.messages.records for segment in manifest.segments
-        )
 
     def staged(self, batch: int) -> Staged | None:
         """Return what was staged as ``batch``, or None if nothing was (any more).

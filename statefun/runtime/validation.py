@@ -81,11 +81,8 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
             validation.functions, components, sources = _parts_of(app)
         except StatefunError as error:
             findings.append(Finding.at(Location(str(app), 1, 1), str(error)))
-    files = list(modules) or [(app.parent if app else Path()) / "module.yaml"]
-    if components and not modules:
-        files = [file for file in files if file.exists()]
     try:
-        module = validation.module = load_module_files(files, components=components)
+        module = validation.module = _load(app, modules, components)
     except ModuleError as error:
         findings.extend(map(Finding, error.problems))
         return validation
@@ -97,6 +94,25 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
             findings.append(Finding.at(location, text))
         findings.extend(_warnings(module, sources))
     return validation
+
+
+def declared_module(app: Path | None, modules: Sequence[Path]) -> Module:
+    """Return what a program and module files declare, as :func:`validate` takes them.
+
+    Raises:
+        StatefunError: if one of them cannot be loaded, or has problems.
+    """
+    components = () if app is None else _parts_of(app)[1]
+    return _load(app, modules, components)
+
+
+def _load(
+    app: Path | None, modules: Sequence[Path], components: Sequence[KafkaIngress | KafkaEgress]
+) -> Module:
+    files = list(modules) or [(app.parent if app else Path()) / "module.yaml"]
+    if components and not modules:
+        files = [file for file in files if file.exists()]
+    return load_module_files(files, components=components)
 
 
 def _warnings(module: Module, sources: str) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from statefun.sdk.address import TypeName
-from statefun.sdk.errors import DefinitionError, ValueDecodeError
+from statefun.sdk.errors import DefinitionError, FunctionError, ValueDecodeError
 from statefun.sdk.types import (
     BoolType,
     DoubleType,
@@ -89,9 +89,12 @@ class Message:
 
         Raises:
             ValueDecodeError: if the bytes are no such value.
+            FunctionError: if what the type needs to decode them does not answer.
         """
         try:
             return type_.serializer().deserialize(self.typed_value.value)
+        except FunctionError:  # the value may be right, but cannot be decoded now
+            raise
         except Exception as error:
             raise self._does_not_decode(type_.typename, error) from error
 

@@ -183,6 +183,10 @@ class KafkaIngress(_Builder):
         """Set where to start on a fresh checkpoint."""
         return self._with(startupPosition=position.spec)
 
+    def with_stop_position(self, position: KafkaStartupPosition) -> KafkaIngress:
+        """Set where to stop: where reading would begin with the same startup position."""
+        return self._with(stopPosition=position.spec)
+
     def with_auto_offset_reset_position(
         self, position: model.AutoOffsetReset | str
     ) -> KafkaIngress:
@@ -320,8 +324,13 @@ class KafkaEgress(_Builder):
 
         Raises:
             ModuleError: with everything that is missing or wrong.
+            DefinitionError: if the serializer is no function.
         """
         egress = self._read("io.statefun.kafka.v1/egress", read_kafka_egress)
+        if not (self._serializer is None or callable(self._serializer)):
+            raise DefinitionError(
+                f"egress {egress.id}: a serializer is a function, not {self._serializer!r}"
+            )
         return attrs.evolve(egress, serializer=self._serializer)
 
     def _with(self, **keys: Any) -> KafkaEgress:

@@ -46,7 +46,6 @@ TIMESTAMP = Key(
     "timestamp", date, f"{DATE.doc}; another name of {DATE.name}", example=1769857200000
 )
 
-_STOPS = ("latest", "specific-offsets", "date", "at-timestamp")
 STARTUP_POSITIONS = Variants(
     "Invalid startup position type: {type}; valid values are [{types}]",
     {
@@ -60,9 +59,19 @@ STARTUP_POSITIONS = Variants(
 )
 
 
+_STOP_OFFSETS = attrs.evolve(OFFSETS, doc="the offset of each 'topic/partition' to stop before")
+_STOP_DATE = attrs.evolve(
+    DATE, doc="when the first record was written that is not read any more, with a time zone"
+)
+_STOP_TIMESTAMP = attrs.evolve(TIMESTAMP, doc=f"{_STOP_DATE.doc}; another name of {DATE.name}")
 STOP_POSITIONS = Variants(
     "Invalid stop position type: {type}; valid values are [{types}]",
-    {name: STARTUP_POSITIONS.shapes[name] for name in _STOPS},
+    {
+        "latest": (),
+        "specific-offsets": (_STOP_OFFSETS,),
+        "date": (_STOP_DATE, _STOP_TIMESTAMP),
+        "at-timestamp": (_STOP_DATE, _STOP_TIMESTAMP),
+    },
 )
 
 
@@ -74,18 +83,20 @@ def stop_position(node: Node, problems: Problems) -> StopPosition:
         case "latest":
             return FromLatest()
         case "specific-offsets":
-            return FromSpecificOffsets(values[OFFSETS])
+            return FromSpecificOffsets(values[_STOP_OFFSETS])
         case _:
-            return FromDate(_date(node, values, problems))
+            return FromDate(_date(node, values, (_STOP_DATE, _STOP_TIMESTAMP), problems))
 
 
-def _date(node: Node, values: Values, problems: Problems) -> datetime:
-    given = [key for key in (DATE, TIMESTAMP) if values.attempted(key)]
+def _date(
+    node: Node, values: Values, keys: tuple[Key[datetime], ...], problems: Problems
+) -> datetime:
+    given = [key for key in keys if values.attempted(key)]
     if len(given) != 1:
         sentence = (
             "has both 'date' and 'timestamp'; give one of them"
             if given
-            else f"missing required key 'date': {DATE.doc}"
+            else f"missing required key 'date': {keys[0].doc}"
         )
         raise problems.report(node.location, node.path, sentence)
     return values[given[0]]
@@ -103,7 +114,7 @@ def startup_position(node: Node, problems: Problems) -> StartupPosition:
         case "specific-offsets":
             return FromSpecificOffsets(values[OFFSETS])
         case "date" | "at-timestamp":
-            return FromDate(_date(node, values, problems))
+            return FromDate(_date(node, values, (DATE, TIMESTAMP), problems))
         case _:
             return FromGroupOffsets()
 

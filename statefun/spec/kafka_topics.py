@@ -24,8 +24,8 @@ def _regular_expression(string: str) -> str:
         re.compile(string)
     except re.error as error:
         raise ValueError(f"is not a regular expression: {error}") from None
-    if "(?P" in string:
-        raise ValueError("has a named group, which Spark's regular expressions write otherwise")
+    if re.search(r"\(\?P|\\[1-9]", string):
+        raise ValueError("has a named group or a back-reference, which Spark reads otherwise")
     return string
 
 

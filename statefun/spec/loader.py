@@ -137,10 +137,11 @@ class _Loading:
     def _take_id(
         self, key: tuple[str, str, str], quoted: str, location: Location, path: str = ""
     ) -> None:
-        first = self._ids.setdefault(key, location)
-        if first is not location:
+        if key in self._ids:
+            first = self._ids[key]
             text = f"duplicate {key[0]} {key[1]} {quoted}; it is first declared at {first}"
             self._problems.report(location, path, text)
+        self._ids.setdefault(key, location)
 
     def module(self) -> Module:
         """Everything that was read.

@@ -121,7 +121,7 @@ def _names_only(properties: Mapping[str, str]) -> str:
 class RegistryValues:
     """Avro or JSON, by schemas in a registry."""
 
-    url: str
+    url: str = attrs.field(repr=False)  # it may have a password in it
     schema: str | None
     subject: str | None
     properties: Mapping[str, str] = attrs.field(repr=_names_only, hash=False)

@@ -108,6 +108,20 @@ def test_a_run_stops_at_what_is_there(kafka: KafkaHarness, checkpoint: Path) -> 
     assert received(kafka, out) == expected(range(25), range(25))
 
 
+@pytest.mark.parametrize("start", ["{type: latest}", "{type: group-offsets}"])
+def test_runs_from_end_to_end_leave_nothing_out(
+    kafka: KafkaHarness, checkpoint: Path, start: str
+) -> None:
+    """A first run that finds nothing to read still is where the next one goes on."""
+    topic, out = kafka.topic("in"), kafka.topic("out")
+    fill(kafka, topic, 0, range(2))
+    text = module(kafka, topic, "{type: latest}").replace("{type: earliest}", start)
+    run(text, echo(out), checkpoint, available_now=False)
+    fill(kafka, topic, 0, range(2, 5))
+    run(text, echo(out), checkpoint, available_now=False)
+    assert received(kafka, out) == [f"0/{number}" for number in range(2, 5)]
+
+
 @pytest.mark.parametrize("type_", ["date", "at-timestamp"])
 def test_a_run_stops_before_a_date(kafka: KafkaHarness, checkpoint: Path, type_: str) -> None:
     """Partitions without a record of that time or later are read to what is there."""

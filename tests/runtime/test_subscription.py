@@ -138,6 +138,15 @@ def test_a_partition_that_is_not_there_is_told(kafka: KafkaHarness, checkpoint: 
         run(text, echo("out"), checkpoint)
 
 
+def test_dead_letters_are_no_input(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """A pattern that takes their topic is refused: what cannot be handled would go round."""
+    text = (
+        module(kafka, "topicPattern: '.*', targets: [test.fns/one]") + "  deadLetterTopic: dead\n"
+    )
+    with pytest.raises(BindingError, match=r"takes dead, a topic .*; begin it with \(\?!dead\$\)"):
+        run(text, echo("out"), checkpoint)
+
+
 @pytest.mark.parametrize(("topic", "is_refused"), [("users-1", True), ("other", False)])
 def test_a_topic_has_one_failure_policy(
     kafka: KafkaHarness, checkpoint: Path, topic: str, *, is_refused: bool

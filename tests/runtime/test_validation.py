@@ -203,8 +203,8 @@ def test_a_program_that_cannot_be_loaded_is_named(
 
 def test_there_is_one_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two cannot be looked at together."""
-    assert main(["validate", "app.py", str(folder / "app.py")]) == 2
-    assert capsys.readouterr().err == "statefun: give one program, not several\n"
+    assert main(["validate", "app.py", str(folder / "app.py")]) == 1
+    assert capsys.readouterr().err == "statefun: [SF100] give one program, not 2\n"
 
 
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,11 +17,14 @@ from schema_registry import schema_registry
 
 from statefun import (
     BindingError,
+    ConfigurationError,
     Context,
     DefinitionError,
+    FunctionError,
     KafkaEgressMessage,
     Message,
     StatefulFunctions,
+    TypedValue,
     make_avro_type,
     make_schema_registry_type,
     simple_type,
@@ -234,6 +237,22 @@ def test_types_of_a_registry_can_be_written(registry: str) -> None:
         read.serializer().serialize({"name": "Ada", "age": 7})
     client = SchemaRegistryClient({"url": registry})
     assert client.get_versions("written-value") == [1]
+
+
+def test_a_registry_that_is_gone_is_no_fault_of_the_value(tmp_path: Path) -> None:
+    """So the function's failure policy decides, and may try again; secrets are not shown."""
+    settings = {"timeout": "1", "max.retries": "0"}
+    url = "http://user:planted-secret@127.0.0.1:9"
+    type_ = make_schema_registry_type("test.formats/gone", url, properties=settings)
+    message = Message("a/b", "c", TypedValue(type_.typename, b"\0\0\0\0\x01x"))
+    with pytest.raises(FunctionError, match="the schema registry does not answer") as gone:
+        message.as_type(type_)
+    with pytest.raises(DefinitionError) as other:
+        make_schema_registry_type("test.formats/gone", url, schema=USER)
+    with pytest.raises(ConfigurationError, match="check its url and its properties") as wrong:
+        make_schema_registry_type("test.formats/wrong", url, properties={"nonsense": "1"})
+    for error in (gone, other, wrong):
+        assert "planted-secret" not in str(error.value)
 
 
 def test_types_tell_what_they_are_made_of() -> None:

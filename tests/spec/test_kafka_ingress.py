@@ -326,7 +326,7 @@ def test_misspelt_keys_have_one_problem_each(
 
     allowed = (
         "allowed keys: address, autoOffsetResetPosition, commitOffsets, consumerGroupId, "
-        "failurePolicy, id, onDataLoss, properties, startupPosition, topics"
+        "failurePolicy, id, onDataLoss, properties, startupPosition, stopPosition, topics"
     )
     assert found == [
         f"m.yaml:4:3: spec.adress: unknown key 'adress'; did you mean 'address'? {allowed}",
@@ -352,7 +352,7 @@ def test_unknown_keys_without_likeness(
         (
             "m.yaml:11:3: spec.zzz: unknown key 'zzz'; allowed keys: address, "
             "autoOffsetResetPosition, commitOffsets, consumerGroupId, failurePolicy, id, "
-            "onDataLoss, properties, startupPosition, topics"
+            "onDataLoss, properties, startupPosition, stopPosition, topics"
         )
     ]
 

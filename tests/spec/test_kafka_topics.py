@@ -37,7 +37,7 @@ def test_partitions_are_numbers_each_once() -> None:
     ("entries", "message"),
     [
         (["topicPattern: 'a('"], "is not a regular expression: missing ), unterminated subpattern"),
-        (["topicPattern: '(?P<n>a)'"], "has a named group, which Spark's"),
+        (["topicPattern: '(?P<n>a)'"], "has a named group or a back-reference"),
         (["topicPattern: a, topic: b"], "'topicPattern' and 'topic' exclude each other"),
         (
             ["topicPattern: a, partitions: [0]"],

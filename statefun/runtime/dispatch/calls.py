@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
@@ -89,7 +89,8 @@ def _unwrap_retried(invocations: list[Invocation]) -> dict[int, RetriedMessage]:
             again = RetriedMessage.FromString(invocation.argument.value)
             retried[index] = again
             sender = address_of(again.caller) if again.caller else None
-            argument = TypedValue(again.typename, again.value)
+            value: Any = again.value if again.HasField("value") else None
+            argument = TypedValue(again.typename, value)
             invocations[index] = Invocation(sender, argument, again.trace or None)
     return retried
 

@@ -31,15 +31,20 @@ class Deserialized(NamedTuple):
     failed: list[FailedMessage]
 
 
+def is_record(typename: str) -> bool:
+    """Tell whether a value is a record's, which a deserializer is still to read."""
+    return typename.startswith(RECORDS)
+
+
 def deserialized(call: Call, deserializers: Mapping[str, Deserializer]) -> Deserialized:
     """Put values in the place of the records among the messages of ``call``."""
     invocations = call.batch.invocations
-    if not any(invocation.argument.typename.startswith(RECORDS) for invocation in invocations):
+    if not any(is_record(invocation.argument.typename) for invocation in invocations):
         return Deserialized(call, [])
     kept, failed = {}, []
     for index, invocation in enumerate(invocations):
         value: TypedValue | None = invocation.argument
-        if invocation.argument.typename.startswith(RECORDS):
+        if is_record(invocation.argument.typename):
             try:
                 value = _value(call, index, deserializers)
             except Exception as error:  # noqa: BLE001 - what users' code raises is theirs to choose
@@ -68,18 +73,13 @@ def _value(call: Call, index: int, deserializers: Mapping[str, Deserializer]) ->
     origin = call.record(index)
     if deserializer is None or origin is None:
         raise ValueDecodeError(f"there is no deserializer {name} any more that could read it")
-    value = deserializer.read(_kafka_record(call, index, origin, content))
+    value = deserializer.read(_kafka_record(call, origin, content))
     return None if value is None else encoded(value, deserializer.value_type)
 
 
-def _kafka_record(
-    call: Call, index: int, origin: RecordOrigin, content: bytes | None
-) -> KafkaRecord:
+def _kafka_record(call: Call, origin: RecordOrigin, content: bytes | None) -> KafkaRecord:
     topic, partition, offset, timestamp, headers = ingress_record(origin)
     key = origin.key if origin.HasField("key") else call.batch.target.id.encode()
-    again = call.retried.get(index)
-    if again is not None and not again.HasField("value"):
-        content = None
     return KafkaRecord(key, content, topic, partition, offset, timestamp, headers)
 
 

@@ -11,7 +11,7 @@ from statefun.runtime.clock import Clock, in_milliseconds
 from statefun.runtime.dispatch import timers
 from statefun.runtime.dispatch.calls import Call, call_for, failed_message, failed_row
 from statefun.runtime.dispatch.coroutines import await_all
-from statefun.runtime.dispatch.deserializing import deserialized
+from statefun.runtime.dispatch.deserializing import deserialized, is_record
 from statefun.runtime.dispatch.failures import RETRY, DispatchError, FailedMessage, Failures
 from statefun.runtime.dispatch.groups import Group, Row
 from statefun.runtime.dispatch.payload import Program
@@ -132,8 +132,11 @@ class Dispatcher:
             self._no_function(address, group, rows, effects)
             return None
         group.values.begin(self._batch, self._clock)
-        call = call_for(group, address, function, rows, may_be_retried=RETRY in typenames)
-        return self._deserialized(call, effects) if self._deserializers else call
+        may_be_retried = RETRY in typenames
+        call = call_for(group, address, function, rows, may_be_retried=may_be_retried)
+        if may_be_retried or any(map(is_record, typenames)):
+            return self._deserialized(call, effects)
+        return call
 
     def _deserialized(self, call: Call, effects: Effects) -> Call | None:
         """Return a call with values in the place of records; None if nothing is left of it."""

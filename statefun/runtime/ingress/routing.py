@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From Kafka records to rows for functions, in Spark's own expressions: no Python runs here."""
+"""From Kafka records to rows for functions, in Spark's own expressions.
+
+Python runs here only for keys of a declared type.
+"""
 
 from __future__ import annotations
 

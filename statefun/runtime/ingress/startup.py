@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -143,19 +143,24 @@ def _wanted(
             raise KafkaException(partition.error)
     wanted = {_key(p): p.offset for p in found}
     if isinstance(position, FromSpecificOffsets):
-        _warn_of_strangers(ingress, position, wanted)
+        warn_of_strangers(ingress, "startupPosition", position.offsets, wanted)
         wanted.update({key: o for key, o in position.offsets.items() if key in wanted})
     return wanted
 
 
-def _warn_of_strangers(
-    ingress: KafkaIngress, position: FromSpecificOffsets, known: Container[TopicPartition]
+def warn_of_strangers(
+    ingress: KafkaIngress,
+    key: str,
+    offsets: Iterable[TopicPartition],
+    known: Container[TopicPartition],
 ) -> None:
-    strangers = [f"{key.topic}/{key.partition}" for key in position.offsets if key not in known]
+    """Warn of partitions that a key lists and the ingress does not read."""
+    strangers = [f"{each.topic}/{each.partition}" for each in offsets if each not in known]
     if strangers:
         logger.warning(
-            "ingress %s: its startupPosition lists %s, which it does not read; left out",
+            "ingress %s: its %s lists %s, which it does not read; left out",
             ingress.id,
+            key,
             ", ".join(strangers),
         )
 

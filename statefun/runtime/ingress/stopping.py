@@ -20,9 +20,14 @@ from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.feedback import delivered
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.ingress.declared import REPLAYS
-from statefun.runtime.ingress.startup import EARLIEST, LATEST, client_properties
+from statefun.runtime.ingress.startup import (
+    EARLIEST,
+    LATEST,
+    client_properties,
+    warn_of_strangers,
+)
 from statefun.runtime.kafka_client import connect
-from statefun.runtime.outbox import Outbox
+from statefun.runtime.outbox import Outbox, has_messages
 from statefun.sdk.errors import CheckpointError, KafkaError
 from statefun.spec.model import FromDate, FromSpecificOffsets, KafkaIngress
 from statefun.spec.model import TopicPartition as Partition
@@ -31,6 +36,23 @@ Offsets = Mapping[str, Mapping[str, int]]
 """By topic and partition, as Spark writes them."""
 
 _FILE = "stops.json"
+
+
+def stops_of_last_run(
+    checkpoint: Folder, ingresses: Sequence[KafkaIngress]
+) -> list[Offsets | None]:
+    """Return before which offsets the last run has stopped, by ingress.
+
+    Raises:
+        CheckpointError: if what is noted about it is damaged.
+    """
+    try:
+        stops: dict[str, Offsets] = json.loads(checkpoint.read(_FILE))
+    except FileNotFoundError:
+        stops = {}
+    except ValueError as error:
+        raise CheckpointError(f"{checkpoint.location}/{_FILE} is damaged: {error}") from error
+    return [stops.get(str(ingress.id)) for ingress in ingresses]
 
 
 class Bounds:
@@ -49,7 +71,6 @@ class Bounds:
         self._commit_log = commit_log
         self._outbox = Outbox(checkpoint)
         self._ingresses = ingresses
-        self._starts: list[Offsets] = []
         self._have_all = False
         self.stops: list[Offsets | None] = []
         """Before which offsets each ingress stops; None for one that reads for ever."""
@@ -57,28 +78,26 @@ class Bounds:
 
     def _cut_back(self) -> None:
         """Make this run read what the last one has read too far, and left out."""
-        try:
-            stops: dict[str, Offsets] = json.loads(self._checkpoint.read(_FILE))
-        except FileNotFoundError:
-            return
-        except ValueError as error:
-            raise CheckpointError(
-                f"{self._checkpoint.location}/{_FILE} is damaged: {error}"
-            ) from error
-        self._commit_log.cut_back([stops.get(str(ingress.id)) for ingress in self._ingresses])
+        stops = stops_of_last_run(self._checkpoint, self._ingresses)
+        if any(stops):
+            self._commit_log.cut_back(stops)
 
     def decide(
         self,
         partitions: Sequence[Mapping[str, Sequence[int]]],
         starts: Sequence[Offsets],
         timeout: timedelta,
-    ) -> None:
+    ) -> list[Offsets]:
         """Decide where each ingress stops, and take note of it before anything is read.
 
         Args:
             partitions: of the ingresses, by topic.
             starts: from where they read; -2 and -1 for the first and the next record.
             timeout: how long a cluster may take to answer.
+
+        Returns:
+            From where the ingresses read, in numbers for those that stop: Spark, which looks later,
+            would begin behind the stop.
 
         Raises:
             KafkaError: if a cluster does not tell what it has.
@@ -87,7 +106,6 @@ class Bounds:
             _stops(ingress, there, start, timeout)
             for ingress, there, start in zip(self._ingresses, partitions, starts, strict=True)
         ]
-        self._starts = [start for start, _ in found]
         self.stops = [stops for _, stops in found]
         declared = [ingress for ingress in self._ingresses if ingress.id != REPLAYS]
         self._have_all = all(ingress.stop_position is not None for ingress in declared)
@@ -100,6 +118,7 @@ class Bounds:
             self._checkpoint.write(_FILE, json.dumps(noted).encode())
         else:
             self._checkpoint.remove(_FILE)
+        return [start for start, _ in found]
 
     def are_reached(self) -> bool:
         """Tell whether all ingresses have stopped, and no message is on its way any more.
@@ -109,14 +128,16 @@ class Bounds:
         if not self._have_all:
             return False
         newest = self._commit_log.newest()
-        read = self._commit_log.end_offsets(newest) if newest >= 0 else [*self._starts, None]
+        if newest < 0:  # the first batch always comes, and is where the next run goes on
+            return False
+        read = self._commit_log.end_offsets(newest)
         sources = zip(self.stops, read, strict=False)
         if not all(
             stops is None or _is_reached(stops, offsets or {}) for stops, offsets in sources
         ):
             return False
-        waiting = range(delivered(read[-1]) + 1, newest + 1)
-        return not any(self._outbox.has_messages(batch) for batch in waiting)
+        manifests = map(self._outbox.manifest, range(delivered(read[-1]) + 1, newest + 1))
+        return not any(manifest and has_messages(manifest) for manifest in manifests)
 
 
 def _stops(
@@ -162,11 +183,16 @@ def _asked(
     """Return the offsets that the stop position gives; where there is none it is the end."""
     match ingress.stop_position:
         case FromSpecificOffsets(offsets):
+            there = {Partition(p.topic, p.partition) for p in every}
+            warn_of_strangers(ingress, "stopPosition", offsets, there)
             return dict(offsets)
         case FromDate(date):
             millis = round(date.timestamp() * 1000)
             asked = [TopicPartition(p.topic, p.partition, millis) for p in every]
             found = consumer.offsets_for_times(asked, timeout=timeout.total_seconds())
+            for partition in found:
+                if partition.error is not None:
+                    raise KafkaException(partition.error)
             return {Partition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
         case _:
             return {}
@@ -187,9 +213,9 @@ def is_before(stops: Offsets) -> Column:
 
 
 def _is_reached(stops: Offsets, read: Offsets) -> bool:
-    """Tell whether everything before the stops was read; what has none was not to be."""
+    """Tell whether everything before the stops was read; what is gone will never be."""
     return all(
-        read.get(topic, {}).get(number, 0) >= end
+        read.get(topic, {}).get(number, end) >= end
         for topic, partitions in stops.items()
         for number, end in partitions.items()
     )

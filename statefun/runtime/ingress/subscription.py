@@ -16,6 +16,9 @@ from statefun.spec.model import KafkaIngress, OnDataLoss, TopicRoute
 
 logger = logging.getLogger("statefun.ingress")
 
+_INTERNAL = ("__", PROGRESS_PREFIX)
+"""What the names of topics begin with that no pattern takes: Kafka's own, and what marks progress."""
+
 
 def source_option(ingress: KafkaIngress) -> tuple[str, str]:
     """Return the option of Spark's Kafka source that says what to read."""
@@ -25,8 +28,8 @@ def source_option(ingress: KafkaIngress) -> tuple[str, str]:
     # By names alone, Spark insists that all of them are there.
     if _may_be_missing(ingress) or any(route.is_pattern for route in routes):
         names = [route.topic if route.is_pattern else re.escape(route.topic) for route in routes]
-        # What is published must not come back, only because a pattern is a wide one.
-        return "subscribePattern", f"(?!{PROGRESS_PREFIX})(?:{'|'.join(names)})"
+        # Each in a group of its own, as flags that one of them begins with are not the others'.
+        return "subscribePattern", f"(?!{'|'.join(_INTERNAL)})(?:(?:{')|(?:'.join(names)}))"
     return "subscribe", ",".join(route.topic for route in routes)
 
 
@@ -69,8 +72,7 @@ def _matching(route: TopicRoute, metadata: ClusterMetadata) -> list[str]:
     return [
         topic
         for topic in sorted(metadata.topics)
-        # Spark's source does not see internal topics, such as __consumer_offsets.
-        if route.takes(topic) and not topic.startswith(("__", PROGRESS_PREFIX))
+        if route.takes(topic) and not topic.startswith(_INTERNAL)
     ]
 
 
