@@ -63,12 +63,10 @@ FAILURE_POLICY = Key(
     default="(dead-letter where there is a deadLetterTopic, else fail)",
     example="skip",
 )
-_VALUE_TYPE = attrs.evolve(
-    VALUE_TYPE, required=False, doc=f"{VALUE_TYPE.doc}; required, but for text"
-)
+_VALUE_TYPE = attrs.evolve(VALUE_TYPE, required=False, default="(required, but for values in text)")
 _SHAPE = Shape(
     (
-        attrs.evolve(TOPIC, required=False),
+        attrs.evolve(TOPIC, required=False, default="(required, or topicPattern)"),
         TOPIC_PATTERN,
         PARTITIONS,
         KEY_TYPE,
