@@ -496,7 +496,7 @@ for line in sys.stdin:
             newest = CommitLog(folder).newest()
             leftovers = Outbox(folder).recover(newest)
             egresses = {str(egress.id): egress for egress in module.egresses}
-            offsets = GroupOffsets((), CommitLog(folder))
+            offsets = GroupOffsets((), (), CommitLog(folder))
             publisher = Publisher(egresses, settings, offsets, Retention(folder))
             publisher.start(leftovers)
             publisher.drain(newest)
