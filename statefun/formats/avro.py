@@ -6,7 +6,6 @@ See "Binary Encoding" in https://avro.apache.org/docs/1.12.0/specification/.
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import Any
 
 import attrs
 
+from statefun.formats import optional_package
 from statefun.sdk.errors import ConfigurationError, DefinitionError
 from statefun.sdk.types import SimpleType, simple_type
 
@@ -103,9 +103,4 @@ def _parsed(schema: str) -> Any:
 
 
 def _library() -> ModuleType:
-    try:
-        return importlib.import_module("fastavro")
-    except ImportError:
-        raise ConfigurationError(
-            "values in Avro need a package more: pip install 'statefun[avro]'"
-        ) from None
+    return optional_package("fastavro", "avro")

@@ -7,7 +7,6 @@ with; see "Wire format" in Confluent's documentation of its serializers. Avro an
 
 from __future__ import annotations
 
-import importlib
 import json
 import struct
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from statefun.formats import avro
+from statefun.formats import avro, optional_package
 from statefun.sdk.errors import ConfigurationError, DefinitionError, FunctionError
 from statefun.sdk.types import SimpleType, simple_type
 
@@ -147,9 +146,4 @@ def _number(client: SchemaRegistryClient, subject: str, schema: str) -> int:
 
 
 def _library() -> ModuleType:
-    try:
-        return importlib.import_module("confluent_kafka.schema_registry")
-    except ImportError:
-        raise ConfigurationError(
-            "schema registries need packages more: pip install 'statefun[schema-registry]'"
-        ) from None
+    return optional_package("confluent_kafka.schema_registry", "schema-registry")

@@ -124,11 +124,10 @@ class Application:
         partitions = [check_topics(ingress, timeout) for ingress in self._ingresses]
         if self._commit_log.is_fresh():
             starts = [
-                json.loads(starting_offsets(ingress, there, timeout))
+                starting_offsets(ingress, there, timeout)
                 for ingress, there in zip(self._ingresses, partitions, strict=True)
             ]
-            starts = bounds.decide(partitions, starts, timeout)
-            return [json.dumps(start) for start in starts]
+            return [json.dumps(start) for start in bounds.decide(partitions, starts, timeout)]
         # What is planned before the first commit will be read, whatever is asked for.
         known = self._commit_log.end_offsets(max(newest, 0))[:-1]
         bounds.decide(partitions, [offsets or {} for offsets in known], timeout)

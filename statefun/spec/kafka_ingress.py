@@ -79,18 +79,31 @@ STOP_POSITIONS = Variants(
 def stop_position(node: Node, problems: Problems) -> StopPosition:
     """Where to end."""
     chosen, values = STOP_POSITIONS.read(node, problems)
+    if chosen == "specific-offsets":
+        return FromSpecificOffsets(values[_STOP_OFFSETS])
+    return _latest_or_date(chosen, values, (_STOP_DATE, _STOP_TIMESTAMP), node, problems)
+
+
+@described(STARTUP_POSITIONS.schema)
+def startup_position(node: Node, problems: Problems) -> StartupPosition:
+    """Where to start on a fresh checkpoint."""
+    chosen, values = STARTUP_POSITIONS.read(node, problems)
     match chosen:
-        case "latest":
-            return FromLatest()
+        case "group-offsets":
+            return FromGroupOffsets()
+        case "earliest":
+            return FromEarliest()
         case "specific-offsets":
-            return FromSpecificOffsets(values[_STOP_OFFSETS])
+            return FromSpecificOffsets(values[OFFSETS])
         case _:
-            return FromDate(_date(node, values, (_STOP_DATE, _STOP_TIMESTAMP), problems))
+            return _latest_or_date(chosen, values, (DATE, TIMESTAMP), node, problems)
 
 
-def _date(
-    node: Node, values: Values, keys: tuple[Key[datetime], ...], problems: Problems
-) -> datetime:
+def _latest_or_date(
+    chosen: str, values: Values, keys: tuple[Key[datetime], ...], node: Node, problems: Problems
+) -> FromLatest | FromDate:
+    if chosen == "latest":
+        return FromLatest()
     given = [key for key in keys if values.attempted(key)]
     if len(given) != 1:
         sentence = (
@@ -99,24 +112,7 @@ def _date(
             else f"missing required key 'date': {keys[0].doc}"
         )
         raise problems.report(node.location, node.path, sentence)
-    return values[given[0]]
-
-
-@described(STARTUP_POSITIONS.schema)
-def startup_position(node: Node, problems: Problems) -> StartupPosition:
-    """Where to start on a fresh checkpoint."""
-    chosen, values = STARTUP_POSITIONS.read(node, problems)
-    match chosen:
-        case "earliest":
-            return FromEarliest()
-        case "latest":
-            return FromLatest()
-        case "specific-offsets":
-            return FromSpecificOffsets(values[OFFSETS])
-        case "date" | "at-timestamp":
-            return FromDate(_date(node, values, (DATE, TIMESTAMP), problems))
-        case _:
-            return FromGroupOffsets()
+    return FromDate(values[given[0]])
 
 
 CONSUMER_GROUP_ID = Key(

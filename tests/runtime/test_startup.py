@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 
@@ -39,9 +38,7 @@ def ingress(
 
 def offsets(declared: KafkaIngress) -> dict[str, dict[str, int]]:
     """Return where ``declared`` starts, by topic and partition."""
-    found = starting_offsets(declared, check_topics(declared, TIMEOUT), TIMEOUT)
-    parsed: dict[str, dict[str, int]] = json.loads(found)
-    return parsed
+    return starting_offsets(declared, check_topics(declared, TIMEOUT), TIMEOUT)
 
 
 def fill(kafka: KafkaHarness, topic: str, counts: Sequence[int]) -> None:

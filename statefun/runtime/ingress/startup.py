@@ -7,7 +7,6 @@ here, by a client that joins no group.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Container, Iterable
 from datetime import timedelta
@@ -76,8 +75,8 @@ def check_topics(ingress: KafkaIngress, timeout: timedelta) -> dict[str, list[in
 
 def starting_offsets(
     ingress: KafkaIngress, partitions: dict[str, list[int]], timeout: timedelta
-) -> str:
-    """Return ``startingOffsets`` for Spark's Kafka source: JSON by topic and partition.
+) -> dict[str, dict[str, int]]:
+    """Return where to start by topic and partition, as Spark's Kafka source has it in JSON.
 
     Raises:
         KafkaError: if the cluster does not tell the offsets within ``timeout``.
@@ -93,7 +92,7 @@ def starting_offsets(
     offsets: dict[str, dict[str, int]] = {}
     for key, offset in chosen.items():
         offsets.setdefault(key.topic, {})[str(key.partition)] = offset
-    return json.dumps(offsets)
+    return offsets
 
 
 def _looked_up(
