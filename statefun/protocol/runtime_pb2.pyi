@@ -521,21 +521,30 @@ class Progress(_message.Message):
     BATCH_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    PUBLISHER_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     batch: _builtins.int
+    """-1 if nothing is published"""
     records: _builtins.int
     """of the lane in that batch, from its first on"""
     digest: _builtins.bytes
     """of the batch's manifest"""
+    publisher: _builtins.str
+    """the run that has published it"""
+    owner: _builtins.str
+    """the run that has taken over the lane since, or the same"""
     def __init__(
         self,
         *,
         batch: _builtins.int = ...,
         records: _builtins.int = ...,
         digest: _builtins.bytes = ...,
+        publisher: _builtins.str = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "digest", b"digest", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "digest", b"digest", "owner", b"owner", "publisher", b"publisher", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
@@ -62,6 +63,8 @@ class Bench:
     folder: Folder
     query_id: str
     egress: KafkaEgress
+    runs: set[str] = attrs.field(factory=set)
+    """Those that the checkpoint knows."""
 
     def stage(self, batch: int, *values: str, partition: int = 0) -> LaneBatch:
         """Stage and commit a batch; return what it has for lane 0."""
@@ -99,9 +102,30 @@ class Bench:
         producer.begin_transaction()
         return producer
 
-    def lane(self, connect: Callable[[], Cluster] | None = None) -> Lane:
-        """Return a lane as a new driver has it."""
-        return Lane("egress t/out", self.folder, connect or self.cluster, fail, chunk_records=2)
+    def lane(
+        self,
+        connect: Callable[[], Cluster] | None = None,
+        pause: Callable[[str], None] | None = None,
+    ) -> Lane:
+        """Return a lane that a new driver has taken over."""
+        run = uuid.uuid4().hex
+        self.runs.add(run)
+        lane = Lane(
+            "egress t/out",
+            run,
+            self.folder,
+            connect or self.cluster,
+            pause or fail,
+            chunk_records=2,
+        )
+        lane.open(self.runs)
+        lane.claim()
+        return lane
+
+    def copied(self, folder: Path) -> Bench:
+        """Return a bench with a copy of the checkpoint."""
+        shutil.copytree(self.folder.location, folder)
+        return attrs.evolve(self, folder=Folder.at(folder), runs=set(self.runs))
 
     def values(self) -> list[str]:
         """Read what is committed."""
@@ -136,7 +160,11 @@ def test_what_is_published_is_not_published_again(bench: Bench) -> None:
         lane.close()
 
     assert bench.values() == ["a", "b", "c", "d"]
-    assert bench.progress().read(0) == Marker(2, 1, batches[1].digest)
+    marker = bench.progress().read(0)
+    assert marker is not None
+    assert marker[:3] == (2, 1, batches[1].digest)
+    assert {marker.publisher, marker.owner} <= bench.runs
+    assert marker.publisher != marker.owner
 
 
 @attrs.define
@@ -167,14 +195,8 @@ class Failing:
 @pytest.mark.parametrize("lost", ["before", "after"])
 def test_a_lost_answer_neither_loses_nor_repeats(bench: Bench, lost: str) -> None:
     """The lane finds out by the marker whether its second chunk was committed."""
-    writes = ["fine", lost]
-    lane = Lane(
-        "egress t/out",
-        bench.folder,
-        lambda: Failing(bench.cluster(), writes),
-        carry_on,
-        chunk_records=2,
-    )
+    writes = ["fine", "fine", lost]  # the first one claims the lane
+    lane = bench.lane(lambda: Failing(bench.cluster(), writes), carry_on)
     lane.publish(bench.stage(0, *"abcde"))
     lane.close()
 
@@ -185,7 +207,7 @@ def test_a_driver_that_died_in_a_transaction_leaves_no_trace(bench: Bench) -> No
     """What it had produced is aborted by its successor, at once, not after a timeout."""
     dying = bench.producer()
     dying.produce(bench.out, b"half", b"key")
-    bench.progress().write(dying, 0, Marker(0, 1, b"x"), lambda *_: None)
+    bench.progress().write(dying, 0, Marker(0, 1, b"x", "r", "r"), lambda *_: None)
     assert dying.flush(10) == 0
 
     lane = bench.lane()
@@ -204,7 +226,7 @@ def test_a_zombie_is_fenced(bench: Bench) -> None:
     lane.publish(batch)
 
     with pytest.raises(UncertainError):
-        zombie.write(batch.records(Outbox(bench.folder)), Marker(0, 2, batch.digest))
+        zombie.write(batch.records(Outbox(bench.folder)), Marker(0, 2, batch.digest, "r", "r"))
     zombie.close()
     lane.close()
 
@@ -213,16 +235,14 @@ def test_a_zombie_is_fenced(bench: Bench) -> None:
 
 def test_an_older_copy_of_a_checkpoint_is_refused(bench: Bench, tmp_path: Path) -> None:
     """Batches would get their numbers again, with other contents."""
-    copy = tmp_path / "copy"
     bench.lane().publish(bench.stage(0, "a"))
-    shutil.copytree(bench.folder.location, copy)
+    restored = bench.copied(tmp_path / "copy")
     bench.lane().publish(bench.stage(1, "b"))
-    restored = attrs.evolve(bench, folder=Folder.at(copy))
 
     with pytest.raises(
         CheckpointError, match=r"batch 1 is published, but .* newest is 0: it is an"
     ):
-        restored.lane().open()
+        restored.lane()
 
 
 def test_an_older_copy_with_fewer_lanes_is_refused(bench: Bench) -> None:
@@ -231,31 +251,93 @@ def test_an_older_copy_with_fewer_lanes_is_refused(bench: Bench) -> None:
     bench.progress().create(2, TIMEOUT)
     ahead = bench.cluster(lane=1)
     ahead.open()
-    ahead.write([], Marker(1, 1, b"d"))
+    ahead.write([], Marker(1, 1, b"d", "r", "r"))
     ahead.close()
-    factory = LaneFactory(bench.egress, bench.folder, TIMEOUT)
+    factory = LaneFactory(bench.egress, bench.folder, TIMEOUT, "r")
     lanes = DriverLanes(factory, lambda: False, lambda _: False)
 
     with pytest.raises(
         CheckpointError, match=r"batch 1 is published, but .* newest is 0: it is an"
     ):
-        lanes.open(bench.query_id, 1)
+        lanes.open(bench.query_id, 1, {"r"})
     lanes.close()
 
 
 def test_another_attempt_at_a_published_batch_is_refused(bench: Bench, tmp_path: Path) -> None:
-    """Two copies of a checkpoint that both run are told apart by their manifests."""
-    copy = tmp_path / "copy"
+    """A batch that was changed after it was published is told apart by its manifest."""
     bench.lane().publish(bench.stage(0, "a"))
-    shutil.copytree(bench.folder.location, copy)
-    other = attrs.evolve(bench, folder=Folder.at(copy))
-    batch = other.stage(1, "not b")
-    bench.lane().publish(bench.stage(1, "b"))
+    lane = bench.lane()
+    lane.publish(bench.stage(1, "b"))
 
     with pytest.raises(CheckpointError, match="another attempt at batch 1 is published"):
-        other.lane().publish(batch)
+        lane.publish(bench.stage(1, "not b"))
 
     assert bench.values() == ["a", "b"]
+
+
+def test_two_copies_that_take_turns_are_refused(bench: Bench, tmp_path: Path) -> None:
+    """Both have a batch of the number that is published; but only one knows the run."""
+    bench.lane().publish(bench.stage(0, "a"))
+    other = bench.copied(tmp_path / "copy")
+    other.stage(1, "not b")
+    other.stage(2, "c")
+    bench.lane().publish(bench.stage(1, "b"))
+
+    with pytest.raises(CheckpointError, match="batch 1 was published with a copy of this"):
+        other.lane()
+
+    assert bench.values() == ["a", "b"]
+
+
+def test_a_driver_that_was_replaced_by_one_on_a_copy_ends(bench: Bench, tmp_path: Path) -> None:
+    """It is fenced, finds out by whom, and leaves the lane to that one, which goes on."""
+    replaced = bench.lane(pause=carry_on)
+    replaced.publish(bench.stage(0, "a"))
+    copy = bench.copied(tmp_path / "copy")
+    successor = copy.lane(pause=carry_on)
+
+    with pytest.raises(CheckpointError, match="another run has taken over, with a copy of this"):
+        replaced.publish(bench.stage(1, "not b"))
+    successor.publish(copy.stage(1, "b"))
+    successor.close()
+
+    assert bench.values() == ["a", "b"]
+
+
+def test_a_driver_on_a_copy_in_its_first_start_is_told_apart(bench: Bench, tmp_path: Path) -> None:
+    """The first run connects when it has something; until then a copy may have taken over."""
+    bench.folder.write("metadata", b"{}")
+    bench.copied(tmp_path / "copy").lane().close()
+    first = Lane("egress t/out", "first", bench.folder, bench.cluster, fail)
+
+    with pytest.raises(CheckpointError, match="another run has taken over, with a copy of this"):
+        first.publish(bench.stage(0, "a"))
+
+    assert bench.values() == []
+
+
+def test_a_transaction_that_took_too_long_does_not_end_the_driver(bench: Bench) -> None:
+    """The broker fences its producer, as a successor would; but the lane is still its own."""
+    bench.egress = attrs.evolve(bench.egress, transaction_timeout=timedelta(seconds=1))
+    reasons: list[str] = []
+
+    class Slow(ExactlyOnce):
+        def _flush(self) -> None:
+            super()._flush()
+            if len(flushes) == 1:  # the claim was the first one
+                time.sleep(15)  # the broker looks for such transactions every ten seconds
+            flushes.append("flush")
+
+    flushes: list[str] = []
+    lane = bench.lane(
+        lambda: Slow(bench.egress, lambda: False, Patience(bench.egress), bench.progress(), 0),
+        reasons.append,
+    )
+    lane.publish(bench.stage(0, "a", "b", "c"))
+    lane.close()
+
+    assert bench.values() == ["a", "b", "c"]
+    assert len(reasons) == 1
 
 
 def test_markers_are_found_behind_many_others(bench: Bench) -> None:
@@ -264,15 +346,15 @@ def test_markers_are_found_behind_many_others(bench: Bench) -> None:
     cluster = bench.cluster()
     cluster.open()
     for number in range(150):
-        cluster.write([], Marker(number, 1, b"d"))
+        cluster.write([], Marker(number, 1, b"d", "r", "r"))
     cluster.close()
     producer = bench.producer()
     for _ in range(500):
-        progress.write(producer, 0, Marker(999, 1, b"d"), lambda *_: None)
+        progress.write(producer, 0, Marker(999, 1, b"d", "r", "r"), lambda *_: None)
     assert producer.flush(10) == 0
     producer.abort_transaction()
 
-    assert progress.read(0) == Marker(149, 1, b"d")
+    assert progress.read(0) == Marker(149, 1, b"d", "r", "r")
 
 
 def test_a_progress_topic_that_forgets_is_refused(bench: Bench) -> None:
@@ -306,7 +388,7 @@ def test_a_transaction_timeout_that_the_broker_refuses_is_named(bench: Bench) ->
 def test_a_cluster_that_is_gone_is_named(bench: Bench) -> None:
     """The address that was tried, and for how long."""
     egress = attrs.evolve(bench.egress, address="127.0.0.1:9")
-    factory = LaneFactory(egress, bench.folder, timedelta(seconds=1))
+    factory = LaneFactory(egress, bench.folder, timedelta(seconds=1), "r")
 
     with pytest.raises(KafkaError, match=r"no Kafka broker answered at 127.0.0.1:9 within 1 s"):
         factory.create_progress("q", 1)
@@ -457,7 +539,7 @@ def test_answers_to_commits_get_lost_fifty_times(
         reasons.append(reason)
         proxy.to_lose = 0
 
-    lane = Lane("egress t/out", bench.folder, bench.cluster, better_times, chunk_records=2)
+    lane = bench.lane(pause=better_times)
     expected = []
     for number in range(50):
         values = [f"{number}-{record}" for record in range(3)]

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator
+from functools import partial
+from itertools import combinations, product
 
 import pytest
-from simulation import Broker, Driver, ExactlyOnceModel, simulate
+from simulation import Broker, Chaos, Driver, ExactlyOnceModel, MemoryFolder, simulate
 
-from statefun.runtime.effects import EgressRecord
-from statefun.runtime.egress.lane import Cluster, Marker, UncertainError
-from statefun.runtime.outbox import Leftovers
+from statefun.protocol.runtime_pb2 import EffectStream
+from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
+from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UncertainError
+from statefun.runtime.outbox import Leftovers, effect_stream
+from statefun.sdk.errors import CheckpointError
 
 
 @pytest.mark.parametrize("first", range(0, 2000, 250))
@@ -59,7 +64,7 @@ class MarkerApart(ExactlyOnceModel):
 
     def write(self, records: Iterable[EgressRecord], marker: Marker) -> None:
         """Commit twice."""
-        super().write(records, self._broker.markers.get(self._id, Marker(-1, 0, b"")))
+        super().write(records, self._broker.markers.get(self._id, Marker(-1, 0, b"", "", "")))
         super().write([], marker)
 
 
@@ -68,6 +73,13 @@ class KeepsWhatWillRunAgain(Driver):
 
     def _recover(self, newest: int) -> Leftovers:
         return self._outbox.recover(10**6)
+
+
+class ForgetsLanes(Driver):
+    """Opens the lanes that it uses, and none of those that earlier runs have used."""
+
+    def _opened_lanes(self) -> int:
+        return self._lane_count
 
 
 def with_cluster(cluster: Callable[[Broker, str], Cluster]) -> type[Driver]:
@@ -80,6 +92,30 @@ def with_cluster(cluster: Callable[[Broker, str], Cluster]) -> type[Driver]:
     return Sabotaged
 
 
+class LeavesLanesToAnybody(Lane):
+    """Publishes in lanes that another run has taken over."""
+
+    def _check(self, marker: Marker) -> None:
+        super()._check(marker._replace(owner=self._run))
+
+
+class TakesWhatAnybodyPublished(Lane):
+    """Goes on behind what was published with a copy of the checkpoint."""
+
+    def open(self, known_runs: Container[str]) -> None:
+        """Know everybody."""
+        super().open({*map("run-{}".format, range(1000))})
+
+
+def with_lane(lane: type[Lane]) -> type[Driver]:
+    """Return a driver that has other lanes."""
+
+    class Sabotaged(Driver):
+        lane_type = lane
+
+    return Sabotaged
+
+
 @pytest.mark.parametrize(
     "driver",
     [
@@ -87,24 +123,82 @@ def with_cluster(cluster: Callable[[Broker, str], Cluster]) -> type[Driver]:
         with_cluster(PatientWithItsProducer),
         with_cluster(MarkerApart),
         KeepsWhatWillRunAgain,
+        ForgetsLanes,
+        with_lane(LeavesLanesToAnybody),
     ],
-    ids=["marker before fence", "same producer again", "marker apart", "uncommitted batches"],
+    ids=[
+        "marker before fence",
+        "same producer again",
+        "marker apart",
+        "uncommitted batches",
+        "lanes of earlier runs",
+        "no owner",
+    ],
 )
 def test_a_wrong_protocol_is_found(driver: type[Driver]) -> None:
     """Every rule matters: a driver that breaks one is found out."""
     assert any(simulate(seed, driver) for seed in range(3000))
 
 
-class ForgetsLanes(Driver):
-    """Opens the lanes that it uses, and none of those that earlier runs have used."""
-
-    def _opened_lanes(self) -> int:
-        return self._lane_count
-
-
-def test_lanes_of_earlier_runs_matter() -> None:
-    """An older copy of a checkpoint is behind in a lane that is not used any more."""
-    seed = 14_459  # the first one of all that finds it
+def test_copies_that_take_turns_are_told_apart() -> None:
+    """That takes the runs that have published: batches have the same numbers in both copies."""
+    seed = 4_399  # the first one of all that finds it
 
     assert simulate(seed) == ""
-    assert simulate(seed, ForgetsLanes).startswith("a/exactly, partition 1: ")
+    assert simulate(seed, with_lane(TakesWhatAnybodyPublished)).startswith("a mixture")
+
+
+class Start:
+    """A driver that starts on its own copy of a checkpoint, and publishes one record, by steps."""
+
+    steps = 6
+
+    def __init__(self, name: str, broker: Broker, chaos: Chaos, lane: int) -> None:
+        self._folder = MemoryFolder("/c", {"/c/commits/0": b"v1"}, chaos)
+        lanes = [
+            Lane("a/exactly", name, self._folder, self._connect(broker, number), lambda _: None)
+            for number in range(2)
+        ]
+        batch = LaneBatch(1, name.encode(), (self._stream(name),))
+        self._left: Iterator[Callable[[], object]] = iter(
+            [
+                *(partial(each.open, {name}) for each in lanes),
+                *(each.claim for each in lanes),
+                partial(self._folder.child("commits").write, "1", b"v1"),
+                partial(lanes[lane].publish, batch),
+            ]
+        )
+
+    def step(self) -> None:
+        """Take one more step, unless the driver was refused."""
+        try:
+            next(self._left, lambda: None)()
+        except CheckpointError:
+            self._left = iter([])
+
+    def _connect(self, broker: Broker, number: int) -> Callable[[], Cluster]:
+        return lambda: ExactlyOnceModel(broker, f"a/exactly/{number}")
+
+    def _stream(self, name: str) -> EffectStream:
+        rows = EffectRows(EGRESS_SCHEMA)
+        rows.append(EgressRecord("topic", None, name.encode(), None), 1)
+        return effect_stream(rows.take(), 1)
+
+
+@pytest.mark.parametrize("lanes", [*product(range(2), repeat=2)])
+def test_of_two_drivers_on_two_copies_one_publishes(lanes: tuple[int, int]) -> None:
+    """However their starts are interleaved: what one has published, the other one refuses."""
+    published: Counter[int] = Counter()
+    for turns in combinations(range(2 * Start.steps), Start.steps):
+        chaos = Chaos(0)
+        chaos.active = False
+        broker = Broker(chaos)
+        first, second = (
+            Start(name, broker, chaos, lane) for name, lane in zip("ab", lanes, strict=True)
+        )
+        for turn in range(2 * Start.steps):
+            (first if turn in turns else second).step()
+        published[len(broker.log["a/exactly"])] += 1
+
+    assert published.keys() <= {0, 1}
+    assert published[1] > published[0]

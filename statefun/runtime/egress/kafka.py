@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -140,7 +141,8 @@ class AtLeastOnce:
     def close(self) -> None:
         """Forget what is not delivered; a successor ends the transaction that may be open."""
         self._producer.purge()
-        self._producer.flush(0)
+        with contextlib.suppress(KafkaException, SystemError):  # of a producer that has failed
+            self._producer.flush(0)
 
     def _produce(self, records: Iterable[EgressRecord]) -> None:
         produce = self._producer.produce

@@ -5,14 +5,21 @@ What a sender sends always travels in the same lane. A lane knows no Kafka: what
 cluster is the protocol :class:`Cluster`, and the order of its steps is what exactly-once rests on::
 
     open    fence whoever published this lane before, then read how far it got
+    claim   say whose the lane is from now on, once all lanes of all egresses are open
     skip    what was published
     write   the next records and the progress that they make, both or neither
     again   from ``open`` on, as soon as an answer is missing: what was asked may yet happen
+
+A driver that is fenced by another one cannot tell that from an answer that got lost, or from a
+transaction that took too long: it opens the lane again, finds whose it is, and goes on or ends.
+Two drivers, on two copies of a checkpoint, may fence each other for a while. But a claim is only
+made on lanes that nobody else has claimed since they were opened; so of two drivers that have
+claimed all lanes, one has opened each of them behind the other's claim, and sees what is published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -27,6 +34,7 @@ from statefun.sdk.errors import CheckpointError
 
 _CHUNK_BYTES = 32 * 1024 * 1024
 """A transaction holds little more than this: it should be open for a short time only."""
+_ADVICE = "Go on with that one, or start anew with a checkpoint of another name"
 
 
 class UncertainError(Exception):
@@ -38,13 +46,18 @@ class UndeliveredError(Exception):
 
 
 class Marker(NamedTuple):
-    """How far a lane is published."""
+    """How far a lane is published, and who may go on."""
 
     batch: int
+    """-1 if nothing is published."""
     records: int
     """Of the lane in that batch, from the first on."""
     digest: bytes
     """Of the batch's manifest."""
+    publisher: str
+    """The run that has published this."""
+    owner: str
+    """The run that the lane belongs to."""
 
 
 class Cluster(Protocol):
@@ -99,6 +112,7 @@ class Lane:
 
     Args:
         name: for people.
+        run: the id of the application's run that publishes.
         checkpoint: where the batches are.
         connect: makes a connection to the cluster.
         pause: called with the reason when an answer is missing, to wait for better times;
@@ -106,9 +120,10 @@ class Lane:
         chunk_records: how many records are written at a time.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of it is one seam each, and there is one caller
         self,
         name: str,
+        run: str,
         checkpoint: Folder,
         connect: Callable[[], Cluster],
         pause: Callable[[str], None],
@@ -116,6 +131,7 @@ class Lane:
         chunk_records: int = 50_000,
     ) -> None:
         self._name = name
+        self._run = run
         self._outbox = Outbox(checkpoint)
         self._commit_log = CommitLog(checkpoint)
         self._connect = connect
@@ -123,22 +139,42 @@ class Lane:
         self._chunk_records = chunk_records
         self._cluster: Cluster | None = None
         self._marker: Marker | None = None
+        self._owners: Container[str] | None = {run}
+        """To whom the lane may belong when it is opened; None for anybody."""
+        self._publishers: Container[str] | None = None
+        """Who may have published; None for anybody whom an owner has accepted."""
 
-    def open(self) -> None:
-        """Connect, unless the lane is connected.
+    def open(self, known_runs: Container[str]) -> None:
+        """Connect to a lane that an earlier run may have had; :meth:`claim` it when all are open.
+
+        Args:
+            known_runs: those that have published from this checkpoint.
 
         Raises:
-            CheckpointError: if more is published than this checkpoint has committed.
+            CheckpointError: if something is published that this checkpoint does not know.
             UndeliveredError: if given up.
         """
+        self._owners, self._publishers = None, known_runs
         self._persist(self._opened)
+        self._owners = {self._run, self._marker.owner if self._marker else ""}
+
+    def claim(self) -> str:
+        """Let nobody else publish any more; return the run that has published last, if any.
+
+        Raises:
+            CheckpointError: if the lane is not what it was when it was opened.
+            UndeliveredError: if given up.
+        """
+        self._persist(self._claim)
+        self._owners, self._publishers = {self._run}, None
+        return self._marker.publisher if self._marker else ""
 
     def publish(self, batch: LaneBatch) -> None:
         """Publish a batch, or what is left of it.
 
         Raises:
-            CheckpointError: if another attempt at the batch is published, or batches are that
-                the checkpoint does not know.
+            CheckpointError: if another run has taken over, another attempt at the batch is
+                published, or batches are that the checkpoint does not know.
             KafkaError: if the cluster refuses a record for good.
             UndeliveredError: if given up.
         """
@@ -168,14 +204,35 @@ class Lane:
         if self._cluster is None:
             self._cluster = self._connect()
             self._marker = self._cluster.open() or self._marker
-            newest = self._commit_log.newest()
-            if self._marker is not None and self._marker.batch > newest:
-                raise CheckpointError(
-                    f"{self._name}: batch {self._marker.batch} is published, but the checkpoint's "
-                    f"newest is {newest}: it is an older copy. Go on with the newest one, or "
-                    "start anew with a checkpoint of another name"
-                )
+            if self._marker is not None:
+                self._check(self._marker)
         return self._cluster
+
+    def _check(self, marker: Marker) -> None:
+        newest = self._commit_log.newest()
+        if self._owners is not None and marker.owner not in self._owners:
+            raise CheckpointError(
+                f"{self._name}: another run has taken over, with a copy of this checkpoint. "
+                f"{_ADVICE}"
+            )
+        if marker.batch > newest:
+            raise CheckpointError(
+                f"{self._name}: batch {marker.batch} is published, but the checkpoint's newest is "
+                f"{newest}: it is an older copy of another one. {_ADVICE}"
+            )
+        known = self._publishers is None or marker.publisher in self._publishers
+        if marker.batch >= 0 and not known:
+            raise CheckpointError(
+                f"{self._name}: batch {marker.batch} was published with a copy of this checkpoint "
+                f"that has since gone its own way. {_ADVICE}"
+            )
+
+    def _claim(self) -> None:
+        cluster = self._opened()
+        marker = self._marker or Marker(-1, 0, b"", "", "")
+        marker = marker._replace(owner=self._run)
+        cluster.write([], marker)
+        self._marker = marker
 
     def _publish(self, batch: LaneBatch) -> None:
         cluster = self._opened()
@@ -183,7 +240,7 @@ class Lane:
         records = islice(batch.records(self._outbox), done, None)
         for chunk in _chunks(records, self._chunk_records):
             done += len(chunk)
-            marker = Marker(batch.number, done, batch.digest)
+            marker = Marker(batch.number, done, batch.digest, self._run, self._run)
             cluster.write(chunk, marker)
             self._marker = marker
 
@@ -197,8 +254,7 @@ class Lane:
         if marker.digest != batch.digest:
             raise CheckpointError(
                 f"{self._name}: another attempt at batch {batch.number} is published: a copy of "
-                "this checkpoint is or was in use. Go on with that one, or start anew with a "
-                "checkpoint of another name"
+                f"this checkpoint is or was in use. {_ADVICE}"
             )
         return marker.records
 

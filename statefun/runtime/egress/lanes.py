@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import groupby
 from typing import Protocol
@@ -30,13 +30,6 @@ _TASK_TIME = timedelta(seconds=10)
 class Lanes(Protocol):
     """Publishes batches to one egress."""
 
-    def open(self, query_id: str, lanes: int) -> None:
-        """Connect ahead of the first batch, to see whether anything can be published.
-
-        Raises:
-            StatefunError: if not.
-        """
-
     def publish(self, batches: Sequence[Staged]) -> Iterator[Staged]:
         """Publish ``batches``; yield each that is."""
 
@@ -54,6 +47,8 @@ class LaneFactory:
     egress: KafkaEgress
     checkpoint: Folder
     kafka_timeout: timedelta
+    run: str
+    """The id of the application's run."""
 
     @property
     def needs_progress(self) -> bool:
@@ -106,7 +101,7 @@ class LaneFactory:
             if pause(_PAUSE):
                 raise UndeliveredError
 
-        return Lane(f"egress {egress.id}", self.checkpoint, connect, wait)
+        return Lane(f"egress {egress.id}", self.run, self.checkpoint, connect, wait)
 
 
 class DriverLanes:
@@ -123,22 +118,26 @@ class DriverLanes:
         self._pause = pause
         self._lanes: list[Lane] = []
 
-    def open(self, query_id: str, lanes: int) -> None:
-        """Connect so many lanes, and those that an earlier run had.
+    def open(self, query_id: str, lanes: int, known_runs: Container[str]) -> None:
+        """Connect so many lanes, and those that an earlier run had; :meth:`claim` them then.
 
         An older copy of the checkpoint may be behind in one of those alone.
+
+        Raises:
+            StatefunError: if nothing can be published.
         """
-        if len(self._lanes) >= lanes:
-            return
-        for number in range(len(self._lanes), self._factory.create_progress(query_id, lanes)):
-            lane = self._factory.lane(number, query_id, self._should_stop, self._pause)
-            self._lanes.append(lane)
-            lane.open()
+        self._create(query_id, lanes)
+        for lane in self._lanes:
+            lane.open(known_runs)
+
+    def claim(self) -> set[str]:
+        """Let nobody else publish any more; return the runs that have."""
+        return {lane.claim() for lane in self._lanes}
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Staged]:
         """Publish ``batches``; yield each that is."""
         for staged in batches:
-            self.open(staged.manifest.query_id, staged.lanes)
+            self._create(staged.manifest.query_id, staged.lanes)
             for number, lane in enumerate(self._lanes[: staged.lanes]):
                 lane.publish(LaneBatch.of(staged, str(self._factory.egress.id), number))
             yield staged
@@ -150,6 +149,13 @@ class DriverLanes:
         """Disconnect."""
         for lane in self._lanes:
             lane.close()
+
+    def _create(self, query_id: str, lanes: int) -> None:
+        if len(self._lanes) >= lanes:
+            return
+        for number in range(len(self._lanes), self._factory.create_progress(query_id, lanes)):
+            lane = self._factory.lane(number, query_id, self._should_stop, self._pause)
+            self._lanes.append(lane)
 
 
 class TaskLanes:
@@ -164,18 +170,14 @@ class TaskLanes:
         self._group = f"statefun-egress-{factory.egress.id}"
         self._created = 0
 
-    def open(self, query_id: str, lanes: int) -> None:
-        """Create what the lanes need; each task connects for itself."""
-        if self._created < lanes:
-            self._factory.create_progress(query_id, lanes)
-            self._created = lanes
-
     def publish(self, batches: Sequence[Staged]) -> Iterator[Staged]:
         """Publish ``batches``; yield each that is."""
         for lanes, group in groupby(batches, key=lambda staged: staged.lanes):
             together = list(group)
             query_id = together[0].manifest.query_id
-            self.open(query_id, lanes)
+            if self._created < lanes:
+                self._factory.create_progress(query_id, lanes)
+                self._created = lanes
             task = _LaneTask(
                 self._factory, query_id, tuple(staged.manifest.batch for staged in together)
             )

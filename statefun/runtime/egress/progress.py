@@ -101,7 +101,7 @@ class ProgressTopic:
         on_delivery: Callable[..., None],
     ) -> None:
         """Add a marker to the transaction that ``producer`` has open."""
-        value = Progress(batch=marker.batch, records=marker.records, digest=marker.digest)
+        value = Progress(**marker._asdict())
         producer.produce(
             self.name,
             value.SerializeToString(),
@@ -159,7 +159,7 @@ class ProgressTopic:
                 f"topic {self.name}, partition {message.partition()}, offset {message.offset()} "
                 f"at {self._egress.address} holds no marker: {broken}"
             ) from broken
-        return Marker(value.batch, value.records, value.digest)
+        return Marker(value.batch, value.records, value.digest, value.publisher, value.owner)
 
     def _key(self, lane: int) -> bytes:
         return f"{self._egress.id}/{lane}".encode()

@@ -11,6 +11,7 @@ a crash in between repeats the batch, and loses nothing.
 from __future__ import annotations
 
 import threading
+import uuid
 from collections import deque
 from collections.abc import Mapping
 from datetime import timedelta
@@ -22,6 +23,7 @@ from pyspark import SparkContext
 
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.egress.lanes import LaneFactory, TaskLanes
+from statefun.runtime.egress.runs import Runs
 from statefun.runtime.egress.thread import EgressThread
 from statefun.runtime.ingress.group_offsets import GroupOffsets
 from statefun.runtime.outbox import Leftovers, Outbox, Staged
@@ -80,12 +82,13 @@ class Publisher:
         Raises:
             StatefunError: if an exactly-once egress cannot be published to.
         """
-        settings, query_id = self._settings, self._commit_log.query_id()
+        settings, run = self._settings, uuid.uuid4().hex
         for id_, egress in self._egresses.items():
-            factory = LaneFactory(egress, settings.checkpoint, settings.kafka_timeout)
-            thread = EgressThread(factory, partial(self._published, id_), self._fail)
-            thread.start(query_id, settings.egress_lanes)
-            self._threads[id_] = thread
+            factory = LaneFactory(egress, settings.checkpoint, settings.kafka_timeout, run)
+            self._threads[id_] = EgressThread(factory, partial(self._published, id_), self._fail)
+        self._take_over(run)
+        for thread in self._threads.values():
+            thread.start()
         self._retention.start(leftovers)
         self._uncommitted.extend(leftovers.unpublished)
         self._thread.start()
@@ -130,6 +133,19 @@ class Publisher:
             self._thread.join()
         for thread in self._threads.values():
             thread.stop()
+
+    def _take_over(self, run: str) -> None:
+        """Let nobody else publish exactly once from this checkpoint or a copy of it."""
+        exactly_once = {
+            id_: thread for id_, thread in self._threads.items() if thread.factory.needs_progress
+        }
+        runs = Runs(self._settings.checkpoint, run, exactly_once.keys())
+        known, query_id = runs.begin(), self._commit_log.query_id()
+        if not query_id:
+            return  # nobody else can have published in the name of a checkpoint that has none
+        for thread in exactly_once.values():
+            thread.open(query_id, self._settings.egress_lanes, known)
+        runs.forget_all_but(set().union(*(thread.claim() for thread in exactly_once.values())))
 
     def _backlog(self) -> int:
         return len(self._uncommitted) + len(self._released)

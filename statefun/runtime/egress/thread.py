@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from statefun.runtime.egress.lane import UndeliveredError
 from statefun.runtime.egress.lanes import DriverLanes, LaneFactory, Lanes
@@ -37,21 +37,32 @@ class EgressThread:
         self._queue: deque[Staged] = deque()
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._lanes: Lanes = DriverLanes(
+        self._driver_lanes = DriverLanes(
             factory, self._stop.is_set, lambda time: self._stop.wait(time.total_seconds())
         )
+        self._lanes: Lanes = self._driver_lanes
         self._thread = threading.Thread(
             target=self._run, name=f"statefun-egress-{factory.egress.id}", daemon=True
         )
 
-    def start(self, query_id: str, lanes: int) -> None:
-        """Start; an exactly-once egress of a known checkpoint is connected to first.
+    def open(self, query_id: str, lanes: int, known_runs: Container[str]) -> None:
+        """Connect to an exactly-once egress that earlier runs may have published to.
 
         Raises:
             StatefunError: if it cannot be published to.
         """
-        if query_id and self.factory.needs_progress:
-            self._lanes.open(query_id, lanes)
+        self._driver_lanes.open(query_id, lanes, known_runs)
+
+    def claim(self) -> set[str]:
+        """Let nobody else publish to the egress that was opened; return the runs that have.
+
+        Raises:
+            StatefunError: if somebody else does the same.
+        """
+        return self._driver_lanes.claim()
+
+    def start(self) -> None:
+        """Start publishing."""
         self._thread.start()
 
     def use(self, lanes: Lanes) -> None:
@@ -75,7 +86,8 @@ class EgressThread:
         with self._changed:
             self._changed.notify_all()
         self._lanes.cancel()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         self._lanes.close()
 
     def _run(self) -> None:
