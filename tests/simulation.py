@@ -531,6 +531,12 @@ def simulate(seed: int, driver: type[Driver] = Driver) -> str:
         break
     world.chaos.active = False
     world.broker.deliver_all_late()
+    if not refused and len(world.histories) > 1 and _difference(world):
+        # It was replaced while it had nothing more to publish: the next start tells.
+        try:
+            driver(world).run(batches)
+        except CheckpointError:
+            refused = True
     return _refusal(world) if refused else _difference(world)
 
 

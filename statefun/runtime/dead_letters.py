@@ -23,6 +23,7 @@ from statefun.runtime.kafka_client import (
     partitions_of,
     read_committed,
 )
+from statefun.runtime.origin import replay_headers
 from statefun.sdk.errors import ConfigurationError, KafkaError
 from statefun.spec.model import KafkaEgress, Module, route_of
 
@@ -193,17 +194,20 @@ class DeadLetters:
                     f"dead letter {letter.id} was for no function: its record could not be read "
                     f"({letter.facts.get('error-message', '')})"
                 )
-            kept = [
+            kept: Headers = [
                 (name, value.encode())
                 for name in (TARGET_TYPE_HEADER, VALUE_TYPE_HEADER)
                 if (value := letter.facts.get(name.removeprefix(HEADER_PREFIX)))
             ]
-            return topic, letter.target_id or letter.key, [*letter.headers, *kept]
+            id_ = letter.target_id or letter.key
+            kept += replay_headers(letter.facts, letter.key, id_)
+            return topic, id_, [*letter.headers, *kept]
         origin = letter.facts.get("topic")
-        if origin is None:
+        if origin in {None, self._egress.replay_topic}:
             raise ConfigurationError(
-                f"dead letter {letter.id} is a message from {letter.facts.get('caller')}, and "
-                "came from no topic; replay it with --to-target"
+                f"dead letter {letter.id} is a message from "
+                f"{letter.facts.get('caller', 'a function')}, and came from no topic; replay it "
+                "with --to-target"
             )
         addresses = {
             ingress.address

@@ -52,6 +52,9 @@ TARGET_TYPE_HEADER = f"{HEADER_PREFIX}target-type"
 VALUE_TYPE_HEADER = f"{HEADER_PREFIX}type"
 """The typename of a dead letter's value."""
 
+REPLAYED = "replayed:"
+"""What the topics of replayed records begin with, in rows: a topic's name has no colon."""
+
 RECORDS = "statefun.records/"
 """What the typenames of values begin with that a deserializer is still to make of records."""
 

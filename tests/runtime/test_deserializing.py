@@ -171,9 +171,12 @@ def test_what_cannot_be_read_is_kept_as_it_was(kafka: KafkaHarness, checkpoint: 
     assert DeadLetters(module).replay(None, to_target=True) == 3
     run(module, functions, checkpoint)
     assert [record.key for record in kafka.receive(out)] == ["Ada", "Bob"]
-    assert [letter.key for letter in kafka.receive(dead) if letter.value == "Ada,old"] == [
-        "ada"
-    ] * 2
+    origins = [
+        (letter.key, letter.headers["statefun-topic"], letter.headers["statefun-offset"])
+        for letter in kafka.receive(dead)
+        if letter.value == "Ada,old"
+    ]
+    assert origins == [("ada", users, "1")] * 2
 
 
 def test_a_serializer_that_fails_fails_the_function(kafka: KafkaHarness, checkpoint: Path) -> None:

@@ -196,6 +196,7 @@ def test_ids_are_the_string_form_of_typed_keys(kafka: KafkaHarness, checkpoint: 
         letter for letter in DeadLetters(parse_module(text)).read() if letter.facts.get("target")
     ]
     assert again.facts["target"] == "test.fns/show/9"
+    assert (again.key, again.facts["topic"]) == (nine, topics["int"])
 
 
 @pytest.mark.parametrize(

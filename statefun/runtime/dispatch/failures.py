@@ -27,6 +27,7 @@ from statefun.runtime.envelope import (
     VALUE_TYPE_HEADER,
     address_of,
 )
+from statefun.runtime.origin import facts_of
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.spec.model import Module, TopicRoute, route_of
@@ -181,13 +182,10 @@ class Failures:
         }
         if failed.caller:
             facts["caller"] = address_of(failed.caller)
-        if record is not None:
-            facts["topic"] = record.topic
-            facts["partition"] = record.partition
-            facts["offset"] = record.offset
-            facts["timestamp"] = record.timestamp
         for name, value in facts.items():
             yield HEADER_PREFIX + name, str(value)
+        if record is not None:
+            yield from facts_of(record)
         yield VALUE_TYPE_HEADER, failed.typename
         if target.namespace != REJECTION_NAMESPACE:
             yield f"{HEADER_PREFIX}target", str(target)

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from statefun.protocol.runtime_pb2 import AddressState, RecordOrigin
 from statefun.runtime.clock import Clock, in_milliseconds
+from statefun.runtime.origin import original
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.storage import ValueSpec
 from statefun.sdk.types import TypedValue
@@ -63,7 +64,7 @@ class Columns:
         key = self.cell("key", row)
         if key is not None:
             origin.key = bytes(key)
-        return origin
+        return original(origin)
 
 
 class AddressValues:

@@ -212,7 +212,7 @@ class Lane:
         newest = self._commit_log.newest()
         if self._owners is not None and marker.owner not in self._owners:
             raise CheckpointError(
-                f"{self._name}: another run has taken over, with a copy of this checkpoint. "
+                f"{self._name}: another run has taken over, with this checkpoint or a copy of it. "
                 f"{_ADVICE}"
             )
         if marker.batch > newest:

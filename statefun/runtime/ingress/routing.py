@@ -16,6 +16,7 @@ from pyspark.sql.types import BinaryType
 from statefun.runtime.envelope import (
     RECORDS,
     REJECTION_NAMESPACE,
+    REPLAYED,
     SEPARATOR,
     TARGET_TYPE_HEADER,
     VALUE_TYPE_HEADER,
@@ -77,8 +78,9 @@ def route_replays(records: DataFrame) -> DataFrame:
     is_record = _is_text(typename) & typename.cast("string").startswith(RECORDS)
     both = _is_open_typename(target) & (_is_open_typename(typename) | is_record)
     suffix = F.array(F.concat(F.lit(SEPARATOR), target))
+    marked = F.concat(F.lit(REPLAYED), "topic")
     return _rows(
-        records.withColumn("id", F.col("key")),
+        records.withColumn("id", F.col("key")).withColumn("topic", marked),
         F.when(both, suffix).otherwise(_rejected("no-target")),
         F.when(both, typename.cast("string")).otherwise(""),
         F.coalesce(is_record, F.lit(False)),

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a record came from at first, which travels in headers when it is replayed.
+
+So functions, deserializers and dead letters see the same record again, not its place in the topic
+of replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from statefun.protocol.runtime_pb2 import RecordOrigin
+from statefun.runtime.envelope import HEADER_PREFIX, REPLAYED
+
+_TOPIC = f"{HEADER_PREFIX}topic"
+_NUMBERS = ("partition", "offset", "timestamp")
+_KEY = f"{HEADER_PREFIX}key"
+
+
+def facts_of(origin: RecordOrigin) -> Iterator[tuple[str, str]]:
+    """Return the headers that say where a record came from."""
+    yield _TOPIC, origin.topic
+    for name in _NUMBERS:
+        yield HEADER_PREFIX + name, str(getattr(origin, name))
+
+
+def replay_headers(
+    facts: Mapping[str, str], key: bytes | None, id_: bytes | None
+) -> Iterator[tuple[str, bytes | None]]:
+    """Return the headers that a record keeps when it is replayed.
+
+    Args:
+        facts: what its dead letter says, by the names of headers without their prefix.
+        key: the one that it had.
+        id_: the one of the address that it is replayed to.
+    """
+    for name in (_TOPIC, *(HEADER_PREFIX + name for name in _NUMBERS)):
+        value = facts.get(name.removeprefix(HEADER_PREFIX))
+        if value is not None:
+            yield name, value.encode()
+    if key != id_:
+        yield _KEY, key
+
+
+def original(origin: RecordOrigin) -> RecordOrigin:
+    """Return where a record came from at first, if ``origin`` is one in the topic of replays."""
+    if not origin.topic.startswith(REPLAYED):
+        return origin
+    own = [header for header in origin.headers if not header.key.startswith(HEADER_PREFIX)]
+    facts = {header.key: header for header in origin.headers}
+    first = RecordOrigin(headers=own)
+    if origin.HasField("key"):
+        first.key = origin.key
+    if _KEY in facts and facts[_KEY].HasField("value"):
+        first.key = facts[_KEY].value
+    try:
+        first.topic = facts[_TOPIC].value.decode()
+        for name in _NUMBERS:
+            setattr(first, name, int(facts[HEADER_PREFIX + name].value))
+    except (KeyError, ValueError):  # a message of a function, or not written by us
+        first.topic = origin.topic.removeprefix(REPLAYED)
+        for name in _NUMBERS:
+            setattr(first, name, getattr(origin, name))
+    return first
