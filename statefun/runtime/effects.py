@@ -93,7 +93,10 @@ class Effects:
     @property
     def size(self) -> int:
         """Bytes of all values so far."""
-        return self.messages.size + sum(rows.size for rows in self.egress.values())
+        total = self.messages.size
+        for rows in self.egress.values():
+            total += rows.size
+        return total
 
 
 def read_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:
@@ -126,7 +129,7 @@ Serializer = Callable[[Any], KafkaEgressMessage | None]
 
 def egress_record(
     message: EgressMessage, egresses: Mapping[str, Serializer | None]
-) -> EgressMessage | None:
+) -> KafkaEgressMessage | None:
     """Return the record that ``message`` is or becomes; None if its serializer drops it.
 
     Args:
@@ -147,7 +150,7 @@ def egress_record(
     serializer = egresses[message.typename]
     if serializer is not None and message.typed_value.typename != KAFKA_RECORD_TYPENAME:
         return _serialized(message, serializer)
-    return kafka_record(message)
+    return KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
 
 
 def _serialized(message: EgressMessage, serializer: Serializer) -> KafkaEgressMessage | None:
@@ -172,10 +175,3 @@ def _serialized(message: EgressMessage, serializer: Serializer) -> KafkaEgressMe
             f"None, and not {record!r}"
         )
     return record
-
-
-def kafka_record(message: EgressMessage) -> KafkaEgressMessage:
-    """Return ``message`` as what a Kafka egress takes; it is checked."""
-    if isinstance(message, KafkaEgressMessage):
-        return message
-    return KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)

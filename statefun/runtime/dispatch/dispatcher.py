@@ -4,18 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.clock import Clock, in_milliseconds
 from statefun.runtime.dispatch import timers
 from statefun.runtime.dispatch.calls import Call, call_for, failed_message, failed_row
 from statefun.runtime.dispatch.coroutines import await_all
-from statefun.runtime.dispatch.deserializing import deserialized, is_record
+from statefun.runtime.dispatch.deserializing import deserialized
 from statefun.runtime.dispatch.failures import RETRY, DispatchError, FailedMessage, Failures
 from statefun.runtime.dispatch.groups import Group, Row
 from statefun.runtime.dispatch.payload import Program
-from statefun.runtime.effects import Effects, egress_record, egress_row, kafka_record
+from statefun.runtime.effects import Effects, egress_record, egress_row
 from statefun.runtime.envelope import (
     REJECTION_NAMESPACE,
     SEPARATOR,
@@ -25,7 +25,7 @@ from statefun.runtime.envelope import (
 from statefun.runtime.timers import NAMESPACE as TIMERS_NAMESPACE
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation, DelayedMessage
-from statefun.sdk.egress import EgressMessage
+from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import (
     FunctionError,
     RecordError,
@@ -43,6 +43,9 @@ from statefun.sdk.invocation import (
 )
 from statefun.sdk.message import Message
 from statefun.sdk.types import TypedValue
+
+_OWN = "statefun."
+"""What the typenames of the runtime's own messages, and of records to be read, begin with."""
 
 
 class _Target(NamedTuple):
@@ -123,7 +126,8 @@ class Dispatcher:
             return None
         rows: Sequence[int] = range(group.start, group.end)
         typenames = group.columns.typename[group.start : group.end]
-        if timers.WAKE_UP in typenames:
+        special = [name for name in typenames if name.startswith(_OWN)]
+        if timers.WAKE_UP in special:
             rows = self._wake_up(group, rows, effects)
             if not rows:
                 return None
@@ -132,11 +136,8 @@ class Dispatcher:
             self._no_function(address, group, rows, effects)
             return None
         group.values.begin(self._batch, self._clock)
-        may_be_retried = RETRY in typenames
-        call = call_for(group, address, function, rows, may_be_retried=may_be_retried)
-        if may_be_retried or any(map(is_record, typenames)):
-            return self._deserialized(call, effects)
-        return call
+        call = call_for(group, address, function, rows, may_be_retried=RETRY in special)
+        return self._deserialized(call, effects) if special else call
 
     def _deserialized(self, call: Call, effects: Effects) -> Call | None:
         """Return a call with values in the place of records; None if nothing is left of it."""
@@ -230,7 +231,7 @@ class Dispatcher:
         policy = policies.last_resort(function.on_failure if function else None)
         self._failures.handle(failed, policy, effects)
 
-    def _check(self, sent: Message | EgressMessage) -> Message | EgressMessage | None:
+    def _check(self, sent: Message | EgressMessage) -> Message | KafkaEgressMessage | None:
         if isinstance(sent, Message):
             self._target(sent)
             return sent
@@ -244,9 +245,8 @@ class Dispatcher:
                 timers.send(row, effects)
         if result.delayed:
             self._delay(call.key, result.delayed, effects)
-        for sent in result.egress_messages:
-            record = kafka_record(sent)
-            effects.egress[sent.typename].append(egress_row(record), len(record.value or b""))
+        for record in cast("Sequence[KafkaEgressMessage]", result.egress_messages):
+            effects.egress[record.typename].append(egress_row(record), len(record.value or b""))
 
     def _is_immediate(self, call: Call, row: Row, typename: str) -> bool:
         """Keep a message for this micro-batch if it needs no other address's state.
