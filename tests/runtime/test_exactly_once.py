@@ -38,7 +38,7 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
 from statefun.runtime.egress import kafka as kafka_module
-from statefun.runtime.egress.kafka import ExactlyOnce, Patience
+from statefun.runtime.egress.kafka import ExactlyOnce, Patience, Unconfirmed
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UncertainError
 from statefun.runtime.egress.lanes import DriverLanes, LaneFactory
 from statefun.runtime.egress.progress import ProgressTopic
@@ -132,6 +132,12 @@ class Bench:
         return [record.value for record in self.kafka.receive(self.out)]
 
 
+def mark(progress: ProgressTopic, producer: Producer, marker: Marker) -> None:
+    """Write a marker of lane 0 in the transaction that a producer has open."""
+    record = progress.record(0, marker)
+    producer.produce(record.topic, record.value, record.key, partition=0)
+
+
 def fail(reason: str) -> None:
     """Do not wait for better times."""
     raise AssertionError(reason)
@@ -203,11 +209,22 @@ def test_a_lost_answer_neither_loses_nor_repeats(bench: Bench, lost: str) -> Non
     assert bench.values() == [*"abcde"]
 
 
+def test_a_small_queue_of_the_producer_is_enough(bench: Bench) -> None:
+    """Records wait for room in it, and so does the marker behind them."""
+    properties = {"queue.buffering.max.messages": "2"}
+    bench.egress = attrs.evolve(bench.egress, properties=properties)
+    lane = bench.lane()
+    lane.publish(bench.stage(0, *"abcde"))
+    lane.close()
+
+    assert bench.values() == [*"abcde"]
+
+
 def test_a_driver_that_died_in_a_transaction_leaves_no_trace(bench: Bench) -> None:
     """What it had produced is aborted by its successor, at once, not after a timeout."""
     dying = bench.producer()
     dying.produce(bench.out, b"half", b"key")
-    bench.progress().write(dying, 0, Marker(0, 1, b"x", "r", "r"), lambda *_: None)
+    mark(bench.progress(), dying, Marker(0, 1, b"x", "r", "r"))
     assert dying.flush(10) == 0
 
     lane = bench.lane()
@@ -231,6 +248,33 @@ def test_a_zombie_is_fenced(bench: Bench) -> None:
     lane.close()
 
     assert bench.values() == ["a", "b"]
+
+
+def test_an_egress_that_promises_nothing_outlives_its_producer(bench: Bench) -> None:
+    """One that has failed for good is replaced, and the batch goes on with the next one."""
+
+    class Fenced(Unconfirmed):  # which is the failure that can be had at will
+        def open(self) -> None:
+            self._producer.init_transactions(10)
+            self._producer.begin_transaction()
+            settings = {"transactional.id": bench.out, "bootstrap.servers": bench.kafka.address}
+            Producer(settings).init_transactions(10)
+
+    named = attrs.evolve(bench.egress, properties={"transactional.id": bench.out})
+    broken = Fenced(named, lambda: False, Patience(named))
+    clusters = [broken, Unconfirmed(bench.egress, lambda: False, Patience(bench.egress))]
+    reasons: list[str] = []
+    lane = Lane("egress t/out", "run", bench.folder, lambda: clusters.pop(0), reasons.append)
+
+    number = 0
+    while not reasons and number < 100:
+        lane.publish(bench.stage(number, f"{number}"))
+        number += 1
+        time.sleep(0.1)
+    lane.close()
+
+    assert len(reasons) == 1
+    assert bench.values() == [f"{number - 1}"]
 
 
 def test_an_older_copy_of_a_checkpoint_is_refused(bench: Bench, tmp_path: Path) -> None:
@@ -354,7 +398,7 @@ def test_markers_are_found_behind_many_others(bench: Bench) -> None:
     cluster.close()
     producer = bench.producer()
     for _ in range(500):
-        progress.write(producer, 0, Marker(999, 1, b"d", "r", "r"), lambda *_: None)
+        mark(progress, producer, Marker(999, 1, b"d", "r", "r"))
     assert producer.flush(10) == 0
     producer.abort_transaction()
 

@@ -141,8 +141,8 @@ class AtLeastOnce:
     def close(self) -> None:
         """Forget what is not delivered; a successor ends the transaction that may be open."""
         self._producer.purge()
-        with contextlib.suppress(KafkaException, SystemError):  # of a producer that has failed
-            self._producer.flush(0)
+        with contextlib.suppress(UncertainError):
+            self._serve(self._producer.flush, timedelta())
 
     def _produce(self, records: Iterable[EgressRecord]) -> None:
         produce = self._producer.produce
@@ -168,13 +168,13 @@ class AtLeastOnce:
         self._check()
         self._patience.over()
 
-    def _serve(self, call: Callable[[float], int]) -> int:
+    def _serve(self, call: Callable[[float], int], time: timedelta = _POLL) -> int:
         """Let callbacks run for a while."""
         try:
-            return call(_POLL.total_seconds())
-        except (KafkaException, SystemError) as error:
+            return call(time.total_seconds())
+        except Exception as error:
             # A fatal error is raised into whatever callback comes next, which Python then finds
-            # in a state that is not possible.
+            # in a state that is not possible: it may be anything.
             raise UncertainError(f"the producer has failed: {error.__cause__ or error}") from error
 
     def _wait(self) -> None:
@@ -223,7 +223,11 @@ class Unconfirmed(AtLeastOnce):
         self._told_at = 0.0
 
     def write(self, records: Iterable[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - as above
-        """Hand ``records`` to the producer."""
+        """Hand ``records`` to the producer.
+
+        Raises:
+            UncertainError: if it has failed for good: another one takes them.
+        """
         for record in records:
             try:
                 self._producer.produce(
@@ -236,16 +240,19 @@ class Unconfirmed(AtLeastOnce):
             except BufferError:
                 self._lose(record.topic, "the queue is full")
             except KafkaException as error:
-                self._lose(record.topic, error.args[0].str())
-        self._producer.poll(0)
+                reason: ClientError = error.args[0]
+                if reason.code() == ClientError._FATAL:  # noqa: SLF001 - as above
+                    raise UncertainError(reason.str()) from error
+                self._lose(record.topic, reason.str())
+        self._serve(self._producer.poll, timedelta())
 
     def close(self) -> None:
         """Give what is on its way a moment, and say what was lost."""
-        self._producer.flush(_FAREWELL.total_seconds())
-        self._producer.purge()
-        self._producer.flush(0)
+        with contextlib.suppress(UncertainError):
+            self._serve(self._producer.flush, _FAREWELL)
+        super().close()
         if self._lost > self._told:
-            self._tell("the application ends")
+            self._tell("the producer is closed")
 
     def _on_delivery(self, error: ClientError | None, message: Message) -> None:
         if error is not None:
@@ -316,7 +323,7 @@ class ExactlyOnce(AtLeastOnce):
         except KafkaException as error:
             raise UncertainError(error.args[0].str()) from error
         self._produce(records)
-        self._progress.write(self._producer, self._lane, marker, self._on_delivery)
+        self._produce([self._progress.record(self._lane, marker)])
         self._flush()
         self._call(self._producer.commit_transaction)
 

@@ -10,7 +10,6 @@ application's stays open until it times out.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +17,6 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaException,
     Message,
-    Producer,
     TopicPartition,
 )
 from confluent_kafka import KafkaError as ClientError
@@ -30,6 +28,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from google.protobuf.message import DecodeError
 
 from statefun.protocol.runtime_pb2 import Progress
+from statefun.runtime.effects import EgressRecord
 from statefun.runtime.egress.lane import Marker, UncertainError
 from statefun.runtime.kafka_client import admin_for, cluster_metadata, read_committed
 from statefun.sdk.errors import CheckpointError, KafkaError, TopicError
@@ -93,22 +92,10 @@ class ProgressTopic:
             ) from error
         return max(lanes, len(found.partitions) if found else 0)
 
-    def write(
-        self,
-        producer: Producer,
-        lane: int,
-        marker: Marker,
-        on_delivery: Callable[..., None],
-    ) -> None:
-        """Add a marker to the transaction that ``producer`` has open."""
-        value = Progress(**marker._asdict())
-        producer.produce(
-            self.name,
-            value.SerializeToString(),
-            self._key(lane),
-            partition=lane,
-            on_delivery=on_delivery,
-        )
+    def record(self, lane: int, marker: Marker) -> EgressRecord:
+        """Return the record that a transaction writes to make ``marker`` a lane's."""
+        value = Progress(**marker._asdict()).SerializeToString()
+        return EgressRecord(self.name, self._key(lane), value, None, partition=lane)
 
     def read(self, lane: int) -> Marker | None:
         """Return the newest committed marker of a lane whose transactions are all ended.
