@@ -297,8 +297,7 @@ class World:
     def of(cls, seed: int) -> World:
         """Make a world."""
         chaos = Chaos(seed)
-        disk = {"/c/metadata": json.dumps({"id": "query"}).encode()}
-        world = cls(seed, chaos, Broker(chaos), disk, defaultdict(list))
+        world = cls(seed, chaos, Broker(chaos), {}, defaultdict(list))
         world.histories.append(world.truth)
         return world
 
@@ -321,6 +320,7 @@ class Driver:
     """What ``Application`` and ``Publisher`` do, step by step."""
 
     lane_type = Lane
+    runs_type = Runs
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -343,6 +343,8 @@ class Driver:
         self._chaos.meanwhile = self._meanwhile
         self._take_over()
         self._retention.start(leftovers)
+        if not self._commit_log.query_id():
+            self._checkpoint.write("metadata", json.dumps({"id": "query"}).encode())
         for batch in leftovers.unpublished:
             self._release(batch)
         while self._released:
@@ -359,18 +361,22 @@ class Driver:
             self._maybe_leave()
 
     def _take_over(self) -> None:
-        """Open all lanes, then claim them."""
+        """Open all lanes, then claim them; on a fresh checkpoint they are claimed when needed."""
+        runs = self.runs_type(self._checkpoint, self._run, EXACTLY_ONCE)
+        if not self._commit_log.query_id():
+            runs.add()
+            return
+        lanes = [lane for egress in EXACTLY_ONCE for lane in self._make_lanes(egress)]
+        for lane in lanes:
+            lane.open(runs.earlier)
+        publishers = {lane.claim() for lane in lanes}
+        runs.add()
+        runs.forget_all_but(publishers)
+
+    def _make_lanes(self, egress: str) -> list[Lane]:
         broker = self._world.broker
         broker.lanes = max(broker.lanes, self._lane_count)
-        runs = Runs(self._checkpoint, self._run, EXACTLY_ONCE)
-        known = runs.begin()
-        lanes = [
-            self._lane(egress, number)
-            for egress, number in itertools.product(EXACTLY_ONCE, range(self._opened_lanes()))
-        ]
-        for lane in lanes:
-            lane.open(known)
-        runs.forget_all_but({lane.claim() for lane in lanes})
+        return [self._make_lane(egress, number) for number in range(self._opened_lanes())]
 
     def _opened_lanes(self) -> int:
         """Return how many lanes are opened before anything runs: all that there ever were."""
@@ -491,17 +497,26 @@ class Driver:
             self._lane(egress, number).publish(LaneBatch.of(staged, egress, number))
 
     def _lane(self, egress: str, number: int) -> Lane:
-        if (egress, number) not in self._lanes:
-            broker, id_ = self._world.broker, f"{egress}/{number}"
-            connect = self._cluster if egress in EXACTLY_ONCE else AtLeastOnceModel
-            self._lanes[egress, number] = self.lane_type(
-                egress,
-                self._run,
-                self._checkpoint,
-                lambda: connect(broker, id_),
-                self._pause,
-                chunk_records=2,
-            )
+        if egress in EXACTLY_ONCE and not any(name == egress for name, _ in self._lanes):
+            for lane in self._make_lanes(egress):
+                lane.claim()
+        if (egress, number) in self._lanes:
+            return self._lanes[egress, number]
+        if egress in EXACTLY_ONCE:
+            self._world.broker.lanes = max(self._world.broker.lanes, number + 1)
+        return self._make_lane(egress, number)
+
+    def _make_lane(self, egress: str, number: int) -> Lane:
+        broker, id_ = self._world.broker, f"{egress}/{number}"
+        connect = self._cluster if egress in EXACTLY_ONCE else AtLeastOnceModel
+        self._lanes[egress, number] = self.lane_type(
+            egress,
+            self._run,
+            self._checkpoint,
+            lambda: connect(broker, id_),
+            self._pause,
+            chunk_records=2,
+        )
         return self._lanes[egress, number]
 
     def _cluster(self, broker: Broker, id_: str) -> Cluster:
@@ -542,6 +557,8 @@ def simulate(seed: int, driver: type[Driver] = Driver) -> str:
 
 def _refusal(world: World) -> str:
     """Check that a refused checkpoint is not the only one, and that no two of them are mixed."""
+    if len(world.histories) == 1:
+        return "refused, though there is no copy"
     checkpoint = MemoryFolder("/c", world.disk, world.chaos)
     newest, runs = CommitLog(checkpoint).newest(), {*checkpoint.child("runs").names(), ""}
     if all(

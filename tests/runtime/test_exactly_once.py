@@ -38,7 +38,7 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
 from statefun.runtime.egress import kafka as kafka_module
-from statefun.runtime.egress.kafka import ExactlyOnce, Patience, Unconfirmed
+from statefun.runtime.egress.kafka import ExactlyOnce, Losses, Patience, Unconfirmed
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UncertainError
 from statefun.runtime.egress.lanes import DriverLanes, LaneFactory
 from statefun.runtime.egress.progress import ProgressTopic
@@ -261,8 +261,9 @@ def test_an_egress_that_promises_nothing_outlives_its_producer(bench: Bench) -> 
             Producer(settings).init_transactions(10)
 
     named = attrs.evolve(bench.egress, properties={"transactional.id": bench.out})
-    broken = Fenced(named, lambda: False, Patience(named))
-    clusters = [broken, Unconfirmed(bench.egress, lambda: False, Patience(bench.egress))]
+    patience, losses = Patience(named), Losses(named)
+    broken = Fenced(named, lambda: False, patience, losses)
+    clusters = [broken, Unconfirmed(bench.egress, lambda: False, patience, losses)]
     reasons: list[str] = []
     lane = Lane("egress t/out", "run", bench.folder, lambda: clusters.pop(0), reasons.append)
 
@@ -331,6 +332,27 @@ def test_two_copies_that_take_turns_are_refused(bench: Bench, tmp_path: Path) ->
         other.lane()
 
     assert bench.values() == ["a", "b"]
+
+
+def test_a_backup_is_as_good_as_ever_if_only_its_own_batches_were_published(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """As when a new version is tried, publishes what was left, fails, and is rolled back."""
+    bench.lane().publish(bench.stage(0, "a", "b"))
+    left = bench.stage(1, "c", "d")
+    backup = bench.copied(tmp_path / "backup")
+    bench.lane().publish(left)
+
+    for _ in range(2):  # at the second start the batch is not in the outbox any more
+        lane = backup.lane()
+        lane.publish(left)
+        lane.close()
+        Outbox(backup.folder).remove(1)
+    lane = backup.lane()
+    lane.publish(backup.stage(2, "e"))
+    lane.close()
+
+    assert bench.values() == [*"abcde"]
 
 
 def test_a_driver_that_was_replaced_by_one_on_a_copy_ends(bench: Bench, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import combinations, product
 
@@ -12,6 +12,7 @@ from simulation import Broker, Chaos, Driver, ExactlyOnceModel, MemoryFolder, si
 from statefun.protocol.runtime_pb2 import EffectStream
 from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UncertainError
+from statefun.runtime.egress.runs import Runs
 from statefun.runtime.outbox import Leftovers, effect_stream
 from statefun.sdk.errors import CheckpointError
 
@@ -95,16 +96,30 @@ def with_cluster(cluster: Callable[[Broker, str], Cluster]) -> type[Driver]:
 class LeavesLanesToAnybody(Lane):
     """Publishes in lanes that another run has taken over."""
 
-    def _check(self, marker: Marker) -> None:
-        super()._check(marker._replace(owner=self._run))
+    def _accepted(self, marker: Marker) -> Marker:
+        return super()._accepted(marker._replace(owner=self._run))
 
 
 class TakesWhatAnybodyPublished(Lane):
     """Goes on behind what was published with a copy of the checkpoint."""
 
-    def open(self, known_runs: Container[str]) -> None:
+    def open(self, known_runs: Collection[str]) -> None:
         """Know everybody."""
         super().open({*map("run-{}".format, range(1000))})
+
+
+class ForgetsWhoHasPublished(Runs):
+    """Keeps no run but the one that there is."""
+
+    def forget_all_but(self, publishers: Collection[str]) -> None:
+        """Forget them as well."""
+        super().forget_all_but(())
+
+
+class ForgetsRuns(Driver):
+    """Takes what it has published itself for somebody else's."""
+
+    runs_type = ForgetsWhoHasPublished
 
 
 def with_lane(lane: type[Lane]) -> type[Driver]:
@@ -124,7 +139,7 @@ def with_lane(lane: type[Lane]) -> type[Driver]:
         with_cluster(MarkerApart),
         KeepsWhatWillRunAgain,
         ForgetsLanes,
-        with_lane(LeavesLanesToAnybody),
+        ForgetsRuns,
     ],
     ids=[
         "marker before fence",
@@ -132,7 +147,7 @@ def with_lane(lane: type[Lane]) -> type[Driver]:
         "marker apart",
         "uncommitted batches",
         "lanes of earlier runs",
-        "no owner",
+        "runs forgotten",
     ],
 )
 def test_a_wrong_protocol_is_found(driver: type[Driver]) -> None:
@@ -140,12 +155,13 @@ def test_a_wrong_protocol_is_found(driver: type[Driver]) -> None:
     assert any(simulate(seed, driver) for seed in range(3000))
 
 
-def test_copies_that_take_turns_are_told_apart() -> None:
-    """That takes the runs that have published: batches have the same numbers in both copies."""
-    seed = 4_399  # the first one of all that finds it
-
+@pytest.mark.parametrize(
+    ("seed", "lane"), [(2322, LeavesLanesToAnybody), (1837, TakesWhatAnybodyPublished)]
+)
+def test_copies_that_run_are_told_apart(seed: int, lane: type[Lane]) -> None:
+    """It takes owners and publishers; the seeds are the first ones of all that find it."""
     assert simulate(seed) == ""
-    assert simulate(seed, with_lane(TakesWhatAnybodyPublished)).startswith("a mixture")
+    assert simulate(seed, with_lane(lane))
 
 
 class Start:
@@ -201,4 +217,4 @@ def test_of_two_drivers_on_two_copies_one_publishes(lanes: tuple[int, int]) -> N
         published[len(broker.log["a/exactly"])] += 1
 
     assert published.keys() <= {0, 1}
-    assert published[1] > published[0]
+    assert published[0] <= 48  # of 924: one starts in the midst of the other's claims

@@ -211,16 +211,49 @@ class AtLeastOnce:
         return UncertainError(error.str())
 
 
+class Losses:
+    """Counts the records that an egress has lost, and says so now and then."""
+
+    def __init__(self, egress: KafkaEgress) -> None:
+        self._egress = egress
+        self._count = 0
+        self._told = 0
+        self._told_at = 0.0
+
+    def add(self, topic: str, reason: str) -> None:
+        """Take note of one more."""
+        self._count += 1
+        if not self._told or time.monotonic() - self._told_at > _PATIENCE.total_seconds():
+            self._tell(f"{reason} (topic {topic})")
+
+    def over(self) -> None:
+        """Say what was not said yet: no more will be lost by this connection."""
+        if self._count > self._told:
+            self._tell("the connection is closed")
+
+    def _tell(self, reason: str) -> None:
+        self._told, self._told_at = self._count, time.monotonic()
+        logger.warning(
+            "egress %s at %s: %d records lost so far: %s",
+            self._egress.id,
+            self._egress.address,
+            self._count,
+            reason,
+        )
+
+
 class Unconfirmed(AtLeastOnce):
     """A cluster that nobody waits for: what it does not take is counted, and lost."""
 
     def __init__(
-        self, egress: KafkaEgress, should_stop: Callable[[], bool], patience: Patience
+        self,
+        egress: KafkaEgress,
+        should_stop: Callable[[], bool],
+        patience: Patience,
+        losses: Losses,
     ) -> None:
         super().__init__(egress, should_stop, patience, **{"message.timeout.ms": None})
-        self._lost = 0
-        self._told = 0
-        self._told_at = 0.0
+        self._losses = losses
 
     def write(self, records: Iterable[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - as above
         """Hand ``records`` to the producer.
@@ -238,40 +271,25 @@ class Unconfirmed(AtLeastOnce):
                     **_others(record),
                 )
             except BufferError:
-                self._lose(record.topic, "the queue is full")
+                self._losses.add(record.topic, "the queue is full")
             except KafkaException as error:
                 reason: ClientError = error.args[0]
                 if reason.code() == ClientError._FATAL:  # noqa: SLF001 - as above
                     raise UncertainError(reason.str()) from error
-                self._lose(record.topic, reason.str())
+                self._losses.add(record.topic, reason.str())
         self._serve(self._producer.poll, timedelta())
+        self._patience.over()
 
     def close(self) -> None:
         """Give what is on its way a moment, and say what was lost."""
         with contextlib.suppress(UncertainError):
             self._serve(self._producer.flush, _FAREWELL)
         super().close()
-        if self._lost > self._told:
-            self._tell("the producer is closed")
+        self._losses.over()
 
     def _on_delivery(self, error: ClientError | None, message: Message) -> None:
         if error is not None:
-            self._lose(message.topic() or "", error.str())
-
-    def _lose(self, topic: str, reason: str) -> None:
-        self._lost += 1
-        if not self._told or time.monotonic() - self._told_at > _PATIENCE.total_seconds():
-            self._tell(f"{reason} (topic {topic})")
-
-    def _tell(self, reason: str) -> None:
-        self._told, self._told_at = self._lost, time.monotonic()
-        logger.warning(
-            "egress %s at %s: %d records lost so far: %s",
-            self._egress.id,
-            self._egress.address,
-            self._lost,
-            reason,
-        )
+            self._losses.add(message.topic() or "", error.str())
 
 
 class ExactlyOnce(AtLeastOnce):

@@ -19,7 +19,7 @@ claimed all lanes, one has opened each of them behind the other's claim, and see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -144,7 +144,7 @@ class Lane:
         self._publishers: Container[str] | None = None
         """Who may have published; None for anybody whom an owner has accepted."""
 
-    def open(self, known_runs: Container[str]) -> None:
+    def open(self, known_runs: Collection[str]) -> None:
         """Connect to a lane that an earlier run may have had; :meth:`claim` it when all are open.
 
         Args:
@@ -156,10 +156,14 @@ class Lane:
         """
         self._owners, self._publishers = None, known_runs
         self._persist(self._opened)
-        self._owners = {self._run, self._marker.owner if self._marker else ""}
+        # Without a marker, what is left of a first run may still publish: it claims late.
+        found = [self._marker.owner] if self._marker else ["", *known_runs]
+        self._owners = {self._run, *found}
 
     def claim(self) -> str:
         """Let nobody else publish any more; return the run that has published last, if any.
+
+        A lane that was not opened before must be new, or the run's own.
 
         Raises:
             CheckpointError: if the lane is not what it was when it was opened.
@@ -203,12 +207,12 @@ class Lane:
     def _opened(self) -> Cluster:
         if self._cluster is None:
             self._cluster = self._connect()
-            self._marker = self._cluster.open() or self._marker
-            if self._marker is not None:
-                self._check(self._marker)
+            marker = self._cluster.open() or self._marker
+            self._marker = None if marker is None else self._accepted(marker)
         return self._cluster
 
-    def _check(self, marker: Marker) -> None:
+    def _accepted(self, marker: Marker) -> Marker:
+        """Return the marker that was found, if the lane may go on from there."""
         newest = self._commit_log.newest()
         if self._owners is not None and marker.owner not in self._owners:
             raise CheckpointError(
@@ -220,12 +224,17 @@ class Lane:
                 f"{self._name}: batch {marker.batch} is published, but the checkpoint's newest is "
                 f"{newest}: it is an older copy of another one. {_ADVICE}"
             )
-        known = self._publishers is None or marker.publisher in self._publishers
-        if marker.batch >= 0 and not known:
-            raise CheckpointError(
-                f"{self._name}: batch {marker.batch} was published with a copy of this checkpoint "
-                f"that has since gone its own way. {_ADVICE}"
-            )
+        if not marker.publisher or self._publishers is None or marker.publisher in self._publishers:
+            return marker
+        staged = self._outbox.staged(marker.batch)
+        if staged is not None and staged.digest == marker.digest:
+            # By a run on a copy, before that had a history of its own. Later ones will not find
+            # the batch any more to compare with.
+            return marker._replace(publisher=self._run)
+        raise CheckpointError(
+            f"{self._name}: batch {marker.batch} was published with a copy of this checkpoint "
+            f"that has since gone its own way. {_ADVICE}"
+        )
 
     def _claim(self) -> None:
         cluster = self._opened()

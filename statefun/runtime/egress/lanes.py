@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import groupby
 from typing import Protocol
@@ -13,7 +13,13 @@ import attrs
 from pyspark import SparkContext
 
 from statefun.protocol.runtime_pb2 import Failure
-from statefun.runtime.egress.kafka import AtLeastOnce, ExactlyOnce, Patience, Unconfirmed
+from statefun.runtime.egress.kafka import (
+    AtLeastOnce,
+    ExactlyOnce,
+    Losses,
+    Patience,
+    Unconfirmed,
+)
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, UndeliveredError
 from statefun.runtime.egress.progress import ProgressTopic
 from statefun.runtime.filesystem import Folder
@@ -84,12 +90,12 @@ class LaneFactory:
             pause: waits, and returns whether to give up.
         """
         egress = self.egress
-        patience = Patience(egress)
+        patience, losses = Patience(egress), Losses(egress)
 
         def connect() -> Cluster:
             match egress.delivery_semantic:
                 case DeliverySemantic.NONE:
-                    return Unconfirmed(egress, should_stop, patience)
+                    return Unconfirmed(egress, should_stop, patience, losses)
                 case DeliverySemantic.AT_LEAST_ONCE:
                     return AtLeastOnce(egress, should_stop, patience)
                 case DeliverySemantic.EXACTLY_ONCE:
@@ -118,7 +124,7 @@ class DriverLanes:
         self._pause = pause
         self._lanes: list[Lane] = []
 
-    def open(self, query_id: str, lanes: int, known_runs: Container[str]) -> None:
+    def open(self, query_id: str, lanes: int, known_runs: Collection[str]) -> None:
         """Connect so many lanes, and those that an earlier run had; :meth:`claim` them then.
 
         An older copy of the checkpoint may be behind in one of those alone.
@@ -137,7 +143,8 @@ class DriverLanes:
     def publish(self, batches: Sequence[Staged]) -> Iterator[Staged]:
         """Publish ``batches``; yield each that is."""
         for staged in batches:
-            self._create(staged.manifest.query_id, staged.lanes)
+            if self._create(staged.manifest.query_id, staged.lanes):
+                self.claim()  # of a first run, which could not earlier
             for number, lane in enumerate(self._lanes[: staged.lanes]):
                 lane.publish(LaneBatch.of(staged, str(self._factory.egress.id), number))
             yield staged
@@ -150,12 +157,14 @@ class DriverLanes:
         for lane in self._lanes:
             lane.close()
 
-    def _create(self, query_id: str, lanes: int) -> None:
-        if len(self._lanes) >= lanes:
-            return
-        for number in range(len(self._lanes), self._factory.create_progress(query_id, lanes)):
-            lane = self._factory.lane(number, query_id, self._should_stop, self._pause)
-            self._lanes.append(lane)
+    def _create(self, query_id: str, lanes: int) -> bool:
+        """Make sure that there are so many lanes; return whether there were none."""
+        before = len(self._lanes)
+        if before < lanes:
+            for number in range(before, self._factory.create_progress(query_id, lanes)):
+                lane = self._factory.lane(number, query_id, self._should_stop, self._pause)
+                self._lanes.append(lane)
+        return not before
 
 
 class TaskLanes:

@@ -136,16 +136,20 @@ class Publisher:
 
     def _take_over(self, run: str) -> None:
         """Let nobody else publish exactly once from this checkpoint or a copy of it."""
-        exactly_once = {
-            id_: thread for id_, thread in self._threads.items() if thread.factory.needs_progress
-        }
-        runs = Runs(self._settings.checkpoint, run, exactly_once.keys())
-        known, query_id = runs.begin(), self._commit_log.query_id()
-        if not query_id:
-            return  # nobody else can have published in the name of a checkpoint that has none
-        for thread in exactly_once.values():
-            thread.open(query_id, self._settings.egress_lanes, known)
-        runs.forget_all_but(set().union(*(thread.claim() for thread in exactly_once.values())))
+        exactly_once = [each for each in self._threads.values() if each.factory.needs_progress]
+        places = [
+            f"{thread.factory.egress.id} {thread.factory.egress.address}" for thread in exactly_once
+        ]
+        runs = Runs(self._settings.checkpoint, run, places)
+        query_id = self._commit_log.query_id()
+        if not query_id:  # nobody can have published in the checkpoint's name
+            runs.add()
+            return
+        for thread in exactly_once:
+            thread.open(query_id, self._settings.egress_lanes, runs.earlier)
+        publishers = set().union(*(thread.claim() for thread in exactly_once))
+        runs.add()
+        runs.forget_all_but(publishers)
 
     def _backlog(self) -> int:
         return len(self._uncommitted) + len(self._released)

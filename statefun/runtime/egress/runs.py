@@ -22,31 +22,38 @@ class Runs:
     Args:
         checkpoint: where they are kept.
         run: the id of this run.
-        egresses: which ones it publishes to exactly once.
+        egresses: which ones it publishes to exactly once: their ids and clusters.
     """
 
     def __init__(self, checkpoint: Folder, run: str, egresses: Collection[str]) -> None:
         self._folder = checkpoint.child("runs")
         self._run = run
         self._egresses = egresses
+        names = self._folder.names()
+        self.earlier = frozenset(name for name in names if not name.startswith("."))
+        """The runs that are known."""
 
-    def begin(self) -> frozenset[str]:
-        """Take note of this run, before it publishes; return all that are known."""
+    def add(self) -> None:
+        """Take note of this run, before it publishes.
+
+        Not before it has claimed its lanes: another start at the same time could not tell a run
+        that is about to publish from one that never will.
+        """
         if self._egresses:
             self._folder.write(self._run, json.dumps(sorted(self._egresses)).encode())
-        return frozenset(self._names()) | {self._run}
 
     def forget_all_but(self, publishers: Collection[str]) -> None:
-        """Forget runs of which no marker is left.
+        """Forget earlier runs of which no marker is left.
 
         Args:
             publishers: the runs that the markers of this run's egresses name.
         """
-        for run in self._names():
-            if run == self._run or run in publishers:
-                continue
-            if set(json.loads(self._folder.read(run))) <= set(self._egresses):
-                self._folder.remove(run)
-
-    def _names(self) -> list[str]:
-        return [name for name in self._folder.names() if not name.startswith(".")]
+        for run in self.earlier.difference(publishers):
+            try:
+                egresses = set(json.loads(self._folder.read(run)))
+                if egresses <= set(self._egresses):
+                    self._folder.remove(run)
+            except FileNotFoundError:
+                continue  # another start has forgotten it
+            except (ValueError, TypeError):
+                continue  # not our file, or a damaged one: it does no harm

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 
 from statefun.runtime.egress.lane import UndeliveredError
 from statefun.runtime.egress.lanes import DriverLanes, LaneFactory, Lanes
@@ -45,7 +45,7 @@ class EgressThread:
             target=self._run, name=f"statefun-egress-{factory.egress.id}", daemon=True
         )
 
-    def open(self, query_id: str, lanes: int, known_runs: Container[str]) -> None:
+    def open(self, query_id: str, lanes: int, known_runs: Collection[str]) -> None:
         """Connect to an exactly-once egress that earlier runs may have published to.
 
         Raises:
