@@ -143,8 +143,9 @@ class DriverLanes:
     def publish(self, batches: Sequence[Staged]) -> Iterator[Staged]:
         """Publish ``batches``; yield each that is."""
         for staged in batches:
-            if self._create(staged.manifest.query_id, staged.lanes):
-                self.claim()  # of a first run, which could not earlier
+            is_first = self._create(staged.manifest.query_id, staged.lanes)
+            if is_first and self._factory.needs_progress:
+                self.claim()  # a first run could not earlier
             for number, lane in enumerate(self._lanes[: staged.lanes]):
                 lane.publish(LaneBatch.of(staged, str(self._factory.egress.id), number))
             yield staged
