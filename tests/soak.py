@@ -44,8 +44,6 @@ PARTITIONS = 2
 SUBMIT = "--master local[2,8] --driver-memory 1g --conf spark.ui.enabled=false pyspark-shell"
 PATIENCE = timedelta(minutes=5)
 """Nothing takes that long, unless it never comes."""
-IDLE = timedelta(minutes=1)
-"""Who has committed nothing for so long has nothing left to do, or waits for a broker."""
 Chains = dict[str, list[tuple[int, str]]]
 """Counts and tokens, in order, by the function that has sent them."""
 
@@ -129,14 +127,10 @@ class Soak:
                 self.done["drivers that ended"] += 1
             self._end(process)
 
-    def crash_at(self, point: str, messages: int = 0) -> None:
-        """Let the driver die at a named point, with as many more messages as that takes."""
+    def crash_at(self, point: str) -> None:
+        """Let the driver die at a named point."""
         process = self.start(point=point, number=self.random.randrange(1, 4))
-        while process.poll() is None:
-            before = self._commits()
-            self.send(messages)
-            self._wait_for(process, partial(self._has_committed, before))
-            self._wait_for(process, self._idle())
+        self._wait_for(process, lambda: False)
         if process.returncode != -signal.SIGKILL:
             raise AssertionError(f"not killed at {point!r}, but {process.returncode}: {self.log()}")
         self._end(process)
@@ -216,18 +210,6 @@ class Soak:
                 process.kill()
                 raise AssertionError(f"nothing happened for {PATIENCE}: {self.log()}")
             time.sleep(0.02)
-
-    def _idle(self) -> Callable[[], bool]:
-        """Return what tells whether nothing was committed for a while."""
-        commits, since = self._commits(), time.monotonic()
-
-        def is_idle() -> bool:
-            nonlocal commits, since
-            if self._commits() > commits:
-                commits, since = self._commits(), time.monotonic()
-            return time.monotonic() - since > IDLE.total_seconds()
-
-        return is_idle
 
     def _has_committed(self, before: int) -> bool:
         return self._commits() > before
@@ -389,13 +371,14 @@ def quick_start(kafka: EmbeddedKafka, folder: Path) -> str:
 def _soak(kafka: EmbeddedKafka, folder: Path, seed: int, arguments: argparse.Namespace) -> Soak:
     """Do to an application what the command line asks for."""
     java = quick_start(kafka, folder / "first")
-    soak = Soak(kafka, folder, random.Random(seed), f"seed-{seed}-", _lanes(seed), java)
+    soak = Soak(kafka, folder, random.Random(seed), f"seed-{seed}-", _lanes(seed % arguments.of), java)
     soak.create_topics()
     points = _points(seed, arguments.of, arguments.hits)
     share = arguments.messages // (arguments.kills + len(points))
     soak.harass(arguments.kills, share * arguments.kills)
     for point in points:
-        soak.crash_at(point, share)
+        soak.send(share)
+        soak.crash_at(point)
     return soak
 
 
