@@ -371,7 +371,9 @@ def quick_start(kafka: EmbeddedKafka, folder: Path) -> str:
 def _soak(kafka: EmbeddedKafka, folder: Path, seed: int, arguments: argparse.Namespace) -> Soak:
     """Do to an application what the command line asks for."""
     java = quick_start(kafka, folder / "first")
-    soak = Soak(kafka, folder, random.Random(seed), f"seed-{seed}-", _lanes(seed % arguments.of), java)
+    soak = Soak(
+        kafka, folder, random.Random(seed), f"seed-{seed}-", _lanes(seed % arguments.of), java
+    )
     soak.create_topics()
     points = _points(seed, arguments.of, arguments.hits)
     share = arguments.messages // (arguments.kills + len(points))
