@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 from confluent_kafka import OFFSET_BEGINNING, KafkaException, Producer, TopicPartition
 
-from statefun.runtime.envelope import HEADER_PREFIX, TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
+from statefun.runtime.envelope import HEADER_PREFIX, TARGET_TYPE_HEADER
 from statefun.runtime.kafka_client import (
     admin_for,
     cluster_metadata,
@@ -194,13 +194,8 @@ class DeadLetters:
                     f"dead letter {letter.id} was for no function: its record could not be read "
                     f"({letter.facts.get('error-message', '')})"
                 )
-            kept: Headers = [
-                (name, value.encode())
-                for name in (TARGET_TYPE_HEADER, VALUE_TYPE_HEADER)
-                if (value := letter.facts.get(name.removeprefix(HEADER_PREFIX)))
-            ]
             id_ = letter.target_id or letter.key
-            kept += replay_headers(letter.facts, letter.key, id_)
+            kept = replay_headers(letter.facts, letter.key, id_)
             return topic, id_, [*letter.headers, *kept]
         origin = letter.facts.get("topic")
         if origin in {None, self._egress.replay_topic}:

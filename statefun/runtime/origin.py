@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from statefun.protocol.runtime_pb2 import RecordOrigin
-from statefun.runtime.envelope import HEADER_PREFIX, REPLAYED
+from statefun.runtime.envelope import (
+    HEADER_PREFIX,
+    REPLAYED,
+    TARGET_TYPE_HEADER,
+    VALUE_TYPE_HEADER,
+)
 
 _TOPIC = f"{HEADER_PREFIX}topic"
 _NUMBERS = ("partition", "offset", "timestamp")
@@ -27,16 +32,17 @@ def facts_of(origin: RecordOrigin) -> Iterator[tuple[str, str]]:
 def replay_headers(
     facts: Mapping[str, str], key: bytes | None, id_: bytes | None
 ) -> Iterator[tuple[str, bytes | None]]:
-    """Return the headers that a record keeps when it is replayed.
+    """Return the headers with which a record is replayed: for whom, as what, and whence.
 
     Args:
         facts: what its dead letter says, by the names of headers without their prefix.
         key: the one that it had.
         id_: the one of the address that it is replayed to.
     """
-    for name in (_TOPIC, *(HEADER_PREFIX + name for name in _NUMBERS)):
+    numbers = (HEADER_PREFIX + name for name in _NUMBERS)
+    for name in (TARGET_TYPE_HEADER, VALUE_TYPE_HEADER, _TOPIC, *numbers):
         value = facts.get(name.removeprefix(HEADER_PREFIX))
-        if value is not None:
+        if value:
             yield name, value.encode()
     if key != id_:
         yield _KEY, key
