@@ -42,6 +42,10 @@ _BROKEN = ("Server access error", "[FAILED")
 _USER_IN_URL = re.compile(r"://[^/@\s]+@")
 
 
+class NotPublishedError(PlatformError):
+    """The repository has answered, and has no such version of an artifact."""
+
+
 @attrs.frozen
 class MavenArtifact:
     """Coordinates of a library in a Maven repository."""
@@ -75,12 +79,6 @@ class MavenArtifact:
         return f"{self.group}:{self.artifact}:{self.version}"
 
 
-# Maven Central does not carry it for every release that it carries the connector for. What the
-# connector calls of it is the same in all of Spark 4; only a log line about Kerberos tokens has
-# changed.
-_PROVIDER = MavenArtifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0")
-
-
 def resolve(
     artifacts: Sequence[MavenArtifact],
     *,
@@ -104,6 +102,7 @@ def resolve(
         Absolute paths, sorted.
 
     Raises:
+        NotPublishedError: The repository does not have that version.
         PlatformError: Java is missing, a download failed, or the cache cannot be written.
         ConfigurationError: ``STATEFUN_IVY_SETTINGS`` does not name a file.
     """
@@ -125,29 +124,6 @@ def resolve(
             f"cannot keep jars in {root}: {error}; make the folder writable, or name another "
             "cache folder in the environment variable XDG_CACHE_HOME",
         ) from error
-
-
-def spark_kafka_connector(progress: Callable[[str], None] | None = None) -> tuple[Path, ...]:
-    """Give the jars that Spark's Kafka connector needs beyond those that Spark ships.
-
-    Nothing is left to add when the connector itself is among Spark's own jars.
-
-    Args:
-        progress: As for ``resolve``.
-
-    Raises:
-        PlatformError: As for ``resolve``.
-        ConfigurationError: As for ``resolve``.
-    """
-    connector = MavenArtifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", pyspark.__version__)
-    shipped = {name for jar in spark_jars_folder().glob("*.jar") for name in _names(jar)}
-    if connector.artifact in shipped:
-        return ()
-    without_provider = {*shipped, _PROVIDER.artifact}
-    jars = resolve([connector], exclude=without_provider, progress=progress)
-    # Ivy's file names start with the group.
-    others = {*shipped, *(name.rpartition("_")[2] for jar in jars for name in _names(jar))}
-    return (*jars, *resolve([_PROVIDER], exclude=others, progress=progress))
 
 
 def spark_jars_folder() -> Path:
@@ -243,8 +219,9 @@ def _download(
     if code == 0 and jars:
         return jars
     wanted = ", ".join(output.unresolved or map(str, artifacts))
+    kind = NotPublishedError if output.unresolved and not output.broken else PlatformError
     lines = "\n".join(f"  | {line}" for line in output.tail)
-    raise PlatformError(
+    raise kind(
         f"cannot download {wanted} (Ivy ended with code {code} and {len(jars)} jars); "
         f"it last wrote\n{lines}\n"
         "Check that this version exists and that this machine reaches the repository. "
@@ -347,12 +324,3 @@ class _Output:
     def _report(self, text: str) -> None:
         if self._progress is not None:
             self._progress(text)
-
-
-def _names(jar: Path) -> list[str]:
-    """Give the artifact names that a file name can mean.
-
-    Where the version starts cannot be told for sure (``log4j-1.2-api-2.25.4``,
-    ``zstd-jni-1.5.7-7``), so every possible end of the name counts.
-    """
-    return [jar.name[: dash.start()] for dash in re.finditer(r"-(?=\d)", jar.name)]

@@ -17,8 +17,8 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, __version__
 from pyspark.sql import SparkSession
 
+from statefun.runtime.connector import spark_kafka_connector
 from statefun.runtime.dispatch import daemon
-from statefun.runtime.jars import spark_kafka_connector
 from statefun.runtime.settings import running_script
 from statefun.sdk.errors import ConfigurationError
 

@@ -13,8 +13,6 @@ from statefun.runtime.jars import (
     SETTINGS_VARIABLE,
     MavenArtifact,
     resolve,
-    spark_jars_folder,
-    spark_kafka_connector,
 )
 from statefun.sdk.errors import ConfigurationError, PlatformError
 
@@ -264,32 +262,3 @@ def test_unwritable_cache_is_explained(tmp_path: Path) -> None:
 
     with pytest.raises(PlatformError, match="XDG_CACHE_HOME"):
         resolve([APP], cache=tmp_path / "file" / "jars")
-
-
-def test_connector_that_spark_ships_is_not_added(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Nothing is resolved when the connector is among Spark's own jars."""
-    (tmp_path / "jars").mkdir()
-    for name in ("ivy-2.5.3.jar", "spark-sql-kafka-0-10_2.13-4.2.0.jar"):
-        (tmp_path / "jars" / name).touch()
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-
-    jars = spark_kafka_connector()
-
-    assert spark_jars_folder() == tmp_path / "jars"
-    assert jars == ()
-
-
-def test_connector_adds_only_what_spark_lacks() -> None:
-    """The connector comes with Kafka's client, but without any jar that Spark has already."""
-    jars = spark_kafka_connector()
-
-    artifacts = {jar.name.split("_", 1)[1].rsplit("-", 1)[0] for jar in jars}
-    assert artifacts == {
-        "commons-pool2",
-        "kafka-clients",
-        "spark-sql-kafka-0-10_2.13",
-        "spark-token-provider-kafka-0-10_2.13",
-    }
