@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 import threading
 import time
@@ -12,9 +11,9 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TextIO, final
 
+from statefun.runtime.terminal import StatusLine, renews_lines
+
 _REDRAW_EVERY = timedelta(milliseconds=100)
-_DEFAULT_WIDTH = 80
-_ERASE_LINE = "\r\x1b[K"
 
 
 @final
@@ -38,7 +37,8 @@ class Progress:
         """
         self._title = title
         self._stream = sys.stderr if stream is None else stream
-        self._spins = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._line = StatusLine(self._stream)
+        self._spins = renews_lines(self._stream)
         self._frames = itertools.cycle("|/-\\")
         self._text = ""
         self._started = 0.0
@@ -71,7 +71,8 @@ class Progress:
         line = f"{self._title}: {outcome} {self._seconds():.1f} s\n"
         with self._lock:
             self._ended.set()
-            self._write(_ERASE_LINE + line if self._spins else line)
+            self._line.clear()
+            self._write(line)
         if self._spins:
             self._spinner.join()
 
@@ -83,8 +84,7 @@ class Progress:
 
     def _draw(self) -> None:
         parts = [next(self._frames), self._title, f"{self._seconds():.0f} s", self._text]
-        # a line that wraps could not be erased again
-        self._write(_ERASE_LINE + "  ".join(filter(None, parts))[: self._width() - 1])
+        self._line.show("  ".join(filter(None, parts)))
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
@@ -92,9 +92,3 @@ class Progress:
 
     def _seconds(self) -> float:
         return time.monotonic() - self._started
-
-    def _width(self) -> int:
-        try:
-            return os.get_terminal_size(self._stream.fileno()).columns or _DEFAULT_WIDTH
-        except (OSError, ValueError):
-            return _DEFAULT_WIDTH
