@@ -12,13 +12,17 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import attrs
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
+from statefun.dev import commands as dev_commands
 from statefun.runtime.clusters import cluster_findings, position_findings
 from statefun.runtime.dead_letters import DeadLetter, DeadLetters
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.stored_state import checkpoint_findings
+from statefun.runtime.session import spark_reason
+from statefun.runtime.stored_findings import checkpoint_findings
 from statefun.runtime.validation import Validation, declared_module, validate
-from statefun.sdk.errors import ConfigurationError, StatefunError
+from statefun.sdk.errors import ConfigurationError, EngineError, StatefunError
 from statefun.spec.schema import module_schema
 
 _COLUMNS = ("id", "age", "reason", "address", "from")
@@ -42,8 +46,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _validate(options)
             case "dlq":
                 _dlq(options)
+            case "dev":
+                dev_commands.run_command(options)
     except StatefunError as error:
         print(f"statefun: {error}", file=sys.stderr)
+        return 1
+    except (Py4JError, PySparkException) as error:
+        print(
+            f"statefun: {EngineError(f'Spark has failed: {spark_reason(error)}')}", file=sys.stderr
+        )
         return 1
     except KeyboardInterrupt:
         return 130
@@ -82,6 +93,7 @@ def parser() -> argparse.ArgumentParser:
         "--checkpoint", help="compare with the state in a checkpoint: a folder or its URI"
     )
     commands.add_parser("schema", help="print the JSON Schema of module files, for editors")
+    dev_commands.add_commands(commands)
     dlq = commands.add_parser("dlq", help="look at dead letters, and replay them")
     actions = dlq.add_subparsers(dest="action", metavar="action", required=True)
     list_ = actions.add_parser("list", help="a table of all that were not replayed")

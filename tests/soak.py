@@ -34,8 +34,8 @@ from soak_app import FUNCTIONS, INSIDE, POINTS, SEMANTICS, chained
 from statefun.dev import EmbeddedKafka
 from statefun.dev.progress import Progress
 from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.connector import spark_kafka_connector
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.jars import spark_kafka_connector
 
 HERE = Path(__file__).resolve().parent
 HOPS = 10

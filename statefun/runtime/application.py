@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
 from functools import reduce
@@ -25,6 +26,7 @@ from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.egress.publisher import Publisher
+from statefun.runtime.egress.topics import check_at_start
 from statefun.runtime.feedback import read_feedback
 from statefun.runtime.ingress.data_loss import check_kept
 from statefun.runtime.ingress.declared import all_ingresses
@@ -37,12 +39,22 @@ from statefun.runtime.lock import checkpoint_lock
 from statefun.runtime.metrics import Metrics
 from statefun.runtime.outbox import Outbox
 from statefun.runtime.retention import Retention
-from statefun.runtime.session import can_dispatch_arrow, keep_checkpoint_locally, open_session
+from statefun.runtime.session import (
+    can_dispatch_arrow,
+    is_local,
+    keep_checkpoint_locally,
+    open_session,
+)
 from statefun.runtime.settings import Settings
+from statefun.runtime.shipping import import_paths, send_modules
 from statefun.runtime.sources import in_order
+from statefun.runtime.status import Status
 from statefun.runtime.summary import FailureLog, Summary
+from statefun.runtime.terminal import StatusLine
+from statefun.runtime.unregistered import check_functions
 from statefun.sdk import errors
-from statefun.sdk.errors import EngineError, KafkaError, StatefunError
+from statefun.sdk.errors import BindingError, EngineError, KafkaError, StatefunError
+from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
 from statefun.spec.model import Module, OnDataLoss
 
@@ -64,9 +76,13 @@ class Application:
         functions: StatefulFunctions,
         settings: Settings,
         clock: Clock = SystemClock(),  # noqa: B008 - it has no state
+        line: StatusLine | None = None,
     ) -> None:
         check_binding(module, functions)
+        if settings.on_unregistered is OnFailure.DEAD_LETTER and module.dead_letters is None:
+            raise BindingError("on-unregistered=dead-letter: no egress has a deadLetterTopic")
         self._clock = clock
+        self._line = line
         self._module = module
         self._ingresses = list(all_ingresses(module))
         self._functions = functions
@@ -78,6 +94,7 @@ class Application:
         self._stopping = threading.Event()
         self._summary = Summary()
         self._failure_log = FailureLog(self._summary)
+        self._status: Status | None = None
 
     def run(self) -> Summary:
         """Run until everything is processed (available-now), stopped, or an error occurs.
@@ -88,6 +105,7 @@ class Application:
         """
         settings = self._settings
         with checkpoint_lock(settings.checkpoint):
+            check_at_start(self._module.egresses, settings.kafka_timeout)
             self._ingresses = in_order(settings.checkpoint, self._ingresses)
             bounds = Bounds(settings.checkpoint, self._commit_log, self._ingresses)
             newest = self._commit_log.newest()
@@ -118,6 +136,10 @@ class Application:
         """Let :meth:`run` end soon; may be called by a signal handler or another thread."""
         self._stopping.set()
 
+    def is_stopping(self) -> bool:
+        """Tell whether :meth:`stop` was called, or is about to be: Spark may get a signal first."""
+        return self._stopping.wait(_WATCH_SECONDS)
+
     def _starting_offsets(self, bounds: Bounds) -> list[str]:
         """Return where Spark's sources start, which it only heeds on a fresh checkpoint."""
         timeout, newest = self._settings.kafka_timeout, self._commit_log.newest()
@@ -146,11 +168,18 @@ class Application:
             keep_checkpoint_locally(session)
         if settings.egress_lanes > 1:
             publisher.run_as_tasks(session.sparkContext)
+        check_functions(session, settings.checkpoint, self._functions, settings.on_unregistered)
+        ui = session.sparkContext.uiWebUrl
+        status = Status(self._summary, self._ingresses, bounds.stops, self._line, ui)
+        self._status = status
         query = self._start_query(session, publisher, bounds, starts)
+        count = len(self._functions)
         logger.info(
-            "running %d functions; checkpoint %s",
-            len(self._functions),
+            "running %d function%s; checkpoint %s%s",
+            count,
+            "" if count == 1 else "s",
             settings.checkpoint.location,
+            f"; Spark's UI {ui}" if ui else "",
         )
         metrics = Metrics(self._ingresses, bounds.stops, group_offsets, self._summary)
         try:
@@ -166,29 +195,43 @@ class Application:
                     return
                 self._failure_log.tell()
                 self._summary.egress_records = publisher.records
-                metrics.update(query.lastProgress)
+                progress = query.lastProgress
+                metrics.update(progress)
+                status.tell(progress)
                 watch.look()
         except StreamingQueryException as error:
+            if self.is_stopping():
+                raise KeyboardInterrupt from None
             raise self._reason(error, publisher) from error
         except BaseException:
             publisher.stop()  # or the stage that waits for it would never return
             _stop(query)
             raise
         finally:
+            status.close()
             metrics.close()
 
     def _start_query(
         self, session: SparkSession, publisher: Publisher, bounds: Bounds, starts: list[str]
     ) -> StreamingQuery:
         settings = self._settings
-        ingresses = [
-            read_kafka(session, ingress, start, stops, settings.records_per_batch)
-            for ingress, start, stops in zip(self._ingresses, starts, bounds.stops, strict=True)
-        ]
+        # Side by side: Spark starts a process to be told of the feedback source.
+        with ThreadPoolExecutor(1) as thread:
+            feedback = thread.submit(read_feedback, session, settings.checkpoint, self._clock)
+            ingresses = [
+                read_kafka(session, ingress, start, stops, settings.records_per_batch)
+                for ingress, start, stops in zip(self._ingresses, starts, bounds.stops, strict=True)
+            ]
         # The last one: where its offset is looked for in the log of offsets.
-        sources = [*ingresses, read_feedback(session, settings.checkpoint, self._clock)]
+        sources = [*ingresses, feedback.result()]
+        program = Program.of(self._functions, self._module, settings.on_unregistered)
+        paths: tuple[str, ...] = ()
+        if is_local(session):
+            paths = import_paths()
+        else:
+            send_modules(session.sparkContext, self._functions)
         operator = Operator(
-            Payload.of(Program.of(self._functions, self._module)),
+            Payload.of(program, paths),
             SegmentWriter(settings.checkpoint),
             settings.async_concurrency,
             settings.immediate_messages,
@@ -202,6 +245,7 @@ class Application:
                 lambda frame, batch: self._try_to_stage(frame, batch, publisher, run_id)
             )
             .option("checkpointLocation", settings.checkpoint.spark_uri)
+            .queryName(settings.name)
         )
         if settings.available_now:
             writer = writer.trigger(availableNow=True)
@@ -241,6 +285,8 @@ class Application:
                 )
             )
         publisher.add(batch)
+        if self._status is not None:
+            self._status.staged(batch)
         self._summary.batches += 1
         for outcome in outcomes:
             self._summary.invocations += outcome.invocations

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
 from typing import Any
@@ -18,16 +18,15 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
 from statefun.runtime.commit_log import CommitLog, capped
+from statefun.runtime.egress.topics import check_declared_topics, declared_topics
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.ingress.declared import all_ingresses
 from statefun.runtime.ingress.startup import admin_client, check_topics, client_properties
 from statefun.runtime.ingress.stopping import stops_of_last_run
 from statefun.runtime.kafka_client import (
     admin_for,
-    cluster_metadata,
     committed_offsets,
     connect,
-    partitions_of,
 )
 from statefun.runtime.sources import in_order
 from statefun.runtime.validation import Finding
@@ -51,16 +50,18 @@ def cluster_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
         module: what to ask for.
         timeout: how long a cluster may take for an answer.
     """
-    for ingress in all_ingresses(module):
+
+    def ask(component: KafkaIngress | KafkaEgress) -> list[Finding]:
+        of_kind = _of_ingress if isinstance(component, KafkaIngress) else _of_egress
         try:
-            yield from _of_ingress(ingress, timeout)
+            return list(of_kind(component, timeout))  # type: ignore[arg-type] # of its own kind
         except StatefunError as error:
-            yield Finding.at(ingress.location, str(error))
-    for egress in module.egresses:
-        try:
-            yield from _of_egress(egress, timeout)
-        except StatefunError as error:
-            yield Finding.at(egress.location, str(error))
+            return [Finding.at(component.location, str(error))]
+
+    # Side by side: each cluster that is gone takes all of its time to say so.
+    with ThreadPoolExecutor() as threads:
+        for findings in threads.map(ask, [*all_ingresses(module), *module.egresses]):
+            yield from findings
 
 
 def position_findings(checkpoint: Folder, module: Module, timeout: timedelta) -> Iterator[Finding]:
@@ -176,11 +177,8 @@ def _of_ingress(ingress: KafkaIngress, timeout: timedelta) -> Iterator[Finding]:
 def _of_egress(egress: KafkaEgress, timeout: timedelta) -> Iterator[Finding]:
     owner = f"egress {egress.id}"
     admin = admin_for(owner, egress.address, egress.properties)
-    metadata = cluster_metadata(owner, egress.address, admin, timeout)
-    topics = [topic for topic in (egress.dead_letter_topic, egress.replay_topic) if topic]
-    for topic in topics:
-        partitions_of(owner, topic, metadata, egress.address)
-    for text in _missing_rights(owner, admin, topics, AclOperation.WRITE, timeout):
+    metadata = check_declared_topics(egress, timeout)
+    for text in _missing_rights(owner, admin, declared_topics(egress), AclOperation.WRITE, timeout):
         yield Finding.at(egress.location, text)
     if egress.delivery_semantic is not DeliverySemantic.EXACTLY_ONCE:
         return

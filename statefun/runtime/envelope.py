@@ -100,6 +100,15 @@ def address_of(key: bytes) -> Address:
     return Address._make((namespace, name, id_.decode(), text))
 
 
+def typename_of(key: bytes) -> str:
+    r"""Return the typename in a grouping key.
+
+    >>> typename_of(b"Ada\x00com.example.fns/greeter")
+    'com.example.fns/greeter'
+    """
+    return key.rpartition(SEPARATOR)[2].decode()
+
+
 @cache
 def _typename_parts(typename: bytes) -> tuple[str, str, str]:
     """Split a typename: there are few, and addresses by the million."""

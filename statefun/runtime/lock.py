@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -14,9 +15,13 @@ from pathlib import Path
 from statefun.runtime.filesystem import Folder
 from statefun.sdk.errors import CheckpointError
 
+logger = logging.getLogger("statefun")
+
 _NAME = "driver.lock"
 # A driver whose JVM was killed needs a moment to notice and go.
 _GRACE = timedelta(seconds=10)
+_SILENCE = timedelta(seconds=1)
+"""After which a word is said about the wait."""
 
 
 @contextmanager
@@ -39,7 +44,9 @@ def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterato
     except OSError as error:
         raise CheckpointError(f"checkpoint {folder} cannot be written: {error}") from error
     with file:
-        deadline = time.monotonic() + patience.total_seconds()
+        began = time.monotonic()
+        deadline = began + patience.total_seconds()
+        told = False
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -51,6 +58,15 @@ def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterato
                         f"checkpoint {folder} is in use by process {file.read().strip()}; stop "
                         "that one, or give this one a checkpoint of its own"
                     ) from None
+                if not told and time.monotonic() > began + _SILENCE.total_seconds():
+                    told = True
+                    file.seek(0)
+                    logger.info(
+                        "checkpoint %s is in use by process %s; waiting up to %g s for it to end",
+                        folder,
+                        file.read().strip(),
+                        patience.total_seconds(),
+                    )
                 time.sleep(0.1)
         file.truncate(0)
         file.write(str(os.getpid()))

@@ -7,8 +7,7 @@ The source is called ``statefun``. Per ingress there are ``commitsSucceeded`` an
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,8 +17,8 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from statefun.runtime.commit_log import capped
 from statefun.runtime.ingress.group_offsets import GroupOffsets
+from statefun.runtime.ingress.positions import positions
 from statefun.runtime.ingress.stopping import Offsets
 from statefun.runtime.summary import Summary
 from statefun.spec.model import KafkaIngress
@@ -81,13 +80,9 @@ class Metrics:
             self._set_all(ingress, "committedOffset", commits.offsets)
         if progress is None:
             return
-        sources = zip(self._ingresses, self._stops, progress.sources, strict=False)
-        for ingress, stop, source in sources:
-            read, there = _offsets(source.endOffset), _offsets(source.latestOffset)
-            if stop is not None:
-                read, there = capped(read, stop), capped(there, stop)
-            self._set_all(ingress, "currentOffset", read)
-            self._set_all(ingress, "lag", _lags(read, there))
+        for position in positions(self._ingresses, self._stops, progress):
+            self._set_all(position.ingress, "currentOffset", position.read)
+            self._set_all(position.ingress, "lag", position.lags)
 
     def close(self) -> None:
         """Take the metrics back, so that a later run of this process begins anew."""
@@ -126,18 +121,3 @@ class _Source:
 
     class Java:
         implements = ("org.apache.spark.metrics.source.Source",)
-
-
-def _offsets(text: str | None) -> Mapping[str, dict[str, int]]:
-    """Read a Kafka source's offset; a source that has not had any data has none."""
-    return json.loads(text) if text and text.startswith("{") else {}
-
-
-def _lags(read: Offsets, there: Offsets) -> Offsets:
-    return {
-        topic: {
-            number: max(0, end - read.get(topic, {}).get(number, end))
-            for number, end in partitions.items()
-        }
-        for topic, partitions in there.items()
-    }

@@ -4,22 +4,22 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 
 from py4j.protocol import Py4JError
 
 from statefun.runtime.application import Application
-from statefun.runtime.session import spark_conf
+from statefun.runtime.session import shows_terminal, spark_conf
 from statefun.runtime.settings import PREFIX, Settings, running_script
+from statefun.runtime.signals import signals_interrupt
 from statefun.runtime.summary import Summary
+from statefun.runtime.terminal import LogHandler, StatusLine
 from statefun.sdk.errors import EngineError, StatefunError
+from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions, default_functions
 from statefun.spec.loader import load_module_files
 from statefun.spec.model import KafkaEgress, KafkaIngress
@@ -40,6 +40,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     egress_lanes: int | None = None,
     dispatch: str | None = None,
     kafka_timeout: timedelta | None = None,
+    on_unregistered: OnFailure | str | None = None,
+    quiet: bool | None = None,
     debug: bool | None = None,
     functions: StatefulFunctions = default_functions,
     components: Sequence[KafkaIngress | KafkaEgress] = (),
@@ -70,6 +72,11 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             by side (``spark.statefun.egress.lanes``).
         dispatch: ``arrow`` (default) or ``pandas``, Spark's own and slower way to call functions.
         kafka_timeout: how long to try to reach Kafka at start (default 15 seconds).
+        on_unregistered: what becomes of messages that wait in the checkpoint for functions that
+            are no longer registered: ``fail`` (default) refuses to start, ``dead-letter`` and
+            ``skip`` give the messages up.
+        quiet: say nothing but warnings and errors. Otherwise a line on the terminal, or one a
+            minute in a log, tells how the run is going.
         debug: show Spark's log, and the causes of errors.
         functions: the registry to run, the one of ``@function`` if not given.
         components: ingresses and egresses that are declared in Python, beside the module files';
@@ -99,20 +106,24 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         egress_lanes=egress_lanes,
         dispatch=dispatch,
         kafka_timeout=kafka_timeout,
+        on_unregistered=on_unregistered,
+        quiet=quiet,
         debug=debug,
     )
     if settings.debug:
         sys.excepthook = sys.__excepthook__
-    _show_log(debug=settings.debug)
+    line = _show_log(settings)
     modules = settings.modules
     if components and module is None and f"{PREFIX}module" not in conf:
         modules = tuple(path for path in modules if path.exists())
     declared = load_module_files(modules, components=components)
-    application = Application(declared, functions, settings)
-    with _signals_interrupt(application, debug=settings.debug):
+    application = Application(declared, functions, settings, line=line)
+    with signals_interrupt(application.stop, debug=settings.debug):
         try:
             summary = application.run()
         except (Py4JError, ConnectionError) as error:
+            if application.is_stopping():
+                raise KeyboardInterrupt from None
             raise EngineError(
                 "Spark has stopped; start again to continue from the last committed batch"
             ) from error
@@ -144,44 +155,19 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
         sys.__excepthook__(kind, error, trace)
 
 
-def _show_log(*, debug: bool) -> None:
-    """Show the log on the terminal, unless the program has set logging up its own way."""
+def _show_log(settings: Settings) -> StatusLine | None:
+    """Show the log on the terminal, unless the program has set logging up its own way.
+
+    Returns:
+        The line of the terminal that tells how the run is going, if there is to be one.
+    """
     root = logging.getLogger("statefun")
     if root.handlers or logging.getLogger().handlers:
-        return
-    handler = logging.StreamHandler()
+        return None
+    line = StatusLine(sys.stderr)
+    handler = LogHandler(line)
     handler.setFormatter(logging.Formatter("statefun: %(message)s"))
     root.addHandler(handler)
-    root.setLevel(logging.DEBUG if debug else logging.INFO)
-
-
-@contextmanager
-def _signals_interrupt(application: Application, *, debug: bool) -> Iterator[None]:
-    """Let SIGTERM stop the application the way Ctrl-C does, and both without a stack trace."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        if not debug:
-            _silence_interrupted_call()
-        # What is raised is lost if a finalizer happens to run just then.
-        application.stop()
-        raise KeyboardInterrupt
-
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not one of the program's
-        before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _silence_interrupted_call() -> None:
-    """Keep py4j from logging, with the root logger itself, which call was interrupted."""
-    root = logging.getLogger()
-    root.addFilter(lambda record: record.module != "java_gateway")
-    if not root.handlers:
-        root.addHandler(logging.NullHandler())  # or logging would add one that prints
+    level = logging.WARNING if settings.quiet else logging.INFO
+    root.setLevel(logging.DEBUG if settings.debug else level)
+    return None if settings.quiet or settings.debug or not shows_terminal() else line

@@ -20,10 +20,12 @@ from pyspark.sql import SparkSession
 from statefun.runtime.connector import spark_kafka_connector
 from statefun.runtime.dispatch import daemon
 from statefun.runtime.settings import running_script
+from statefun.runtime.terminal import renews_lines
 from statefun.sdk.errors import ConfigurationError
 
 logger = logging.getLogger("statefun")
 
+_JAVA_22 = 22
 _CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 # What Spark logs is a stack trace of what ends up as an exception here as well, which the user is
@@ -65,6 +67,24 @@ def spark_conf() -> dict[str, str]:
     SparkContext._ensure_initialized()  # noqa: SLF001 - connects to spark-submit's JVM, whose properties SparkConf then reads
     active = SparkContext._active_spark_context  # noqa: SLF001 - there is no public question for it
     return dict((active.getConf() if active else SparkConf()).getAll())
+
+
+def is_submitted() -> bool:
+    """Tell whether spark-submit runs the program: then its JVM is there before the program."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def shows_terminal() -> bool:
+    """Tell whether standard error ends up on a terminal on which a line can be erased."""
+    if not is_submitted():
+        return renews_lines(sys.stderr)
+    # It goes to the standard output of the JVM of spark-submit.
+    jvm: Any = SparkContext._jvm  # noqa: SLF001 - classes of the JVM have no other door
+    console = jvm.java.lang.System.console()
+    if console is None or os.environ.get("TERM") == "dumb":
+        return False
+    # From Java 22 on there is a console even without a terminal.
+    return jvm.java.lang.Runtime.version().feature() < _JAVA_22 or bool(console.isTerminal())
 
 
 def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
@@ -115,6 +135,18 @@ def keep_checkpoint_locally(session: SparkSession) -> None:
         session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - see above
     )
     local.setWriteChecksum(False)
+
+
+def is_local(session: SparkSession) -> bool:
+    """Tell whether the workers of ``session`` run on this machine."""
+    return _is_local(dict(session.sparkContext.getConf().getAll()))
+
+
+def spark_reason(error: BaseException) -> str:
+    """Return what an error of Spark says first, without the stack traces of Java."""
+    java = getattr(error, "java_exception", None)
+    lines = str(error if java is None else java.toString()).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def can_dispatch_arrow(session: SparkSession) -> bool:
@@ -187,6 +219,8 @@ def _add_connector(session: SparkSession) -> None:
         loader.loadClass(_CONNECTOR_CLASS)
     except Py4JError:
         jars = spark_kafka_connector(progress=lambda text: logger.info("downloading %s", text))
-        logger.info("adding Spark's Kafka connector (%d jars)", len(jars))
+        logger.debug("adding Spark's Kafka connector (%d jars)", len(jars))
+        # What ADD JAR calls: the statement would read quotes and blanks in a path in its own way.
+        resources = session._jsparkSession.sessionState().resourceLoader()  # noqa: SLF001 - see above
         for jar in jars:
-            session.sql(f"ADD JAR '{jar}'")
+            resources.addJar(str(jar))

@@ -14,6 +14,7 @@ import attrs
 
 from statefun.runtime.filesystem import Folder
 from statefun.sdk.errors import ConfigurationError
+from statefun.sdk.failure import OnFailure
 from statefun.spec.durations import parse_duration
 
 PREFIX = "spark.statefun."
@@ -24,6 +25,8 @@ V = TypeVar("V")
 class Settings:
     """Everything that can be set, resolved."""
 
+    name: str
+    """Of the application: its program's, without the suffix."""
     modules: tuple[Path, ...]
     """The module files."""
     checkpoint: Folder
@@ -48,6 +51,10 @@ class Settings:
     """How workers evaluate the operator: ``arrow``, or ``pandas`` as Spark itself does."""
     kafka_timeout: timedelta
     """How long to try to reach a Kafka cluster at start."""
+    on_unregistered: OnFailure
+    """What becomes of messages for functions that are not registered."""
+    quiet: bool
+    """Whether to say nothing but warnings and errors."""
     debug: bool
     """Whether to show Spark's log and the causes of errors."""
 
@@ -86,6 +93,7 @@ class Settings:
 
         name = script.stem if script else "application"
         return cls(
+            name=name,
             modules=pick("module", _paths, (here / "module.yaml",)),
             checkpoint=pick("checkpoint", Folder.at, Folder.at(here / ".statefun" / name)),
             trigger=pick("trigger", _duration, timedelta(0)),
@@ -97,6 +105,8 @@ class Settings:
             egress_lanes=pick("egress.lanes", _positive, 1),
             dispatch=pick("dispatch", _dispatch, "arrow"),
             kafka_timeout=pick("kafka-timeout", _duration, timedelta(seconds=15)),
+            on_unregistered=pick("on-unregistered", _on_failure, OnFailure.FAIL),
+            quiet=pick("quiet", _flag, default=False),
             debug=pick("debug", _flag, default=False),
         )
 
@@ -112,6 +122,8 @@ KEYS = frozenset(
         "kafka-timeout",
         "module",
         "immediate-messages",
+        "on-unregistered",
+        "quiet",
         "records-per-batch",
         "state-partitions",
         "trigger",
@@ -160,6 +172,13 @@ def _positive(value: str | int) -> int:
     if not (text.isdecimal() and int(text) >= 1):
         raise ValueError("expected a whole number from 1 up")
     return int(text)
+
+
+def _on_failure(value: str | OnFailure) -> OnFailure:
+    try:
+        return OnFailure(value)
+    except ValueError:
+        raise ValueError("expected fail, skip or dead-letter") from None
 
 
 def _dispatch(value: str) -> str:

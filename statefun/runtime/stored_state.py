@@ -1,89 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an application can go on from a checkpoint: asked before it is started."""
+"""Reading the state that a checkpoint holds, while its application does not run."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 
-from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents give it
 
 from statefun.protocol.runtime_pb2 import AddressState
-from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.envelope import address_of
+from statefun.runtime.dispatch.timers import delayed_messages
+from statefun.runtime.envelope import SEPARATOR, address_of, typename_of
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.ingress.declared import all_ingresses
-from statefun.runtime.session import open_session
-from statefun.runtime.sources import in_order
-from statefun.runtime.validation import Finding
-from statefun.sdk.errors import CheckpointError
-from statefun.sdk.functions import StatefulFunctions
-from statefun.spec.model import Module
+from statefun.runtime.timers import NAMESPACE as TIMERS
 
-_OURS = "statefun."
+OWN = "statefun."
 """What the namespaces begin with whose state is the runtime's own."""
-_Stored = Counter[tuple[str, str, str]]
-"""Numbers of addresses by function type, name of a value, and typename that it is stored as."""
 
 
-def checkpoint_findings(
-    checkpoint: Folder, module: Module, functions: StatefulFunctions | None
-) -> Iterator[Finding]:
-    """Compare a checkpoint with what is to go on from it; its state is read, all of it.
+class StoredState:
+    """The state as of the newest committed micro-batch.
 
-    Args:
-        checkpoint: of an application that does not run now.
-        module: what its module files declare.
-        functions: what it registers; None if that is not known.
+    Every method reads all of it, and raises PySparkException if it cannot be read.
     """
-    if CommitLog(checkpoint).is_fresh():
-        yield _finding(f"checkpoint {checkpoint.location} holds nothing yet", is_error=False)
-        return
-    try:
-        in_order(checkpoint, all_ingresses(module))
-    except CheckpointError as error:
-        yield _finding(str(error))
-        return
-    if functions is not None:
-        try:
-            stored = _stored(checkpoint)
-        except PySparkException as error:  # such as for a path with a blank in it
-            reason = (str(error).splitlines() or [""])[0]
-            yield _finding(
-                f"the state in checkpoint {checkpoint.location} cannot be read: {reason}"
-            )
-        else:
-            yield from _of_state(stored, functions)
+
+    def __init__(self, session: SparkSession, checkpoint: Folder) -> None:
+        # Spark's reader asks the coordinator of stores, which the first query of a process makes.
+        _ = session.streams
+        store = session.read.format("statestore").load(checkpoint.location)
+        typename = F.substring_index(F.col("key.target").cast("string"), SEPARATOR.decode(), -1)
+        self._rows: DataFrame = store.select(
+            F.col("key.target"), F.col("value.groupState.state"), typename.alias("typename")
+        )
+
+    def addresses(self) -> Counter[str]:
+        """Return how many addresses of each of the users' function types keep anything."""
+        counted = self._rows.where(~F.col("typename").startswith(OWN)).groupBy("typename").count()
+        return Counter({row["typename"]: row["count"] for row in counted.collect()})
+
+    def values(self) -> Counter[tuple[str, str, str]]:
+        """Return how many addresses keep each value: function type, its name and its typename."""
+        stored: Counter[tuple[str, str, str]] = Counter()
+        for row in self._rows.where(~F.col("typename").startswith(OWN)).toLocalIterator():
+            for value in _state(row).values:
+                stored[address_of(bytes(row.target)).typename, value.name, value.typename] += 1
+        return stored
+
+    def timers(self) -> Counter[str]:
+        """Return how many delayed messages are pending, by the function type they are for."""
+        return Counter(self._timers())
+
+    def _timers(self) -> Iterator[str]:
+        for row in self._rows.where(F.col("typename").startswith(f"{TIMERS}/")).toLocalIterator():
+            for value in _state(row).values:
+                for message in delayed_messages(value.typename, value.value):
+                    yield typename_of(message.target)
 
 
-def _stored(checkpoint: Folder) -> _Stored:
-    session = open_session(debug=False, state_partitions=None)
-    store = session.read.format("statestore").load(checkpoint.location)
-    stored: _Stored = Counter()
-    for row in store.select("key.target", "value.groupState.state").toLocalIterator():
-        address = address_of(bytes(row.target))
-        if not address.namespace.startswith(_OURS):
-            for value in AddressState.FromString(bytes(row.state)).values:
-                stored[address.typename, value.name, value.typename] += 1
-    return stored
-
-
-def _of_state(stored: _Stored, functions: StatefulFunctions) -> Iterator[Finding]:
-    for (typename, name, value_type), count in sorted(stored.items()):
-        what = f"value {name!r} of function {typename} is stored at {count:,} addresses"
-        function = functions.find(typename)
-        spec = None if function is None else function.specs.get(name)
-        if function is None:
-            text = f"{what}, and no such function is registered{functions.hint(typename)}"
-            yield _finding(text, is_error=False)
-        elif spec is None:
-            yield _finding(f"{what}, and is no longer among its specs", is_error=False)
-        elif spec.type.typename != value_type:
-            yield _finding(
-                f"{what} as {value_type}, and declared as {spec.type.typename}; a value's type "
-                "cannot change: use another name"
-            )
-
-
-def _finding(text: str, *, is_error: bool = True) -> Finding:
-    return Finding.at(None, text, is_error=is_error)
+def _state(row: Row) -> AddressState:
+    return AddressState.FromString(bytes(row.state))

@@ -12,7 +12,7 @@ from statefun.runtime.dispatch import timers
 from statefun.runtime.dispatch.calls import Call, call_for, failed_message, failed_row
 from statefun.runtime.dispatch.coroutines import await_all
 from statefun.runtime.dispatch.deserializing import deserialized
-from statefun.runtime.dispatch.failures import RETRY, DispatchError, FailedMessage, Failures
+from statefun.runtime.dispatch.failures import RETRY, FailedMessage, Failures
 from statefun.runtime.dispatch.groups import Group, Row
 from statefun.runtime.dispatch.payload import Program
 from statefun.runtime.effects import Effects, egress_record, egress_row
@@ -189,19 +189,16 @@ class Dispatcher:
     def _no_function(
         self, address: Address, group: Group, rows: Sequence[int], effects: Effects
     ) -> None:
-        """Do what is to be done with what is for a function that nobody registered.
-
-        Raises:
-            DispatchError: if that is a message, and so a promise, of another function.
-        """
+        """Do what is to be done with what is for a function that nobody registered."""
         error = UnknownFunctionError(
             f"no function {address.typename} is registered{self._functions.hint(address.typename)}"
         )
         for row in rows:
             failed = failed_row(group, row, error)
-            if failed.record is None:
-                raise DispatchError(UnknownFunctionError(f"{failed.origin}: {error.message}"))
-            self._failures.handle(failed, self._record_policy(failed), effects)
+            policy = self._record_policy(failed)
+            if failed.record is None:  # a message, and so a promise, of another function
+                policy = self._failures.policies.unregistered
+            self._failures.handle(failed, policy, effects)
 
     def _reject(self, name: str, group: Group, effects: Effects) -> None:
         """Do what is to be done with records that cannot be messages."""

@@ -54,10 +54,12 @@ class Policies:
     """The egress and topic that dead letters go to, if any."""
     records: Sequence[tuple[TopicRoute, OnFailure | None]] = ()
     """What becomes of records that no function can receive, where it is said."""
+    unregistered: OnFailure = OnFailure.FAIL
+    """What becomes of messages for functions that are not registered."""
 
     @classmethod
-    def of(cls, module: Module) -> Policies:
-        """Take what ``module`` says."""
+    def of(cls, module: Module, unregistered: OnFailure) -> Policies:
+        """Take what ``module`` says, and what becomes of messages that have no function."""
         egress = module.dead_letters
         place = None if egress is None else (str(egress.id), egress.dead_letter_topic or "")
         chosen = [
@@ -65,7 +67,7 @@ class Policies:
             for ingress in module.ingresses
             for route in ingress.topics
         ]
-        return cls(place, chosen)
+        return cls(place, chosen, unregistered)
 
     def of_topic(self, topic: str) -> OnFailure | None:
         """Return what becomes of a topic's records that no function can receive, if it is said."""

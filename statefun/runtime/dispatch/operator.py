@@ -23,6 +23,7 @@ from statefun.runtime.dispatch.groups import COLUMNS, AddressValues, Columns, Gr
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter, batch_number
 from statefun.runtime.effects import Effects
+from statefun.sdk.errors import PlatformError
 
 
 @attrs.frozen
@@ -83,18 +84,21 @@ class Evaluation:
     """Dispatches batches of groups and gathers what becomes of them."""
 
     def __init__(self, operator: Operator) -> None:
-        self._dispatcher = Dispatcher(
-            operator.payload.load(),
-            operator.clock,
-            batch=batch_number(),
-            concurrency=operator.concurrency,
-            immediate=operator.immediate,
-        )
         self._segments = operator.segments
         self._effects = Effects()
         self._outcomes: list[Outcome] = []
         self.failed = False
         """Whether something failed: then nothing of the micro-batch will be used."""
+        try:
+            self._dispatcher = Dispatcher(
+                operator.payload.load(),
+                operator.clock,
+                batch=batch_number(),
+                concurrency=operator.concurrency,
+                immediate=operator.immediate,
+            )
+        except PlatformError as error:
+            self._fail(DispatchError(error))
 
     def dispatch(self, groups: Iterable[Group]) -> Iterator[Group]:
         """Dispatch ``groups`` and yield those that are done; nothing after a failure."""
@@ -106,8 +110,7 @@ class Evaluation:
                     self._flush()
                 yield group
         except DispatchError as error:
-            self.failed = True
-            self._outcomes = [Outcome(failure=error.failure)]
+            self._fail(error)
 
     def finish(self) -> list[bytes]:
         """Return all outcomes, serialized."""
@@ -116,6 +119,10 @@ class Evaluation:
                 self._flush()
             self._outcomes.append(self._dispatcher.summary())
         return [outcome.SerializeToString() for outcome in self._outcomes]
+
+    def _fail(self, error: DispatchError) -> None:
+        self.failed = True
+        self._outcomes = [Outcome(failure=error.failure)]
 
     def _flush(self) -> None:
         self._outcomes.append(Outcome(segment=self._segments.write(self._effects)))

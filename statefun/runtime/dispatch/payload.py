@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping
 
 import attrs
@@ -11,6 +12,8 @@ from pyspark import cloudpickle
 
 from statefun.runtime.dispatch.failures import Policies
 from statefun.runtime.effects import Serializer
+from statefun.sdk.errors import PlatformError
+from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.types import TypeRegistry, default_types
 from statefun.spec.model import Deserializer, Module
@@ -29,14 +32,22 @@ class Program:
     """What makes values of records, by name."""
 
     @classmethod
-    def of(cls, functions: StatefulFunctions, module: Module) -> Program:
-        """Take what ``module`` declares beside ``functions``."""
+    def of(
+        cls, functions: StatefulFunctions, module: Module, unregistered: OnFailure = OnFailure.FAIL
+    ) -> Program:
+        """Take what ``module`` declares beside ``functions``.
+
+        Args:
+            functions: those of the application.
+            module: what its module files declare.
+            unregistered: what becomes of messages for other functions.
+        """
         routes = [route for ingress in module.ingresses for route in ingress.topics]
         made = [route.deserializer for route in routes if route.deserializer is not None]
         return cls(
             functions,
             {str(egress.id): egress.serializer for egress in module.egresses},
-            Policies.of(module),
+            Policies.of(module, unregistered),
             {deserializer.name: deserializer for deserializer in made},
         )
 
@@ -54,23 +65,36 @@ class Payload:
 
     digest: str
     content: bytes
+    paths: tuple[str, ...] = ()
+    """Where workers look for modules as well."""
 
     @classmethod
-    def of(cls, program: Program) -> Payload:
+    def of(cls, program: Program, paths: tuple[str, ...] = ()) -> Payload:
         """Pickle ``program`` together with the types that are registered now."""
         content: bytes = cloudpickle.dumps(  # type: ignore[no-untyped-call] # as pyspark has it
             (program, default_types)
         )
-        return cls(hashlib.sha256(content).hexdigest(), content)
+        return cls(hashlib.sha256(content).hexdigest(), content, paths)
 
     def load(self) -> Program:
         """Return this process's copy of the application.
 
         The content comes from the application's own driver, over the channel that Spark sends
         its code through, and from nowhere else.
+
+        Raises:
+            PlatformError: if a module that is needed cannot be imported here.
         """
         if self.digest not in _loaded:
-            loaded: tuple[Program, TypeRegistry] = cloudpickle.loads(self.content)
+            sys.path.extend(path for path in self.paths if path not in sys.path)
+            try:
+                loaded: tuple[Program, TypeRegistry] = cloudpickle.loads(self.content)
+            except ModuleNotFoundError as error:
+                raise PlatformError(
+                    f"the Python workers cannot import module {error.name}, which a function of the "
+                    "application comes from or uses; pass it with spark-submit --py-files, or "
+                    "install it wherever workers run"
+                ) from error
             program, types = loaded
             default_types.update(types)
             _loaded[self.digest] = program

@@ -11,7 +11,7 @@ the token at least two micro-batches after that, the cancellation one after it w
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
@@ -115,6 +115,16 @@ def run(name: str, group: Group, effects: Effects, on_conflict: OnConflict) -> N
         _run_bucket(group, effects)
     else:
         _run_tokens(group, effects, on_conflict)
+
+
+def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
+    """Yield the delayed messages that a value holds, of a reserved function's messages or state."""
+    if typename == _DELAYED:
+        for message in Bucket.FromString(value).messages:
+            if message.typename not in {_RELEASE, WAKE_UP}:
+                yield message
+    elif typename == _CANCELLABLE:
+        yield CancellableMessage.FromString(value).message
 
 
 def _run_bucket(group: Group, effects: Effects) -> None:

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Letting workers import the modules that functions come from.
+
+Functions of the main program travel by value; those of modules are imported by each worker. On
+this machine it finds them where the program has found them. To other machines the modules are
+sent, unless they belong to an installed package.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from pyspark import SparkContext
+
+from statefun.sdk.functions import StatefulFunctions
+
+_INSTALLED = tuple(
+    Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")
+)
+
+
+def import_paths() -> tuple[str, ...]:
+    """Return where this program's modules are found, for workers on the same machine."""
+    return tuple(str(Path(path).absolute()) for path in sys.path)
+
+
+def send_modules(context: SparkContext, functions: StatefulFunctions) -> None:
+    """Send the modules that functions come from to all machines of a cluster."""
+    given = {
+        Path(file).stem for file in context.getConf().get("spark.submit.pyFiles", "").split(",")
+    }
+    for name in sorted(_own_modules(functions) - given):
+        file = Path(inspect.getfile(sys.modules[name]))
+        if file.name == "__init__.py":
+            file = _zipped(file.parent)
+        context.addPyFile(str(file))
+
+
+def _own_modules(functions: StatefulFunctions) -> set[str]:
+    """Return the top-level modules of functions that are not installed."""
+    names = {_top_level(function.call) for function in functions} - {"__main__", "statefun"}
+    return {name for name in names if _is_own(name)}
+
+
+def _top_level(call: Callable[..., object]) -> str:
+    return str(inspect.unwrap(call).__module__).partition(".")[0]
+
+
+def _is_own(name: str) -> bool:
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return file is not None and not _is_below(Path(file).resolve(), _INSTALLED)
+
+
+def _is_below(file: Path, folders: Iterable[Path]) -> bool:
+    return any(file.is_relative_to(folder) for folder in folders)
+
+
+def _zipped(package: Path) -> Path:
+    """Pack a package as Spark sends packages."""
+    archive = Path(tempfile.mkdtemp(prefix="statefun-")) / f"{package.name}.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for source in sorted(package.rglob("*.py")):
+            file.write(source, source.relative_to(package.parent))
+    return archive

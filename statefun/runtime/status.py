@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a run is going: a line that renews itself on a terminal, or now and then one in a log."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from datetime import timedelta
+
+import attrs
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from statefun.runtime.ingress.positions import positions, total
+from statefun.runtime.ingress.stopping import Offsets
+from statefun.runtime.summary import Summary
+from statefun.runtime.terminal import StatusLine
+from statefun.spec.model import KafkaIngress
+
+logger = logging.getLogger("statefun")
+
+_INTERVAL = timedelta(minutes=1)
+"""Between two lines in a log."""
+_WINDOW = timedelta(seconds=10)
+"""The rates on a terminal are those of this time: a micro-batch may take seconds."""
+_ROUNDED_FROM = 10
+"""Rates below have a decimal."""
+
+
+@attrs.frozen
+class _Sample:
+    """What was done up to a time."""
+
+    time: float
+    """In seconds, monotonic."""
+    read: int
+    published: int
+
+
+class Status:
+    """Tells whoever watches how much is read and published, and what waits.
+
+    Args:
+        summary: what the run has done.
+        ingresses: in the order of the query's sources.
+        stops: before which offsets each of them stops, if it does.
+        line: where to show it; the log if there is none.
+        ui: the address of Spark's own page about the query.
+    """
+
+    def __init__(
+        self,
+        summary: Summary,
+        ingresses: Sequence[KafkaIngress],
+        stops: Sequence[Offsets | None],
+        line: StatusLine | None,
+        ui: str | None,
+    ) -> None:
+        self._summary = summary
+        self._ingresses = ingresses
+        self._stops = stops
+        self._line = line
+        self._ui = ui
+        self._read: int | None = None
+        self._lag = 0
+        self._batch = -1
+        self._batch_at = 0.0
+        self._samples: deque[_Sample] = deque()
+        self._interval = (_INTERVAL if line is None else _WINDOW).total_seconds()
+        self._next_log = time.monotonic() + self._interval
+
+    def staged(self, batch: int) -> None:
+        """Take note of the newest micro-batch."""
+        self._batch, self._batch_at = batch, time.monotonic()
+
+    def tell(self, progress: StreamingQueryProgress | None) -> None:
+        """Show how it is going; in a log, only if that was long ago.
+
+        Args:
+            progress: the newest that the query has told, if it has.
+        """
+        if progress is not None:
+            self._take(progress)
+        now = time.monotonic()
+        sample = _Sample(now, self._read or 0, self._summary.egress_records)
+        self._samples.append(sample)
+        while now - self._samples[0].time > self._interval:
+            self._samples.popleft()
+        if self._line is not None:
+            self._line.show(self._sentence(sample))
+        elif now >= self._next_log:
+            logger.info("%s", self._sentence(sample))
+            self._next_log = now + self._interval
+
+    def close(self) -> None:
+        """Leave the terminal to others."""
+        if self._line is not None:
+            self._line.clear()
+
+    def _take(self, progress: StreamingQueryProgress) -> None:
+        found = list(positions(self._ingresses, self._stops, progress))
+        read = sum(total(position.read) for position in found)
+        if self._read is None and any(position.start for position in found):
+            before = sum(total(position.start) for position in found)
+            self._samples = deque([attrs.evolve(each, read=before) for each in self._samples])
+        self._read = read
+        self._lag = sum(total(position.lags) for position in found)
+
+    def _sentence(self, now: _Sample) -> str:
+        """Say how it is going."""
+        first = self._samples[0]
+        seconds = max(now.time - first.time, 1.0)
+        read = now.read - first.read if self._read is not None else 0
+        failures = self._summary.skipped + self._summary.dead_letters + self._summary.retries
+        parts = [
+            f"in {_rate(read / seconds)}",
+            f"out {_rate((now.published - first.published) / seconds)}",
+            f"lag {self._lag:,}",
+            "no batch yet"
+            if self._batch < 0
+            else f"batch {self._batch}, {now.time - self._batch_at:.0f} s ago",
+            f"failures {failures:,}",
+            self._ui or "",
+        ]
+        return " | ".join(filter(None, parts))
+
+
+def _rate(per_second: float) -> str:
+    """Say how many records a second there are.
+
+    >>> _rate(0), _rate(0.125), _rate(24_600.3)
+    ('0/s', '0.1/s', '24,600/s')
+    """
+    digits = 1 if 0 < per_second < _ROUNDED_FROM else 0
+    return f"{per_second:,.{digits}f}/s"

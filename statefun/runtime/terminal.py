@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A line of a terminal that renews itself, above which other lines can be printed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO, final
+
+_DEFAULT_WIDTH = 80
+_ERASE = "\r\x1b[K"
+
+
+@final
+class StatusLine:
+    """The last line of a terminal; it may be used from any thread.
+
+    Args:
+        stream: what leads to the terminal.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._text = ""
+        self._lock = threading.RLock()
+
+    def show(self, text: str) -> None:
+        """Show a text in the place of the one before, cut to the width of the terminal."""
+        with self._lock:
+            # A line that wraps could not be erased again.
+            self._text = text[: _width(self._stream) - 1]
+            self._write(_ERASE + self._text)
+
+    def clear(self) -> None:
+        """Show nothing any more."""
+        with self._lock:
+            if self._text:
+                self._text = ""
+                self._write(_ERASE)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Let somebody print whole lines above this one."""
+        with self._lock:
+            if self._text:
+                self._write(_ERASE)
+            yield
+            if self._text:
+                self._write(self._text)
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+class LogHandler(logging.StreamHandler[TextIO]):
+    """Prints log records above a status line."""
+
+    def __init__(self, line: StatusLine) -> None:
+        super().__init__()
+        self._line = line
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        with self._line.hidden():
+            super().emit(record)
+
+
+def renews_lines(stream: TextIO) -> bool:
+    """Tell whether a stream leads to a terminal on which a line can be erased."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _width(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _DEFAULT_WIDTH
+    except (OSError, ValueError):
+        pass
+    try:  # spark-submit stands between the program and its terminal
+        descriptor = os.open("/dev/tty", os.O_RDONLY)
+    except OSError:
+        return _DEFAULT_WIDTH
+    try:
+        return os.get_terminal_size(descriptor).columns or _DEFAULT_WIDTH
+    except OSError:
+        return _DEFAULT_WIDTH
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that a checkpoint knows and that nobody registers any more.
+
+A function that was renamed or removed leaves state behind, and perhaps messages that wait for it.
+Neither may vanish without a word. Only a start that lacks a function of the one before reads the
+state to find out; ``<checkpoint>/functions.json`` has what was registered, and what is left of
+others.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator
+
+import attrs
+from pyspark.sql import SparkSession
+
+from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.dispatch.timers import delayed_messages
+from statefun.runtime.effects import MESSAGE_SCHEMA, read_batches
+from statefun.runtime.envelope import typename_of
+from statefun.runtime.feedback import delivered
+from statefun.runtime.filesystem import Folder
+from statefun.runtime.outbox import Outbox
+from statefun.runtime.stored_state import OWN, StoredState
+from statefun.sdk.errors import CheckpointError
+from statefun.sdk.failure import OnFailure
+from statefun.sdk.functions import StatefulFunctions
+
+logger = logging.getLogger("statefun")
+
+_FILE = "functions.json"
+
+
+@attrs.frozen
+class _Known:
+    """What a checkpoint knows of functions."""
+
+    registered: frozenset[str]
+    """The typenames that the last start registered."""
+    left: dict[str, int]
+    """At how many addresses others keep state, by typename."""
+
+
+def check_functions(
+    session: SparkSession,
+    checkpoint: Folder,
+    functions: StatefulFunctions,
+    policy: OnFailure,
+) -> None:
+    """Tell what is left of functions that are not registered, and take note of those that are.
+
+    Args:
+        session: reads the state, if that is needed.
+        checkpoint: whose state and messages are meant.
+        functions: those that are registered now.
+        policy: what becomes of messages for others.
+
+    Raises:
+        CheckpointError: if there are such messages and the policy is to fail.
+    """
+    registered = frozenset(str(function.typename) for function in functions)
+    log = CommitLog(checkpoint)
+    known = _read(checkpoint)
+    if log.newest() < 0 or (known is not None and known.registered <= registered):
+        left = unregistered(Counter(known.left if known else {}), functions)
+    else:
+        state = StoredState(session, checkpoint)
+        left = unregistered(state.addresses(), functions)
+        waiting = unregistered(waiting_messages(checkpoint, state), functions)
+        if waiting and policy is OnFailure.FAIL:
+            raise CheckpointError(_refusal(checkpoint, waiting, functions))
+        for typename, count in sorted(waiting.items()):
+            logger.warning(
+                "%s messages wait for function %s, which is not registered: %s",
+                f"{count:,}",
+                typename,
+                "they become dead letters"
+                if policy is OnFailure.DEAD_LETTER
+                else "they are left out",
+            )
+    for typename, count in sorted(left.items()):
+        logger.warning("%s", kept(typename, count, functions))
+    if known != _Known(registered, left):
+        content = {"registered": sorted(registered), "left": left}
+        checkpoint.write(_FILE, json.dumps(content).encode())
+
+
+def waiting_messages(checkpoint: Folder, state: StoredState) -> Counter[str]:
+    """Return how many messages wait, delayed ones included, by the function type they are for."""
+    return state.timers() + Counter(_undelivered(checkpoint))
+
+
+def unregistered(counts: Counter[str], functions: StatefulFunctions) -> dict[str, int]:
+    """Return those of some counts by typename whose function is not registered."""
+    return {
+        typename: count
+        for typename, count in counts.items()
+        if not typename.startswith(OWN) and functions.find(typename) is None
+    }
+
+
+def kept(typename: str, addresses: int, functions: StatefulFunctions) -> str:
+    """Say for people what is left of a function."""
+    return (
+        f"function {typename} has state at {addresses:,} addresses, and is not registered; the "
+        "state is kept for a function that is registered under that name"
+        f"{functions.hint(typename)}"
+    )
+
+
+def _undelivered(checkpoint: Folder) -> Iterator[str]:
+    """Yield the function types of the messages that no micro-batch has delivered."""
+    outbox, log = Outbox(checkpoint), CommitLog(checkpoint)
+    *_, feedback = log.end_offsets(log.newest())
+    target, typename, value = (
+        MESSAGE_SCHEMA.get_field_index(name) for name in ("target", "typename", "value")
+    )
+    for batch in outbox.batches():
+        manifest = outbox.manifest(batch) if delivered(feedback) < batch <= log.newest() else None
+        for segment in manifest.segments if manifest is not None else ():
+            if not segment.messages.records:
+                continue
+            with outbox.open(batch, segment.messages) as file:
+                for rows in read_batches(file):
+                    columns = (
+                        rows.column(index).to_pylist() for index in (target, typename, value)
+                    )
+                    for to, name, content in zip(*columns, strict=True):
+                        yield typename_of(to)
+                        for message in delayed_messages(name, content):
+                            yield typename_of(message.target)
+
+
+def _refusal(checkpoint: Folder, waiting: dict[str, int], functions: StatefulFunctions) -> str:
+    listed = "\n".join(
+        f"  {count:,} for function {typename}{functions.hint(typename)}"
+        for typename, count in sorted(waiting.items())
+    )
+    return (
+        f"messages wait in checkpoint {checkpoint.location} for functions that are not "
+        f"registered:\n{listed}\n  register them until their messages are delivered, or give the "
+        "messages up with spark.statefun.on-unregistered=dead-letter or skip"
+    )
+
+
+def _read(checkpoint: Folder) -> _Known | None:
+    """Return what the checkpoint knows; None if it was last run by an earlier version."""
+    try:
+        content = json.loads(checkpoint.read(_FILE))
+        return _Known(frozenset(content["registered"]), dict(content["left"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{checkpoint.location}/{_FILE} is damaged: {error}") from error
