@@ -6,25 +6,15 @@ from __future__ import annotations
 import argparse
 import signal
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import Message as Record
-from confluent_kafka import Producer, TopicPartition
-
 from statefun.dev.kafka import EmbeddedKafka
 from statefun.dev.progress import Progress
-from statefun.runtime.kafka_client import (
-    admin_for,
-    cluster_metadata,
-    connect,
-    partitions_of,
-    read_committed,
-)
-from statefun.sdk.errors import KafkaError, PlatformError
+from statefun.dev.records import read_records, send_record
+from statefun.runtime.kafka_client import admin_for, cluster_metadata
+from statefun.sdk.errors import PlatformError
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -67,10 +57,10 @@ def run_command(options: argparse.Namespace) -> None:
         case "kafka":
             _serve(options)
         case "send":
-            _send(options)
+            send_record(options.address, options.topic, options.key, options.value)
         case "read":
-            for record in _read(options):
-                print(f"{_text(record.key())}\t{_text(record.value())}")
+            for key, value in read_records(options.address, options.topic):
+                print(f"{_text(key)}\t{_text(value)}")
 
 
 def _serve(options: argparse.Namespace) -> None:
@@ -92,36 +82,9 @@ def _serve(options: argparse.Namespace) -> None:
         )
 
 
-def _send(options: argparse.Namespace) -> None:
-    _partitions(options)
-    refused: list[ClientError] = []
-    producer = connect(Producer, _OWNER, {"bootstrap.servers": options.address})
-    producer.produce(
-        options.topic,
-        options.value.encode(),
-        options.key.encode(),
-        on_delivery=lambda error, _: refused.append(error) if error else None,
-    )
-    if producer.flush(_TIMEOUT.total_seconds()) or refused:
-        reason = refused[0].str() if refused else f"no answer within {_TIMEOUT.seconds} s"
-        raise KafkaError(f"topic {options.topic} at {options.address}: not written: {reason}")
-
-
-def _read(options: argparse.Namespace) -> Iterator[Record]:
-    starts = [TopicPartition(options.topic, number, 0) for number in _partitions(options)]
-    return read_committed(_OWNER, options.address, {}, starts, _TIMEOUT)
-
-
-def _partitions(options: argparse.Namespace) -> list[int]:
-    """Return the partitions of the topic that the command line names."""
-    admin = admin_for(_OWNER, options.address, {})
-    metadata = cluster_metadata(_OWNER, options.address, admin, _TIMEOUT)
-    return partitions_of(_OWNER, options.topic, metadata, options.address)
-
-
-def _text(content: bytes | str | None) -> str:
+def _text(content: bytes | None) -> str:
     """Return what can be shown of a key or value, without the terminal's control characters."""
     if content is None:
         return "-"
-    text = content if isinstance(content, str) else content.decode(errors="backslashreplace")
+    text = content.decode(errors="backslashreplace")
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -63,7 +63,7 @@ class Status:
         self._line = line
         self._ui = ui
         self._read: int | None = None
-        self._lag = 0
+        self._lag: int | None = None
         self._batch = -1
         self._batch_at = 0.0
         self._samples: deque[_Sample] = deque()
@@ -116,7 +116,7 @@ class Status:
         parts = [
             f"in {_rate(read / seconds)}",
             f"out {_rate((now.published - first.published) / seconds)}",
-            f"lag {self._lag:,}",
+            "lag ?" if self._lag is None else f"lag {self._lag:,}",
             "no batch yet"
             if self._batch < 0
             else f"batch {self._batch}, {now.time - self._batch_at:.0f} s ago",

@@ -6,15 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.ingress.declared import all_ingresses
-from statefun.runtime.session import open_session, spark_reason
+from statefun.runtime.session import open_session
 from statefun.runtime.sources import in_order
-from statefun.runtime.stored_state import StoredState
+from statefun.runtime.stored_state import stored_state
 from statefun.runtime.unregistered import kept, unregistered, waiting_messages
 from statefun.runtime.validation import Finding
 from statefun.sdk.errors import CheckpointError
@@ -42,13 +39,10 @@ def checkpoint_findings(
         return
     if functions is not None:
         try:
-            state = StoredState(open_session(debug=False, state_partitions=None), checkpoint)
-            stored, addresses = state.values(), state.addresses()
-            waiting = waiting_messages(checkpoint, state)
-        except (PySparkException, Py4JError) as error:
-            yield _finding(
-                f"the state in checkpoint {checkpoint.location} cannot be read: {spark_reason(error)}"
-            )
+            session = open_session(debug=False, state_partitions=None)
+            with stored_state(session, checkpoint) as state:
+                stored, addresses = state.values(), state.addresses()
+                waiting = waiting_messages(checkpoint, state)
         except CheckpointError as error:
             yield _finding(str(error))
         else:

@@ -3,9 +3,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents give it
 
@@ -13,24 +19,53 @@ from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.dispatch.timers import delayed_messages
 from statefun.runtime.envelope import SEPARATOR, address_of, typename_of
 from statefun.runtime.filesystem import Folder
+from statefun.runtime.session import spark_reason
 from statefun.runtime.timers import NAMESPACE as TIMERS
+from statefun.sdk.errors import CheckpointError
 
 OWN = "statefun."
 """What the namespaces begin with whose state is the runtime's own."""
 
 
-class StoredState:
-    """The state as of the newest committed micro-batch.
+@contextmanager
+def stored_state(session: SparkSession, checkpoint: Folder) -> Iterator[StoredState]:
+    """Open the state that a checkpoint holds.
 
-    Every method reads all of it, and raises PySparkException if it cannot be read.
+    Raises:
+        CheckpointError: if it cannot be read.
     """
+    # Spark's reader asks the coordinator of stores, which the first query of a process makes.
+    _ = session.streams
+    try:
+        with _readable(checkpoint) as location:
+            yield StoredState(session.read.format("statestore").load(location))
+    except (PySparkException, Py4JError) as error:
+        raise CheckpointError(
+            f"the state in checkpoint {checkpoint.location} cannot be read: {spark_reason(error)}"
+        ) from error
 
-    def __init__(self, session: SparkSession, checkpoint: Folder) -> None:
-        # Spark's reader asks the coordinator of stores, which the first query of a process makes.
-        _ = session.streams
-        store = session.read.format("statestore").load(checkpoint.location)
+
+@contextmanager
+def _readable(checkpoint: Folder) -> Iterator[str]:
+    """Return the checkpoint's location in a form that Spark's reader does not misread.
+
+    It takes a path that is escaped as URIs are for the path itself.
+    """
+    if not checkpoint.is_local or quote(checkpoint.location) == checkpoint.location:
+        yield checkpoint.location
+        return
+    with tempfile.TemporaryDirectory(prefix="statefun-") as folder:
+        link = Path(folder) / "checkpoint"
+        link.symlink_to(checkpoint.location)
+        yield str(link)
+
+
+class StoredState:
+    """The state as of the newest committed micro-batch; every method reads all of it."""
+
+    def __init__(self, store: DataFrame) -> None:
         typename = F.substring_index(F.col("key.target").cast("string"), SEPARATOR.decode(), -1)
-        self._rows: DataFrame = store.select(
+        self._rows = store.select(
             F.col("key.target"), F.col("value.groupState.state"), typename.alias("typename")
         )
 

@@ -24,7 +24,7 @@ from statefun.runtime.envelope import typename_of
 from statefun.runtime.feedback import delivered
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox
-from statefun.runtime.stored_state import OWN, StoredState
+from statefun.runtime.stored_state import OWN, StoredState, stored_state
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
@@ -67,9 +67,9 @@ def check_functions(
     if log.newest() < 0 or (known is not None and known.registered <= registered):
         left = unregistered(Counter(known.left if known else {}), functions)
     else:
-        state = StoredState(session, checkpoint)
-        left = unregistered(state.addresses(), functions)
-        waiting = unregistered(waiting_messages(checkpoint, state), functions)
+        with stored_state(session, checkpoint) as state:
+            left = unregistered(state.addresses(), functions)
+            waiting = unregistered(waiting_messages(checkpoint, state), functions)
         if waiting and policy is OnFailure.FAIL:
             raise CheckpointError(_refusal(checkpoint, waiting, functions))
         for typename, count in sorted(waiting.items()):
@@ -90,7 +90,7 @@ def check_functions(
 
 def waiting_messages(checkpoint: Folder, state: StoredState) -> Counter[str]:
     """Return how many messages wait, delayed ones included, by the function type they are for."""
-    return state.timers() + Counter(_undelivered(checkpoint))
+    return state.timers() + Counter(undelivered(checkpoint))
 
 
 def unregistered(counts: Counter[str], functions: StatefulFunctions) -> dict[str, int]:
@@ -111,7 +111,7 @@ def kept(typename: str, addresses: int, functions: StatefulFunctions) -> str:
     )
 
 
-def _undelivered(checkpoint: Folder) -> Iterator[str]:
+def undelivered(checkpoint: Folder) -> Iterator[str]:
     """Yield the function types of the messages that no micro-batch has delivered."""
     outbox, log = Outbox(checkpoint), CommitLog(checkpoint)
     *_, feedback = log.end_offsets(log.newest())

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import importlib
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from statefun import StatefulFunctions
+from statefun.runtime.session import open_session
+from statefun.runtime.shipping import send_modules
+
+
+@pytest.mark.spark
+def test_modules_of_functions_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module and a package that only the driver can find are imported by a worker."""
+    (tmp_path / "sent_module.py").write_text("def f(ctx, message):\n    pass\n")
+    (tmp_path / "sent_package").mkdir()
+    (tmp_path / "sent_package" / "__init__.py").write_text("")
+    (tmp_path / "sent_package" / "inner.py").write_text("def g(ctx, message):\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    functions = StatefulFunctions()
+    functions.register("t/f", importlib.import_module("sent_module").f)
+    functions.register("t/g", importlib.import_module("sent_package.inner").g)
+    functions.register("t/installed", shutil.copyfile)  # type: ignore[arg-type] # of an installed one
+    context = open_session(debug=False, state_partitions=1).sparkContext
+    paths = list(sys.path)
+
+    send_modules(context, functions)
+
+    assert sorted(Path(file).name for file in context.listFiles if "sent_" in file) == [
+        "sent_module.py",
+        "sent_package.zip",
+    ]
+
+    def imported(name: str) -> str:
+        return str(importlib.import_module(name).__file__)
+
+    found = context.parallelize(["sent_module", "sent_package.inner"], 1).map(imported).collect()
+    monkeypatch.setattr(sys, "path", paths)
+    assert not any(str(tmp_path) in file for file in found)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run says of itself while it runs."""
+
+from __future__ import annotations
+
+import io
+import re
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from harness import PATIENCE, KafkaHarness, wait
+
+from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
+from statefun.runtime import status
+from statefun.runtime.application import Application
+from statefun.runtime.settings import Settings
+from statefun.runtime.terminal import StatusLine
+from statefun.spec import parse_module
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def application(
+    kafka: KafkaHarness, checkpoint: Path, line: StatusLine | None, **settings: object
+) -> Application:
+    """Return an application that repeats ten records, and skips what is "bad"."""
+    users, out = kafka.topic("users", 2), kafka.topic("out")
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/echo", on_failure="skip")
+    def echo(ctx: Context, message: Message) -> None:
+        if message.raw_value() == b"bad":
+            raise ValueError("bad")
+        ctx.send(KafkaEgressMessage("test/out", topic=out, value=message.raw_value()))
+
+    kafka.send(users, [("Ada", "a")] * 9 + [("Ada", "bad")])
+    resolved = Settings.resolve({}, None, checkpoint=checkpoint, **settings)
+    return Application(
+        parse_module(kafka.module({users: ["test.fns/echo"]})), functions, resolved, line=line
+    )
+
+
+def test_the_line_of_a_terminal_says_what_was_read_and_published(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """Records in and out, what waits, the newest batch, and failures; at the end it is erased."""
+    screen = io.StringIO()
+    app = application(kafka, checkpoint, StatusLine(screen))
+    with ThreadPoolExecutor() as threads:
+        run = threads.submit(app.run)
+        wait(
+            lambda: any(
+                re.fullmatch(
+                    r"in [\d.]+/s \| out [1-9].* \| lag 0 \| batch 0, \d+ s ago \| failures 1", text
+                )
+                for text in screen.getvalue().split("\r\x1b[K")
+            )
+        )
+        app.stop()
+        with pytest.raises(KeyboardInterrupt):
+            run.result(PATIENCE.total_seconds())
+
+    lines = screen.getvalue().split("\r\x1b[K")
+    rates = [re.match(r"in ([\d.]+)/s \| out ([\d.]+)/s ", line) for line in lines]
+    read, published = zip(*(map(float, found.groups()) for found in rates if found), strict=True)
+    assert 0 < max(read) <= 10
+    assert 0 < max(published) <= 9
+    assert lines[1].endswith("| lag ? | no batch yet | failures 0")
+    assert lines[-1] == ""
+
+
+def test_a_log_gets_a_line_now_and_then(
+    kafka: KafkaHarness,
+    checkpoint: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the same facts."""
+    caplog.set_level("INFO", "statefun")
+    monkeypatch.setattr(status, "_INTERVAL", timedelta(0))
+    app = application(kafka, checkpoint, None)
+    with ThreadPoolExecutor() as threads:
+        run = threads.submit(app.run)
+        wait(lambda: any("| batch 0, " in message for message in caplog.messages))
+        app.stop()
+        with pytest.raises(KeyboardInterrupt):
+            run.result(PATIENCE.total_seconds())
+
+    assert any(re.match(r"in .* \| lag \d+ \| batch 0, ", text) for text in caplog.messages)
