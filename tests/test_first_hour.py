@@ -11,11 +11,12 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import attrs
@@ -24,6 +25,7 @@ from confluent_kafka import Producer
 from harness import wait
 
 from statefun.dev import EmbeddedKafka, read_records, send_record
+from statefun.runtime.jars import cache_folder
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -103,6 +105,8 @@ class Machine:
 
     bin: Path
     kafka: str
+    variables: Mapping[str, str] = attrs.field(factory=dict)
+    """Of the environment, beside those that everybody has."""
 
     def start(self, folder: Path, *command: str) -> subprocess.Popen[str]:
         """Run a command of the environment in a folder, as a process group."""
@@ -111,6 +115,7 @@ class Machine:
         environment["PATH"] = f"{self.bin}{os.pathsep}{os.environ['PATH']}"
         environment["KAFKA_ADDRESS"] = self.kafka
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+        environment.update(self.variables)
         environment["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"  # it does not live for long
         program, *arguments = command
         return subprocess.Popen(
@@ -294,7 +299,13 @@ def test_a_second_driver_is_told_at_once(machine: Machine, payments: Path) -> No
 
 
 def test_imported_handlers_run(machine: Machine, tmp_path: Path) -> None:
-    """In a program that spark-submit has not launched, with a helper beside the handlers."""
+    """In a program that spark-submit has not launched, with a helper beside the handlers.
+
+    Its home has a quote in its name.
+    """
+    cache = tmp_path / "Ada's cache"
+    shutil.copytree(cache_folder() / "jars", cache / "statefun" / "jars")
+    machine = attrs.evolve(machine, variables={"XDG_CACHE_HOME": str(cache)})
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "helper.py").write_text("NUMBER = 42\n")
     (tmp_path / "lib" / "handlers.py").write_text(

@@ -245,7 +245,7 @@ class Application:
                 lambda frame, batch: self._try_to_stage(frame, batch, publisher, run_id)
             )
             .option("checkpointLocation", settings.checkpoint.spark_uri)
-            .queryName(settings.name)
+            .queryName(session.sparkContext.appName or "statefun")
         )
         if settings.available_now:
             writer = writer.trigger(availableNow=True)

@@ -220,7 +220,11 @@ def _add_connector(session: SparkSession) -> None:
     except Py4JError:
         jars = spark_kafka_connector(progress=lambda text: logger.info("downloading %s", text))
         logger.debug("adding Spark's Kafka connector (%d jars)", len(jars))
-        # What ADD JAR calls: the statement would read quotes and blanks in a path in its own way.
-        resources = session._jsparkSession.sessionState().resourceLoader()  # noqa: SLF001 - see above
+        # What ADD JAR does, which does not take blanks and quotes in a path.
+        loader = session._jsparkSession.sharedState().jarClassLoader()  # noqa: SLF001 - see above
+        context = session._jsparkSession.sparkContext()  # noqa: SLF001 - see above
         for jar in jars:
-            resources.addJar(str(jar))
+            uri = jvm.java.io.File(str(jar)).toURI()
+            context.addJar(uri.toString())
+            loader.addURL(uri.toURL())
+        jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)

@@ -25,8 +25,6 @@ V = TypeVar("V")
 class Settings:
     """Everything that can be set, resolved."""
 
-    name: str
-    """Of the application: its program's, without the suffix."""
     modules: tuple[Path, ...]
     """The module files."""
     checkpoint: Folder
@@ -93,7 +91,6 @@ class Settings:
 
         name = script.stem if script else "application"
         return cls(
-            name=name,
             modules=pick("module", _paths, (here / "module.yaml",)),
             checkpoint=pick("checkpoint", Folder.at, Folder.at(here / ".statefun" / name)),
             trigger=pick("trigger", _duration, timedelta(0)),
