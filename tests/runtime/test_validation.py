@@ -254,16 +254,17 @@ def test_a_checkpoint_is_compared(
     stored = "is stored at 2 addresses"
     assert changed[:-1] == [
         (
-            f"warning: value 'changed' of function test.fns/gone {stored}, and no such function is "
-            "registered; did you mean test.fns/one?"
-        ),
-        (
             f"error: value 'changed' of function test.fns/one {stored} as io.statefun.types/string, "
             "and declared as io.statefun.types/int; a value's type cannot change: use another name"
         ),
         (
             f"warning: value 'dropped' of function test.fns/one {stored}, and is no longer among its "
             "specs"
+        ),
+        (
+            "warning: function test.fns/gone has state at 2 addresses, and is not registered; the "
+            "state is kept for a function that is registered under that name; did you mean "
+            "test.fns/one?"
         ),
     ]
     assert other[0].startswith(f"error: [SF600] checkpoint {checkpoint} reads from test/in, and")
