@@ -130,7 +130,9 @@ class TimerLog:
     """The durable record of pending buckets, by the micro-batch that has brought them.
 
     ``timers/<batch>`` are additions, ``timers/<batch>.all`` is a snapshot that takes the place of
-    all files before. One process writes; another may read at any time.
+    all files that are there when it is written. All files that are left count, whatever their
+    numbers: batches are added in any order, and a bucket that is there for nothing does no harm.
+    One process writes; another may read at any time.
     """
 
     def __init__(self, checkpoint: Folder) -> None:
@@ -151,24 +153,23 @@ class TimerLog:
         if self._additions < _LOG_LENGTH:
             self._folder.write(str(batch), _encoded(buckets))
             return
+        snapshot = f"{batch}{_SNAPSHOT}"
         before = self._folder.names()
-        self._folder.write(f"{batch}{_SNAPSHOT}", _encoded(pending.all()))
+        self._folder.write(snapshot, _encoded(pending.all()))
         for name in before:
-            self._folder.remove(name)
+            # A crash may have left a snapshot of the same batch: the new one has taken its place.
+            if name != snapshot:
+                self._folder.remove(name)
         self._additions = 0
 
     def _load(self) -> PendingBuckets:
-        files = self._folder.names()
-        additions = [int(name) for name in files if name.isdecimal()]
-        snapshots = [name.removesuffix(_SNAPSHOT) for name in files if name.endswith(_SNAPSHOT)]
-        newest = max(map(int, snapshots), default=-1)
-        self._additions = len(additions)
+        names = self._folder.names()
+        additions = [name for name in names if name.isdecimal()]
         pending = PendingBuckets()
-        if snapshots:
-            pending.add(self._read(f"{newest}{_SNAPSHOT}"))
-        for batch in additions:
-            if batch > newest:
-                pending.add(self._read(str(batch)))
+        for name in names:
+            if name.removesuffix(_SNAPSHOT).isdecimal():
+                pending.add(self._read(name))
+        self._additions = len(additions)
         return pending
 
     def _read(self, name: str) -> Iterable[int]:
