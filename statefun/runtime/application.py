@@ -33,22 +33,25 @@ from statefun.runtime.ingress.kafka import read_kafka
 from statefun.runtime.ingress.startup import check_topics, starting_offsets
 from statefun.runtime.ingress.stopping import Bounds
 from statefun.runtime.ingress.watch import IngressWatch
-from statefun.runtime.lock import checkpoint_lock
+from statefun.runtime.lock import checkpoint_lock, jvm_lock
 from statefun.runtime.metrics import Metrics
 from statefun.runtime.outbox import Outbox
+from statefun.runtime.recovery import Succession, check_logs
 from statefun.runtime.retention import Retention
 from statefun.runtime.session import can_dispatch_arrow, keep_checkpoint_locally, open_session
 from statefun.runtime.settings import Settings
 from statefun.runtime.sources import in_order
 from statefun.runtime.summary import FailureLog, Summary
 from statefun.sdk import errors
-from statefun.sdk.errors import EngineError, KafkaError, StatefunError
+from statefun.sdk.errors import CheckpointError, EngineError, KafkaError, StatefunError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.spec.model import Module, OnDataLoss
 
 logger = logging.getLogger("statefun")
 
 _WATCH_SECONDS = 1
+_CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
+"""Spark's name for what is wrong when a log has the batch that it is about to write."""
 
 
 class Application:
@@ -74,6 +77,7 @@ class Application:
         self._outbox = Outbox(settings.checkpoint)
         self._commit_log = CommitLog(settings.checkpoint)
         self._egresses = {str(egress.id): egress for egress in module.egresses}
+        self._succession = Succession(committed=-1)
         self._stage_error: Exception | None = None
         self._stopping = threading.Event()
         self._summary = Summary()
@@ -88,9 +92,11 @@ class Application:
         """
         settings = self._settings
         with checkpoint_lock(settings.checkpoint):
+            check_logs(settings.checkpoint)
             self._ingresses = in_order(settings.checkpoint, self._ingresses)
             bounds = Bounds(settings.checkpoint, self._commit_log, self._ingresses)
             newest = self._commit_log.newest()
+            self._succession = Succession(newest)
             leftovers = self._outbox.recover(newest)
             starts = self._starting_offsets(bounds)
             retention = Retention(settings.checkpoint)
@@ -146,6 +152,18 @@ class Application:
             keep_checkpoint_locally(session)
         if settings.egress_lanes > 1:
             publisher.run_as_tasks(session.sparkContext)
+        with jvm_lock(session._jvm, settings.checkpoint):  # noqa: SLF001 - py4j has no other door
+            self._follow_query(session, publisher, group_offsets, bounds, starts)
+
+    def _follow_query(
+        self,
+        session: SparkSession,
+        publisher: Publisher,
+        group_offsets: GroupOffsets,
+        bounds: Bounds,
+        starts: list[str],
+    ) -> None:
+        settings = self._settings
         query = self._start_query(session, publisher, bounds, starts)
         logger.info(
             "running %d functions; checkpoint %s",
@@ -223,6 +241,7 @@ class Application:
 
     def _stage(self, frame: DataFrame, batch: int, publisher: Publisher, run_id: str) -> None:
         """Run the batch, in the one action that is allowed, and make its effects durable."""
+        is_first = self._succession.check(batch)
         outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
         for outcome in outcomes:
             if outcome.HasField("failure"):
@@ -240,6 +259,8 @@ class Application:
                     lanes=self._settings.egress_lanes,
                 )
             )
+        elif is_first:
+            self._outbox.remove(batch)  # what an earlier run has staged and not committed
         publisher.add(batch)
         self._summary.batches += 1
         for outcome in outcomes:
@@ -249,6 +270,12 @@ class Application:
     def _reason(self, error: StreamingQueryException, publisher: Publisher) -> StatefunError:
         """Say in statefun's words why the query has ended."""
         cause = self._stage_error or publisher.error or error
+        if _CONCURRENT in str(cause):
+            return CheckpointError(
+                f"Spark could not write its logs in checkpoint {self._settings.checkpoint.location}: "
+                "another driver, or what is left of one, writes them, too; see to it that it has "
+                "ended, and restore the checkpoint from a copy"
+            )
         if isinstance(cause, StatefunError):
             return cause
         try:  # the likeliest reason from outside, which Spark names by its inner workings

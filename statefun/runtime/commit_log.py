@@ -17,6 +17,7 @@ from statefun.sdk.errors import CheckpointError
 
 # What Spark writes for a source that has not had any data yet.
 _NO_OFFSET = "-"
+_COMMIT_VERSIONS = ("v1", "v2")
 
 
 class CommitLog:
@@ -31,13 +32,35 @@ class CommitLog:
         """Return the newest committed batch, or -1."""
         return _newest(self._commits)
 
+    def planned(self) -> int:
+        """Return the newest planned batch, or -1."""
+        return _newest(self._offsets)
+
     def has(self, batch: int) -> bool:
         """Tell whether ``batch``, one of the newest, is committed."""
         return self._commits.has(str(batch))
 
     def is_fresh(self) -> bool:
         """Tell whether no batch was ever planned: the sources still choose where to start."""
-        return _newest(self._offsets) < 0
+        return self.planned() < 0
+
+    def check(self, batch: int) -> None:
+        """Check that the file of ``batch``, a committed one if it is not -1, is whole.
+
+        Raises:
+            CheckpointError: if it is not.
+        """
+        if batch < 0:
+            return
+        try:
+            version, metadata = self._commits.read(str(batch)).decode().split("\n")
+            if version not in _COMMIT_VERSIONS or not isinstance(json.loads(metadata), dict):
+                raise ValueError(f"{version} {metadata}")
+        except ValueError as error:
+            raise CheckpointError(
+                f"{self._commits.location}/{batch} is not what Spark writes ({error}); restore the "
+                "checkpoint from a copy"
+            ) from error
 
     def query_id(self) -> str:
         """Return the id that Spark gave the checkpoint; empty before its first start.

@@ -1,22 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One driver per checkpoint: Spark notices a second one only after both ran the same batch."""
+"""One driver per checkpoint: Spark notices a second one only after both ran the same batch.
+
+A driver is two processes, the program and the JVM in which Spark runs, and either may outlive the
+other: each has a lock of its own.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
 
 from statefun.runtime.filesystem import Folder
 from statefun.sdk.errors import CheckpointError
 
 _NAME = "driver.lock"
-# A driver whose JVM was killed needs a moment to notice and go.
+_JVM_NAME = "jvm.lock"
+# A driver whose JVM was killed needs a moment to notice and go, and the other way round.
 _GRACE = timedelta(seconds=10)
+_PAUSE = timedelta(milliseconds=100)
 
 
 @contextmanager
@@ -38,21 +48,63 @@ def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterato
         file = (folder / _NAME).open("a+")
     except OSError as error:
         raise CheckpointError(f"checkpoint {folder} cannot be written: {error}") from error
+
+    def take() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
+
     with file:
-        deadline = time.monotonic() + patience.total_seconds()
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    file.seek(0)
-                    raise CheckpointError(
-                        f"checkpoint {folder} is in use by process {file.read().strip()}; stop "
-                        "that one, or give this one a checkpoint of its own"
-                    ) from None
-                time.sleep(0.1)
+        if not _taken(take, patience):
+            file.seek(0)
+            raise CheckpointError(
+                f"checkpoint {folder} is in use by process {file.read().strip()}; stop that one, "
+                "or give this one a checkpoint of its own"
+            )
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+@contextmanager
+def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iterator[None]:
+    """Hold a local checkpoint for the JVM of this driver; its end releases it, however it comes.
+
+    A JVM that was held up may live longer than its program, and would still commit the batch that
+    this one runs again.
+
+    Args:
+        jvm: as py4j shows it.
+        checkpoint: one that this process holds.
+        patience: how long to wait.
+
+    Raises:
+        CheckpointError: if the JVM of another driver still holds it after ``patience``.
+    """
+    if not checkpoint.is_local:
+        yield
+        return
+    file = jvm.java.io.RandomAccessFile(f"{checkpoint.location}/{_JVM_NAME}", "rw")
+    try:
+        if not _taken(lambda: file.getChannel().tryLock() is not None, patience):
+            raise CheckpointError(
+                f"checkpoint {checkpoint.location} is in use by Spark's JVM of an earlier driver, "
+                f"whose program has ended; stop it (fuser {checkpoint.location}/{_JVM_NAME} names "
+                "the process)"
+            )
+        yield
+    finally:
+        with contextlib.suppress(Py4JError, OSError):  # the JVM has ended, and so has its lock
+            file.close()
+
+
+def _taken(take: Callable[[], bool], patience: timedelta) -> bool:
+    """Try to take a lock until it is taken, or for so long."""
+    deadline = time.monotonic() + patience.total_seconds()
+    while not take():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_PAUSE.total_seconds())
+    return True

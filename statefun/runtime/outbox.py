@@ -131,6 +131,10 @@ class Outbox:
         """Take note that the egress records of ``batch`` need not be published again."""
         self.batch_folder(batch).write(_PUBLISHED, b"")
 
+    def is_published(self, batch: int) -> bool:
+        """Tell whether ``batch`` is marked as published."""
+        return self.batch_folder(batch).has(_PUBLISHED)
+
     def remove(self, batch: int) -> None:
         """Delete ``batch``, its manifest first: from then on it is published and delivered."""
         folder = self.batch_folder(batch)
@@ -138,13 +142,19 @@ class Outbox:
         folder.remove_all()
 
     def recover(self, newest_commit: int) -> Leftovers:
-        """Look for what an earlier run has left; delete what will run again or is done with."""
+        """Look for what an earlier run has left, and delete what is done with.
+
+        What is staged behind the newest commit is left alone: the batch runs again, and is staged
+        again. If the earlier run were not dead yet, and still committed it, nothing is lost.
+        """
         unpublished, undelivered = [], []
         for batch in self.batches():
             folder = self.batch_folder(batch)
-            if batch > newest_commit or not folder.has(MANIFEST):
+            if batch > newest_commit:
+                continue
+            if not folder.has(MANIFEST):
                 self.remove(batch)
-            elif folder.has(_PUBLISHED):
+            elif self.is_published(batch):
                 undelivered.append(batch)
             else:
                 unpublished.append(batch)

@@ -139,6 +139,10 @@ class TimerLog:
         self._folder = checkpoint.child("timers")
         self._additions = 0
 
+    def exists(self) -> bool:
+        """Tell whether anything was ever noted."""
+        return bool(self._folder.names())
+
     def load(self) -> PendingBuckets:
         """Return what the log has, which may be more than what is pending."""
         while True:

@@ -10,9 +10,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.lock import checkpoint_lock
+from statefun.runtime.lock import checkpoint_lock, jvm_lock
 from statefun.sdk.errors import CheckpointError
 
 AT_ONCE = timedelta(0)
@@ -21,7 +22,7 @@ LONG = timedelta(minutes=2)
 HOLDER = """\
 import sys
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.lock import checkpoint_lock
+from statefun.runtime.lock import checkpoint_lock, jvm_lock
 
 with checkpoint_lock(Folder.at(sys.argv[1])):
     print("held", flush=True)
@@ -29,10 +30,29 @@ with checkpoint_lock(Folder.at(sys.argv[1])):
 """
 
 
+JVM = """\
+import fcntl
+import sys
+
+with open(sys.argv[1], "a+") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+"""Takes the same kind of lock as Java does."""
+
+
 @contextmanager
 def holder(checkpoint: Path) -> Iterator[subprocess.Popen[str]]:
     """Let another process hold the lock until it reads a line, or its input ends."""
-    command = [sys.executable, "-c", HOLDER, str(checkpoint)]
+    with process_that(HOLDER, checkpoint) as process:
+        yield process
+
+
+@contextmanager
+def process_that(program: str, argument: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a program that holds a lock until it reads a line, or its input ends."""
+    command = [sys.executable, "-c", program, str(argument)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -125,6 +145,34 @@ def test_a_checkpoint_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         pytest.fail("a file was taken for a folder")
 
     assert caught.value.message.startswith(f"checkpoint {folder} cannot be written: [Errno 20] ")
+
+
+@pytest.mark.spark
+def test_a_jvm_that_has_outlived_its_program_is_noticed(checkpoint: Path) -> None:
+    """It would still commit; the error says how to find it, and its end lets the next one in."""
+    SparkContext._ensure_initialized()  # noqa: SLF001 - starts a JVM
+    jvm, folder = SparkContext._jvm, Folder.at(checkpoint)  # noqa: SLF001 - the way to it
+    file = checkpoint / "jvm.lock"
+    checkpoint.mkdir()
+    with process_that(JVM, file) as process:
+        with (
+            pytest.raises(CheckpointError) as caught,
+            jvm_lock(jvm, folder, patience=AT_ONCE),
+        ):
+            pytest.fail("two drivers hold the lock")
+        assert process.stdin is not None
+        process.stdin.close()
+        with jvm_lock(jvm, folder, patience=LONG):
+            command = [sys.executable, "-c", JVM, str(file)]
+            other = subprocess.run(command, capture_output=True, check=False)
+    with process_that(JVM, file):
+        pass
+
+    assert caught.value.message == (
+        f"checkpoint {checkpoint} is in use by Spark's JVM of an earlier driver, whose program has "
+        f"ended; stop it (fuser {checkpoint}/jvm.lock names the process)"
+    )
+    assert b"BlockingIOError" in other.stderr
 
 
 def test_other_file_systems_have_no_lock() -> None:
