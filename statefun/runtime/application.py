@@ -36,7 +36,7 @@ from statefun.runtime.ingress.watch import IngressWatch
 from statefun.runtime.lock import checkpoint_lock, jvm_lock
 from statefun.runtime.metrics import Metrics
 from statefun.runtime.outbox import Outbox
-from statefun.runtime.recovery import Succession, check_logs
+from statefun.runtime.recovery import Succession, check_logs, take_over
 from statefun.runtime.retention import Retention
 from statefun.runtime.session import can_dispatch_arrow, keep_checkpoint_locally, open_session
 from statefun.runtime.settings import Settings
@@ -93,6 +93,7 @@ class Application:
         settings = self._settings
         with checkpoint_lock(settings.checkpoint):
             check_logs(settings.checkpoint)
+            take_over(settings.checkpoint)
             self._ingresses = in_order(settings.checkpoint, self._ingresses)
             bounds = Bounds(settings.checkpoint, self._commit_log, self._ingresses)
             newest = self._commit_log.newest()

@@ -62,6 +62,23 @@ class CommitLog:
                 "checkpoint from a copy"
             ) from error
 
+    def check_sources(self, count: int) -> None:
+        """Check that the offsets of the newest batches are whole.
+
+        Args:
+            count: of the sources; the last one is that of messages between functions.
+
+        Raises:
+            CheckpointError: if they are not.
+        """
+        for batch in {max(self.newest(), 0), self.planned()}:
+            offsets = self.end_offsets(batch)
+            if len(offsets) != count or offsets[-1] is None:
+                raise CheckpointError(
+                    f"{self._offsets.location}/{batch} has {len(offsets)} sources instead of "
+                    f"{count}; restore the checkpoint from a copy"
+                )
+
     def query_id(self) -> str:
         """Return the id that Spark gave the checkpoint; empty before its first start.
 
@@ -114,7 +131,7 @@ class CommitLog:
             lines = self._offsets.read(str(batch)).decode().split("\n")
             if lines[0] != "v1":
                 raise CheckpointError(f"{file} has the format {lines[0]}, not v1")
-            offsets = [None if line == _NO_OFFSET else json.loads(line) for line in lines[2:]]
+            offsets = [None if line == _NO_OFFSET else _offset(line) for line in lines[2:]]
         except FileNotFoundError:
             raise CheckpointError(
                 f"{self._checkpoint.location}/offsets has no batch {batch}"
@@ -141,6 +158,13 @@ def capped(
         for topic, partitions in read.items()
         if topic in stops
     }
+
+
+def _offset(line: str) -> dict[str, Any]:
+    offset = json.loads(line)
+    if not isinstance(offset, dict):
+        raise ValueError(f"{line} is no offset")  # noqa: TRY004 - as of what is no JSON
+    return offset
 
 
 def _newest(log: Folder) -> int:

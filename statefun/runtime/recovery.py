@@ -8,9 +8,13 @@ this order has lost files, or is not the work of one driver alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.outbox import Outbox
+from statefun.runtime.framing import INGRESSES, is_unframed, read_framed, write_framed
+from statefun.runtime.ingress.stopping import STOPS
+from statefun.runtime.outbox import MANIFEST, Outbox, Staged
 from statefun.runtime.timers import TimerLog
 from statefun.sdk.errors import CheckpointError
 
@@ -44,6 +48,28 @@ def check_logs(checkpoint: Folder) -> None:
     )
 
 
+def take_over(checkpoint: Folder) -> None:
+    """Give the files of an earlier version's checkpoint the form of this one's.
+
+    Raises:
+        CheckpointError: if one of them is damaged.
+    """
+    if not is_unframed(checkpoint):
+        return
+    outbox = Outbox(checkpoint)
+    manifests = [f"outbox/{staged.manifest.batch}/{MANIFEST}" for staged in _staged(outbox)]
+    TimerLog(checkpoint).load()  # finds damaged ones
+    others = [
+        f"{folder}/{name}"
+        for folder in ("timers", "runs")
+        for name in checkpoint.child(folder).names()
+        if not name.startswith(".")
+    ]
+    stops = [STOPS] if checkpoint.has(STOPS) else []
+    for path in (*manifests, *others, *stops, INGRESSES):
+        write_framed(checkpoint, path, read_framed(checkpoint, path))
+
+
 class Succession:
     """Checks that a run goes through the batches one by one, from where the last one has ended.
 
@@ -68,6 +94,10 @@ class Succession:
             )
         self._next += 1
         return batch == self._first
+
+
+def _staged(outbox: Outbox) -> Iterator[Staged]:
+    return filter(None, map(outbox.staged, outbox.batches()))
 
 
 def _named(batch: int) -> str:

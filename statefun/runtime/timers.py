@@ -20,7 +20,7 @@ from statefun.protocol.runtime_pb2 import Manifest
 from statefun.protocol.runtime_pb2 import PendingBuckets as Stored
 from statefun.runtime.envelope import SEPARATOR
 from statefun.runtime.filesystem import Folder
-from statefun.sdk.errors import CheckpointError
+from statefun.runtime.framing import damaged, read_framed, write_framed
 
 NAMESPACE = "statefun.timers"
 BUCKET = "bucket"
@@ -136,6 +136,7 @@ class TimerLog:
     """
 
     def __init__(self, checkpoint: Folder) -> None:
+        self._checkpoint = checkpoint
         self._folder = checkpoint.child("timers")
         self._additions = 0
 
@@ -155,11 +156,11 @@ class TimerLog:
         """Note that ``batch`` has added ``buckets``; ``pending`` are all, these included."""
         self._additions += 1
         if self._additions < _LOG_LENGTH:
-            self._folder.write(str(batch), _encoded(buckets))
+            write_framed(self._checkpoint, _path(str(batch)), _encoded(buckets))
             return
         snapshot = f"{batch}{_SNAPSHOT}"
         before = self._folder.names()
-        self._folder.write(snapshot, _encoded(pending.all()))
+        write_framed(self._checkpoint, _path(snapshot), _encoded(pending.all()))
         for name in before:
             # A crash may have left a snapshot of the same batch: the new one has taken its place.
             if name != snapshot:
@@ -178,12 +179,16 @@ class TimerLog:
 
     def _read(self, name: str) -> Iterable[int]:
         try:
-            return itertools.accumulate(Stored.FromString(self._folder.read(name)).steps)
+            stored = Stored.FromString(read_framed(self._checkpoint, _path(name)))
         except DecodeError as error:
-            raise CheckpointError(
-                f"{self._folder.location}/{name} is damaged ({error}); restore the checkpoint "
-                "from a copy"
-            ) from error
+            raise damaged(self._checkpoint, _path(name), error) from error
+        if not stored.steps:
+            raise damaged(self._checkpoint, _path(name), "it is empty")
+        return itertools.accumulate(stored.steps)
+
+
+def _path(name: str) -> str:
+    return f"timers/{name}"
 
 
 def _encoded(buckets: Collection[int]) -> bytes:
