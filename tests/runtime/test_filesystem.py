@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
 import pickle
+import re
 import tempfile
 import threading
 from pathlib import Path
@@ -155,6 +157,32 @@ def test_readers_see_all_of_a_file_or_nothing(tmp_path: Path) -> None:
 
     assert seen <= set(contents)
     assert folder.names() == ["file"]
+
+
+def test_a_file_is_on_the_disk_before_it_is_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so are the folders that were made for it, and at last its name."""
+    root = tmp_path / "root"
+    synced: list[tuple[str, bool]] = []
+
+    def note(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(tmp_path)
+        name = re.sub(r"\.file\.[0-9a-f]{32}\.tmp", "TEMPORARY", str(path))
+        synced.append((name, (root / "folder" / "file").exists()))
+        fsync(descriptor)
+
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", note)
+    folder = Folder.at(root).child("folder")
+    folder.write("file", b"content")
+    first, synced[:] = synced[:], []
+    folder.remove("file")
+    folder.write("file", b"again")
+
+    there = [("root/folder/TEMPORARY", False), ("root/folder", True)]
+    assert first == [(".", False), ("root", False), *there]
+    assert synced == there
 
 
 def test_open_files_are_read_in_parts(tmp_path: Path) -> None:
