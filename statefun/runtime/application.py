@@ -37,7 +37,7 @@ from statefun.runtime.lock import checkpoint_lock, jvm_lock
 from statefun.runtime.metrics import Metrics
 from statefun.runtime.outbox import Outbox
 from statefun.runtime.recovery import Succession, check_logs, take_over
-from statefun.runtime.retention import Retention
+from statefun.runtime.retention import Retention, check_retained
 from statefun.runtime.session import can_dispatch_arrow, keep_checkpoint_locally, open_session
 from statefun.runtime.settings import Settings
 from statefun.runtime.sources import in_order
@@ -149,6 +149,7 @@ class Application:
     ) -> None:
         settings = self._settings
         session = open_session(debug=settings.debug, state_partitions=settings.state_partitions)
+        check_retained(session.conf)
         if settings.checkpoint.is_local:
             keep_checkpoint_locally(session)
         if settings.egress_lanes > 1:

@@ -7,12 +7,33 @@ import heapq
 from datetime import datetime, timezone
 from typing import Any
 
+from pyspark.sql.conf import RuntimeConfig
+
 from statefun.protocol.runtime_pb2 import Manifest
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.feedback import delivered, ticked
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Leftovers, Outbox
 from statefun.runtime.timers import TimerLog, due_tick, time_of, timer_buckets
+from statefun.sdk.errors import ConfigurationError
+
+BACKLOG = 16
+"""So many batches may wait for the egresses; then staging waits too."""
+_RETAINED = "spark.sql.streaming.minBatchesToRetain"
+
+
+def check_retained(conf: RuntimeConfig) -> None:
+    """Check that Spark keeps the offsets of batches for as long as they may wait for egresses.
+
+    Raises:
+        ConfigurationError: if it does not.
+    """
+    retained = int(conf.get(_RETAINED, "100") or 0)
+    if retained <= BACKLOG:
+        raise ConfigurationError(
+            f"{_RETAINED}={retained} would delete offsets that are still needed, as publishing may "
+            f"lag behind by {BACKLOG} batches; set it to {BACKLOG + 1} or more"
+        )
 
 
 class Retention:

@@ -5,20 +5,60 @@ import contextlib
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import attrs
+import pytest
+from harness import KafkaHarness
+from harness import run as run_application
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
+from statefun import StatefulFunctions
 from statefun.protocol.runtime_pb2 import Manifest, Segment
-from statefun.runtime import timers
+from statefun.runtime import application, timers
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.feedback import ticked
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox, effect_stream
 from statefun.runtime.retention import Retention
+from statefun.runtime.session import open_session
 from statefun.runtime.timers import TimerLog, due_tick, timer_buckets
+from statefun.sdk.errors import ConfigurationError
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_batches_are_retained_for_as_long_as_they_may_wait(
+    kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A setting of Spark that deletes their offsets earlier is refused by name."""
+    retained = "spark.sql.streaming.minBatchesToRetain"
+
+    def open_with(batches: int) -> None:
+        def open_it(**settings: Any) -> SparkSession:
+            session = open_session(**settings)
+            session.conf.set(retained, batches)
+            return session
+
+        monkeypatch.setattr(application, "open_session", open_it)
+
+    module = kafka.module({kafka.topic("users"): ["test.fns/any"]})
+    functions = StatefulFunctions()
+    functions.register("test.fns/any", lambda ctx, message: None)
+    open_with(16)
+    with pytest.raises(ConfigurationError) as caught:
+        run_application(module, functions, checkpoint)
+    open_with(17)
+    run_application(module, functions, checkpoint)
+
+    assert caught.value.message == (
+        f"{retained}=16 would delete offsets that are still needed, as publishing may lag behind "
+        "by 16 batches; set it to 17 or more"
+    )
 
 
 class CrashError(BaseException):
