@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 import uuid
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import timedelta
 from functools import reduce
 
@@ -91,7 +91,7 @@ class Application:
             KeyboardInterrupt: if told to stop by a signal.
         """
         settings = self._settings
-        with checkpoint_lock(settings.checkpoint):
+        with checkpoint_lock(settings.checkpoint) if settings.has_lock else nullcontext():
             check_logs(settings.checkpoint)
             take_over(settings.checkpoint)
             self._ingresses = in_order(settings.checkpoint, self._ingresses)
@@ -154,7 +154,8 @@ class Application:
             keep_checkpoint_locally(session)
         if settings.egress_lanes > 1:
             publisher.run_as_tasks(session.sparkContext)
-        with jvm_lock(session._jvm, settings.checkpoint):  # noqa: SLF001 - py4j has no other door
+        jvm = session._jvm  # noqa: SLF001 - py4j has no other door
+        with jvm_lock(jvm, settings.checkpoint) if settings.has_lock else nullcontext():
             self._follow_query(session, publisher, group_offsets, bounds, starts)
 
     def _follow_query(

@@ -20,7 +20,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 
 from statefun.runtime.filesystem import Folder
-from statefun.sdk.errors import CheckpointError
+from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 _NAME = "driver.lock"
 _JVM_NAME = "jvm.lock"
@@ -33,15 +33,17 @@ _PAUSE = timedelta(milliseconds=100)
 def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterator[None]:
     """Hold a local checkpoint for this process; its end releases it, however it comes.
 
-    File systems other than the local one have no such lock; who starts drivers there has to see
-    to it that there is one.
-
     Raises:
+        ConfigurationError: if the checkpoint is on a file system that has no such lock.
         CheckpointError: if another process still holds it after ``patience``.
     """
     if not checkpoint.is_local:
-        yield
-        return
+        raise ConfigurationError(
+            f"checkpoint {checkpoint.location} is not on a local file system, and only there a "
+            "second driver can be kept off it; of two that run at the same time, either may lose "
+            "and repeat what the other one has done. Set spark.statefun.checkpoint-lock=none if "
+            "something else sees to it that there is only one"
+        )
     folder = Path(checkpoint.location)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,9 +85,6 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
     Raises:
         CheckpointError: if the JVM of another driver still holds it after ``patience``.
     """
-    if not checkpoint.is_local:
-        yield
-        return
     file = jvm.java.io.RandomAccessFile(f"{checkpoint.location}/{_JVM_NAME}", "rw")
     try:
         if not _taken(lambda: file.getChannel().tryLock() is not None, patience):

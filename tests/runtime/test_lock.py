@@ -10,11 +10,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from harness import KafkaHarness, run
 from pyspark import SparkContext
 
+from statefun import StatefulFunctions
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.lock import checkpoint_lock, jvm_lock
-from statefun.sdk.errors import CheckpointError
+from statefun.sdk.errors import CheckpointError, ConfigurationError
+from statefun.spec import parse_module
 
 AT_ONCE = timedelta(0)
 LONG = timedelta(minutes=2)
@@ -175,11 +178,35 @@ def test_a_jvm_that_has_outlived_its_program_is_noticed(checkpoint: Path) -> Non
     assert b"BlockingIOError" in other.stderr
 
 
-def test_other_file_systems_have_no_lock() -> None:
-    """A checkpoint that is not local is not locked here."""
-    folder = Folder.at("mock://bucket/checkpoint")
+def test_other_file_systems_are_refused() -> None:
+    """They have no lock; the error says what that means, and what to set."""
+    with (
+        pytest.raises(ConfigurationError) as caught,
+        checkpoint_lock(Folder.at("mock://bucket/checkpoint")),
+    ):
+        pytest.fail("two drivers could run")
 
-    with checkpoint_lock(folder, patience=AT_ONCE), checkpoint_lock(folder, patience=AT_ONCE):
-        names = folder.names()
+    assert caught.value.message == (
+        "checkpoint mock://bucket/checkpoint is not on a local file system, and only there a "
+        "second driver can be kept off it; of two that run at the same time, either may lose and "
+        "repeat what the other one has done. Set spark.statefun.checkpoint-lock=none if something "
+        "else sees to it that there is only one"
+    )
 
-    assert names == []
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_who_sees_to_it_otherwise_can_do_without(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """The files of the locks do not even come to be."""
+    module = parse_module(kafka.module({kafka.topic("users"): ["test.fns/any"]}))
+    functions = StatefulFunctions()
+    functions.register("test.fns/any", lambda ctx, message: None)
+
+    with pytest.raises(ConfigurationError, match=r"checkpoint-lock=none if something else"):
+        run(module, functions, "mock://bucket/checkpoint")
+    run(module, functions, checkpoint, checkpoint_lock="none")
+    without = [*checkpoint.glob("*.lock")]
+    run(module, functions, checkpoint)
+
+    assert without == []
+    assert len([*checkpoint.glob("*.lock")]) == 2
