@@ -29,6 +29,7 @@ from statefun.runtime.feedback import read_feedback
 from statefun.runtime.ingress.data_loss import check_kept
 from statefun.runtime.ingress.declared import all_ingresses
 from statefun.runtime.ingress.group_offsets import GroupOffsets
+from statefun.runtime.ingress.identities import check_identities
 from statefun.runtime.ingress.kafka import read_kafka
 from statefun.runtime.ingress.startup import check_topics, starting_offsets
 from statefun.runtime.ingress.stopping import Bounds
@@ -129,15 +130,18 @@ class Application:
         """Return where Spark's sources start, which it only heeds on a fresh checkpoint."""
         timeout, newest = self._settings.kafka_timeout, self._commit_log.newest()
         partitions = [check_topics(ingress, timeout) for ingress in self._ingresses]
-        if self._commit_log.is_fresh():
+        is_fresh = self._commit_log.is_fresh()
+        # What is planned before the first commit will be read, whatever is asked for.
+        ends = [] if is_fresh else self._commit_log.end_offsets(max(newest, 0))[:-1]
+        known = [offsets or {} for offsets in ends] or [{} for _ in self._ingresses]
+        check_identities(self._settings.checkpoint, self._ingresses, partitions, known, timeout)
+        if is_fresh:
             starts = [
                 starting_offsets(ingress, there, timeout)
                 for ingress, there in zip(self._ingresses, partitions, strict=True)
             ]
             return [json.dumps(start) for start in bounds.decide(partitions, starts, timeout)]
-        # What is planned before the first commit will be read, whatever is asked for.
-        known = self._commit_log.end_offsets(max(newest, 0))[:-1]
-        bounds.decide(partitions, [offsets or {} for offsets in known], timeout)
+        bounds.decide(partitions, known, timeout)
         return ["latest"] * len(self._ingresses)
 
     def _run_query(

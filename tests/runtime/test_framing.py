@@ -26,6 +26,7 @@ from statefun.runtime.egress.publisher import Publisher
 from statefun.runtime.egress.runs import Runs
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.framing import INGRESSES, is_unframed, read_framed, write_framed
+from statefun.runtime.ingress import identities
 from statefun.runtime.ingress.stopping import stops_of_last_run
 from statefun.runtime.outbox import Outbox, effect_stream
 from statefun.runtime.recovery import check_logs, take_over
@@ -98,6 +99,11 @@ OURS = [
         INGRESSES,
         lambda folder: in_order(folder, [INGRESS]),
         _read_ingresses,
+    ),
+    Kind(
+        identities.FILE,
+        lambda folder: write_framed(folder, identities.FILE, b'{"t/in": {"cluster": "c"}}'),
+        lambda folder: identities.check_identities(folder, [], [], [], timedelta(0)),
     ),
     Kind(
         "stops.json",
@@ -202,14 +208,15 @@ def unframe(checkpoint: Path) -> None:
 def test_files_of_an_earlier_version_are_read_and_taken_over(tmp_path: Path) -> None:
     """From then on those without the first line are refused."""
     folder = Folder.at(tmp_path)
-    for kind in OURS:
+    kinds = [kind for kind in OURS if kind.path != identities.FILE]  # they had none
+    for kind in kinds:
         kind.write(folder)
     _spark_files(folder)
     whole = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
     unframe(tmp_path)
 
     assert is_unframed(folder)
-    for kind in OURS:
+    for kind in kinds:
         if kind.path != "runs/a":
             kind.read(folder)
     take_over(folder)
