@@ -31,7 +31,8 @@ class Folder:
     """
 
     location: str
-    """A local absolute path, or a URI of another file system."""
+    """A local absolute path, or a URI of another file system, perhaps with pyarrow's options as its
+    query."""
 
     @classmethod
     def at(cls, location: str | Path) -> Folder:
@@ -45,7 +46,8 @@ class Folder:
         if scheme is None or scheme[1] == "file":
             path = text if scheme is None else unquote(urlsplit(text).path)
             return cls(str(Path(path).absolute()))
-        folder = cls(text.rstrip("/"))
+        path, mark, query = text.partition("?")
+        folder = cls(path.rstrip("/") + mark + query)
         try:
             _ = folder._filesystem
         except (OSError, ValueError) as error:
@@ -59,12 +61,15 @@ class Folder:
 
     @property
     def spark_uri(self) -> str:
-        """The folder as Spark takes it."""
-        return f"file:{self.location}" if self.is_local else self.location
+        """The folder as Spark takes it: it knows no query, but has settings of its own."""
+        return f"file:{self.location}" if self.is_local else self.location.partition("?")[0]
 
     def child(self, name: str) -> Folder:
         """Return a folder inside this one."""
-        return Folder(f"{self.location}/{name}")
+        if self.is_local:
+            return Folder(f"{self.location}/{name}")
+        path, mark, query = self.location.partition("?")
+        return Folder(f"{path}/{name}{mark}{query}")
 
     @cached_property
     def _filesystem(self) -> tuple[fs.FileSystem, str]:

@@ -239,6 +239,29 @@ def test_locations_of_other_file_systems_stay_uris() -> None:
     assert pickle.loads(pickle.dumps(folder)) == folder
 
 
+def test_options_of_a_file_system_stay_behind_its_path() -> None:
+    """Children have paths of their own, and the same options; Spark has others."""
+    options = "?endpoint_override=localhost%3A9000&scheme=http&region=none"
+    folder = Folder.at(f"s3://key:secret@bucket/some/where/{options}")
+
+    child = folder.child("outbox").child("7")
+
+    assert folder.location == f"s3://key:secret@bucket/some/where{options}"
+    assert child.location == f"s3://key:secret@bucket/some/where/outbox/7{options}"
+    assert child._filesystem[1] == "bucket/some/where/outbox/7"  # noqa: SLF001 - asks no network
+    assert child.spark_uri == "s3://key:secret@bucket/some/where/outbox/7"
+
+
+def test_a_question_mark_in_a_local_path_is_one() -> None:
+    """Files may be called so."""
+    child = Folder.at("/is it?/here").child("outbox")
+
+    assert (child.location, child.spark_uri) == (
+        "/is it?/here/outbox",
+        "file:/is it?/here/outbox",
+    )
+
+
 def test_unknown_file_systems_are_refused() -> None:
     """The error says which location, and why."""
     with pytest.raises(ConfigurationError) as caught:
