@@ -34,7 +34,7 @@ from statefun.runtime.ingress.kafka import read_kafka
 from statefun.runtime.ingress.startup import check_topics, starting_offsets
 from statefun.runtime.ingress.stopping import Bounds
 from statefun.runtime.ingress.watch import IngressWatch
-from statefun.runtime.lock import checkpoint_lock, jvm_lock
+from statefun.runtime.lock import checkpoint_lock, create_privately, jvm_lock
 from statefun.runtime.metrics import Metrics
 from statefun.runtime.outbox import Outbox
 from statefun.runtime.recovery import Succession, check_logs, take_over
@@ -92,6 +92,7 @@ class Application:
             KeyboardInterrupt: if told to stop by a signal.
         """
         settings = self._settings
+        create_privately(settings.checkpoint)
         with checkpoint_lock(settings.checkpoint) if settings.has_lock else nullcontext():
             check_logs(settings.checkpoint)
             take_over(settings.checkpoint)

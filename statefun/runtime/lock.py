@@ -29,6 +29,25 @@ _GRACE = timedelta(seconds=10)
 _PAUSE = timedelta(milliseconds=100)
 
 
+def create_privately(checkpoint: Folder) -> None:
+    """Create a local checkpoint that only this user can read and write.
+
+    What it holds is as secret as the records are, and it is trusted: Spark may unpickle stored
+    state. A folder that is there already keeps the rights that it has.
+
+    Raises:
+        CheckpointError: if it cannot be created.
+    """
+    if not checkpoint.is_local:
+        return
+    try:
+        Path(checkpoint.location).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint {checkpoint.location} cannot be written: {error}"
+        ) from error
+
+
 @contextmanager
 def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterator[None]:
     """Hold a local checkpoint for this process; its end releases it, however it comes.
@@ -44,9 +63,9 @@ def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterato
             "and repeat what the other one has done. Set spark.statefun.checkpoint-lock=none if "
             "something else sees to it that there is only one"
         )
+    create_privately(checkpoint)
     folder = Path(checkpoint.location)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         file = (folder / _NAME).open("a+")
     except OSError as error:
         raise CheckpointError(f"checkpoint {folder} cannot be written: {error}") from error

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -125,6 +126,27 @@ def test_the_lock_ends_with_its_block(checkpoint: Path) -> None:
         pass
 
 
+def test_a_new_checkpoint_is_for_its_user_alone(checkpoint: Path, tmp_path: Path) -> None:
+    """One that is there keeps the rights that somebody gave it, and so do the folders above."""
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o750)
+    above = tmp_path / "above"
+    for folder in (checkpoint, shared, above / "new"):
+        with checkpoint_lock(Folder.at(folder)):
+            pass
+
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (checkpoint, shared, above / "new")]
+    assert modes == [0o700, 0o750, 0o700]
+    assert stat.S_IMODE(above.stat().st_mode) & 0o055 == 0o055 & ~umask()
+
+
+def umask() -> int:
+    """Return what this process takes away from the rights of what it creates."""
+    current = os.umask(0o077)
+    os.umask(current)
+    return current
+
+
 def test_the_name_of_a_former_holder_is_replaced(checkpoint: Path) -> None:
     """The process in the message is the holder alone, however long the former number was."""
     checkpoint.mkdir()
@@ -209,4 +231,5 @@ def test_who_sees_to_it_otherwise_can_do_without(kafka: KafkaHarness, checkpoint
     run(module, functions, checkpoint)
 
     assert without == []
+    assert stat.S_IMODE(checkpoint.stat().st_mode) == 0o700
     assert len([*checkpoint.glob("*.lock")]) == 2
