@@ -160,7 +160,7 @@ def wait(is_so: Callable[[], bool]) -> None:
 def run(
     module: str | Module,
     functions: StatefulFunctions,
-    checkpoint: Path,
+    checkpoint: Path | str,
     *,
     clock: Clock = SystemClock(),  # noqa: B008 - it has no state
     **settings: Any,

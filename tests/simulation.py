@@ -42,6 +42,7 @@ from statefun.runtime.egress.lane import (
 from statefun.runtime.egress.runs import Runs
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Leftovers, Outbox, effect_stream
+from statefun.runtime.recovery import Succession
 from statefun.runtime.retention import Retention
 from statefun.sdk.errors import CheckpointError
 
@@ -349,6 +350,7 @@ class Driver:
             self._release(batch)
         while self._released:
             self._publish_one()
+        self._succession = Succession(newest)
         self._next = newest + 1
         while self._next < batches or self._released:
             if self._next < batches and (
@@ -430,10 +432,13 @@ class Driver:
         sent: dict[str, list[bytes]] = defaultdict(list)
         segments = [self._segment(batch, partition, sent) for partition in range(PARTITIONS)]
         segments = [segment for segment in segments if segment.egress]
+        is_first = self._succession.check(batch)
         if segments:
             self._outbox.stage(
                 Manifest(batch=batch, query_id="query", lanes=self._lane_count, segments=segments)
             )
+        elif is_first:
+            self._outbox.remove(batch)
         self._chaos.step()
         world.disk[f"/c/commits/{batch}"] = b"v1"
         for name, values in sent.items():

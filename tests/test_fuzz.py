@@ -42,6 +42,7 @@ from statefun.runtime.effects import (
     read_egress_records,
 )
 from statefun.runtime.filesystem import Folder
+from statefun.runtime.framing import write_framed
 from statefun.runtime.outbox import MANIFEST, Outbox, effect_stream
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME
 from statefun.sdk.message import typed
@@ -148,10 +149,10 @@ def _manifest() -> Manifest:
 @given(content=mutated(_manifest().SerializeToString()))
 def test_manifests(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     """A manifest is read, or is a CheckpointError."""
-    outbox = Outbox(Folder.at(tmp_path_factory.getbasetemp() / "fuzz"))
-    outbox.batch_folder(7).write(MANIFEST, content)
+    checkpoint = Folder.at(tmp_path_factory.getbasetemp() / "fuzz")
+    write_framed(checkpoint, f"outbox/7/{MANIFEST}", content)
     with contextlib.suppress(CheckpointError):
-        outbox.manifest(7)
+        Outbox(checkpoint).manifest(7)
 
 
 def _effects() -> bytes:

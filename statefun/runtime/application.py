@@ -8,7 +8,7 @@ import logging
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import timedelta
 from functools import reduce
 
@@ -31,14 +31,16 @@ from statefun.runtime.feedback import read_feedback
 from statefun.runtime.ingress.data_loss import check_kept
 from statefun.runtime.ingress.declared import all_ingresses
 from statefun.runtime.ingress.group_offsets import GroupOffsets
+from statefun.runtime.ingress.identities import check_identities
 from statefun.runtime.ingress.kafka import read_kafka
 from statefun.runtime.ingress.startup import check_topics, starting_offsets
 from statefun.runtime.ingress.stopping import Bounds
 from statefun.runtime.ingress.watch import IngressWatch
-from statefun.runtime.lock import checkpoint_lock
+from statefun.runtime.lock import checkpoint_lock, create_privately, jvm_lock
 from statefun.runtime.metrics import Metrics
 from statefun.runtime.outbox import Outbox
-from statefun.runtime.retention import Retention
+from statefun.runtime.recovery import Succession, check_logs, take_over
+from statefun.runtime.retention import Retention, check_retained
 from statefun.runtime.session import (
     can_dispatch_arrow,
     is_local,
@@ -53,7 +55,13 @@ from statefun.runtime.summary import FailureLog, Summary
 from statefun.runtime.terminal import StatusLine
 from statefun.runtime.unregistered import check_functions
 from statefun.sdk import errors
-from statefun.sdk.errors import BindingError, EngineError, KafkaError, StatefunError
+from statefun.sdk.errors import (
+    BindingError,
+    CheckpointError,
+    EngineError,
+    KafkaError,
+    StatefunError,
+)
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
 from statefun.spec.model import Module, OnDataLoss
@@ -61,6 +69,8 @@ from statefun.spec.model import Module, OnDataLoss
 logger = logging.getLogger("statefun")
 
 _WATCH_SECONDS = 1
+_CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
+"""Spark's name for what is wrong when a log has the batch that it is about to write."""
 
 
 class Application:
@@ -90,6 +100,7 @@ class Application:
         self._outbox = Outbox(settings.checkpoint)
         self._commit_log = CommitLog(settings.checkpoint)
         self._egresses = {str(egress.id): egress for egress in module.egresses}
+        self._succession = Succession(committed=-1)
         self._stage_error: Exception | None = None
         self._stopping = threading.Event()
         self._summary = Summary()
@@ -104,11 +115,15 @@ class Application:
             KeyboardInterrupt: if told to stop by a signal.
         """
         settings = self._settings
-        with checkpoint_lock(settings.checkpoint):
+        create_privately(settings.checkpoint)
+        with checkpoint_lock(settings.checkpoint) if settings.has_lock else nullcontext():
+            check_logs(settings.checkpoint)
+            take_over(settings.checkpoint)
             check_at_start(self._module.egresses, settings.kafka_timeout)
             self._ingresses = in_order(settings.checkpoint, self._ingresses)
             bounds = Bounds(settings.checkpoint, self._commit_log, self._ingresses)
             newest = self._commit_log.newest()
+            self._succession = Succession(newest)
             leftovers = self._outbox.recover(newest)
             starts = self._starting_offsets(bounds)
             retention = Retention(settings.checkpoint)
@@ -144,15 +159,18 @@ class Application:
         """Return where Spark's sources start, which it only heeds on a fresh checkpoint."""
         timeout, newest = self._settings.kafka_timeout, self._commit_log.newest()
         partitions = [check_topics(ingress, timeout) for ingress in self._ingresses]
-        if self._commit_log.is_fresh():
+        is_fresh = self._commit_log.is_fresh()
+        # What is planned before the first commit will be read, whatever is asked for.
+        ends = [] if is_fresh else self._commit_log.end_offsets(max(newest, 0))[:-1]
+        known = [offsets or {} for offsets in ends] or [{} for _ in self._ingresses]
+        check_identities(self._settings.checkpoint, self._ingresses, partitions, known, timeout)
+        if is_fresh:
             starts = [
                 starting_offsets(ingress, there, timeout)
                 for ingress, there in zip(self._ingresses, partitions, strict=True)
             ]
             return [json.dumps(start) for start in bounds.decide(partitions, starts, timeout)]
-        # What is planned before the first commit will be read, whatever is asked for.
-        known = self._commit_log.end_offsets(max(newest, 0))[:-1]
-        bounds.decide(partitions, [offsets or {} for offsets in known], timeout)
+        bounds.decide(partitions, known, timeout)
         return ["latest"] * len(self._ingresses)
 
     def _run_query(
@@ -164,10 +182,24 @@ class Application:
     ) -> None:
         settings = self._settings
         session = open_session(debug=settings.debug, state_partitions=settings.state_partitions)
+        check_retained(session.conf)
         if settings.checkpoint.is_local:
             keep_checkpoint_locally(session)
         if settings.egress_lanes > 1:
             publisher.run_as_tasks(session.sparkContext)
+        jvm = session._jvm  # noqa: SLF001 - py4j has no other door
+        with jvm_lock(jvm, settings.checkpoint) if settings.has_lock else nullcontext():
+            self._follow_query(session, publisher, group_offsets, bounds, starts)
+
+    def _follow_query(
+        self,
+        session: SparkSession,
+        publisher: Publisher,
+        group_offsets: GroupOffsets,
+        bounds: Bounds,
+        starts: list[str],
+    ) -> None:
+        settings = self._settings
         check_functions(session, settings.checkpoint, self._functions, settings.on_unregistered)
         ui = session.sparkContext.uiWebUrl
         status = Status(self._summary, self._ingresses, bounds.stops, self._line, ui)
@@ -267,6 +299,7 @@ class Application:
 
     def _stage(self, frame: DataFrame, batch: int, publisher: Publisher, run_id: str) -> None:
         """Run the batch, in the one action that is allowed, and make its effects durable."""
+        is_first = self._succession.check(batch)
         outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
         for outcome in outcomes:
             if outcome.HasField("failure"):
@@ -284,6 +317,8 @@ class Application:
                     lanes=self._settings.egress_lanes,
                 )
             )
+        elif is_first:
+            self._outbox.remove(batch)  # what an earlier run has staged and not committed
         publisher.add(batch)
         if self._status is not None:
             self._status.staged(batch)
@@ -295,6 +330,12 @@ class Application:
     def _reason(self, error: StreamingQueryException, publisher: Publisher) -> StatefunError:
         """Say in statefun's words why the query has ended."""
         cause = self._stage_error or publisher.error or error
+        if _CONCURRENT in str(cause):
+            return CheckpointError(
+                f"Spark could not write its logs in checkpoint {self._settings.checkpoint.location}: "
+                "another driver, or what is left of one, writes them, too; see to it that it has "
+                "ended, and restore the checkpoint from a copy"
+            )
         if isinstance(cause, StatefunError):
             return cause
         try:  # the likeliest reason from outside, which Spark names by its inner workings

@@ -17,6 +17,7 @@ from statefun.sdk.errors import CheckpointError
 
 # What Spark writes for a source that has not had any data yet.
 _NO_OFFSET = "-"
+_COMMIT_VERSIONS = ("v1", "v2")
 
 
 class CommitLog:
@@ -31,13 +32,52 @@ class CommitLog:
         """Return the newest committed batch, or -1."""
         return _newest(self._commits)
 
+    def planned(self) -> int:
+        """Return the newest planned batch, or -1."""
+        return _newest(self._offsets)
+
     def has(self, batch: int) -> bool:
         """Tell whether ``batch``, one of the newest, is committed."""
         return self._commits.has(str(batch))
 
     def is_fresh(self) -> bool:
         """Tell whether no batch was ever planned: the sources still choose where to start."""
-        return _newest(self._offsets) < 0
+        return self.planned() < 0
+
+    def check(self, batch: int) -> None:
+        """Check that the file of ``batch``, a committed one if it is not -1, is whole.
+
+        Raises:
+            CheckpointError: if it is not.
+        """
+        if batch < 0:
+            return
+        try:
+            version, metadata = self._commits.read(str(batch)).decode().split("\n")
+            if version not in _COMMIT_VERSIONS or not isinstance(json.loads(metadata), dict):
+                raise ValueError(f"{version} {metadata}")
+        except ValueError as error:
+            raise CheckpointError(
+                f"{self._commits.location}/{batch} is not what Spark writes ({error}); restore the "
+                "checkpoint from a copy"
+            ) from error
+
+    def check_sources(self, count: int) -> None:
+        """Check that the offsets of the newest batches are whole.
+
+        Args:
+            count: of the sources; the last one is that of messages between functions.
+
+        Raises:
+            CheckpointError: if they are not.
+        """
+        for batch in {max(self.newest(), 0), self.planned()}:
+            offsets = self.end_offsets(batch)
+            if len(offsets) != count or offsets[-1] is None:
+                raise CheckpointError(
+                    f"{self._offsets.location}/{batch} has {len(offsets)} sources instead of "
+                    f"{count}; restore the checkpoint from a copy"
+                )
 
     def query_id(self) -> str:
         """Return the id that Spark gave the checkpoint; empty before its first start.
@@ -91,7 +131,7 @@ class CommitLog:
             lines = self._offsets.read(str(batch)).decode().split("\n")
             if lines[0] != "v1":
                 raise CheckpointError(f"{file} has the format {lines[0]}, not v1")
-            offsets = [None if line == _NO_OFFSET else json.loads(line) for line in lines[2:]]
+            offsets = [None if line == _NO_OFFSET else _offset(line) for line in lines[2:]]
         except FileNotFoundError:
             raise CheckpointError(
                 f"{self._checkpoint.location}/offsets has no batch {batch}"
@@ -118,6 +158,13 @@ def capped(
         for topic, partitions in read.items()
         if topic in stops
     }
+
+
+def _offset(line: str) -> dict[str, Any]:
+    offset = json.loads(line)
+    if not isinstance(offset, dict):
+        raise ValueError(f"{line} is no offset")  # noqa: TRY004 - as of what is no JSON
+    return offset
 
 
 def _newest(log: Folder) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from functools import cached_property
@@ -30,7 +31,8 @@ class Folder:
     """
 
     location: str
-    """A local absolute path, or a URI of another file system."""
+    """A local absolute path, or a URI of another file system, perhaps with pyarrow's options as its
+    query."""
 
     @classmethod
     def at(cls, location: str | Path) -> Folder:
@@ -44,7 +46,8 @@ class Folder:
         if scheme is None or scheme[1] == "file":
             path = text if scheme is None else unquote(urlsplit(text).path)
             return cls(str(Path(path).absolute()))
-        folder = cls(text.rstrip("/"))
+        path, mark, query = text.partition("?")
+        folder = cls(path.rstrip("/") + mark + query)
         try:
             _ = folder._filesystem
         except (OSError, ValueError) as error:
@@ -58,12 +61,15 @@ class Folder:
 
     @property
     def spark_uri(self) -> str:
-        """The folder as Spark takes it."""
-        return f"file:{self.location}" if self.is_local else self.location
+        """The folder as Spark takes it: it knows no query, but has settings of its own."""
+        return f"file:{self.location}" if self.is_local else self.location.partition("?")[0]
 
     def child(self, name: str) -> Folder:
         """Return a folder inside this one."""
-        return Folder(f"{self.location}/{name}")
+        if self.is_local:
+            return Folder(f"{self.location}/{name}")
+        path, mark, query = self.location.partition("?")
+        return Folder(f"{path}/{name}{mark}{query}")
 
     @cached_property
     def _filesystem(self) -> tuple[fs.FileSystem, str]:
@@ -103,19 +109,24 @@ class Folder:
             return file.read()
 
     def write(self, name: str, content: bytes) -> None:
-        """Create or replace a file so that readers see all of it or nothing."""
+        """Create or replace a file so that readers see all of it or nothing.
+
+        When this returns, the file also outlives a loss of power, as far as the file system keeps
+        what it promises.
+        """
         filesystem, path = self._filesystem
-        target = f"{path}/{name}"
-        if not (self.is_local or isinstance(filesystem, fs.HadoopFileSystem)):
-            # Object stores make an object visible only when it is complete.
-            with filesystem.open_output_stream(target) as stream:
+        if self.is_local:
+            _write_locally(Path(path), name, content)
+        elif isinstance(filesystem, fs.HadoopFileSystem):
+            filesystem.create_dir(path, recursive=True)
+            temporary = _temporary(name)
+            with filesystem.open_output_stream(f"{path}/{temporary}") as stream:
                 stream.write(content)
-            return
-        filesystem.create_dir(path, recursive=True)
-        temporary = f"{path}/.{name}.{uuid.uuid4().hex}.tmp"
-        with filesystem.open_output_stream(temporary) as stream:
-            stream.write(content)
-        filesystem.move(temporary, target)
+            filesystem.move(f"{path}/{temporary}", f"{path}/{name}")
+        else:
+            # Object stores make an object visible only when it is complete.
+            with filesystem.open_output_stream(f"{path}/{name}") as stream:
+                stream.write(content)
 
     def remove(self, name: str) -> None:
         """Delete a file, if it is there."""
@@ -128,3 +139,36 @@ class Folder:
         filesystem, path = self._filesystem
         if filesystem.get_file_info(path).type != fs.FileType.NotFound:
             filesystem.delete_dir(path)
+
+
+def _temporary(name: str) -> str:
+    return f".{name}.{uuid.uuid4().hex}.tmp"
+
+
+def _write_locally(folder: Path, name: str, content: bytes) -> None:
+    """Write a file, then put it in its place; each step is on the disk before the next one."""
+    _make(folder)
+    temporary = folder / _temporary(name)
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / name)
+    _sync(folder)
+
+
+def _make(folder: Path) -> None:
+    """Create a folder and those above it, where they are missing."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync(folder.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Put the names in a folder on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 
 from statefun.protocol.runtime_pb2 import EffectStream, Manifest
 from statefun.runtime.filesystem import Folder
+from statefun.runtime.framing import damaged, read_framed, write_framed
 from statefun.sdk.errors import CheckpointError
 
 MANIFEST = "manifest"
@@ -71,6 +72,7 @@ class Outbox:
     """The staged effects below one checkpoint."""
 
     def __init__(self, checkpoint: Folder) -> None:
+        self._checkpoint = checkpoint
         self._folder = checkpoint.child("outbox")
 
     def batch_folder(self, batch: int) -> Folder:
@@ -79,7 +81,9 @@ class Outbox:
 
     def stage(self, manifest: Manifest) -> None:
         """Make the effects of a batch valid; they are released when Spark commits it."""
-        self.batch_folder(manifest.batch).write(MANIFEST, manifest.SerializeToString())
+        write_framed(
+            self._checkpoint, _path(manifest.batch, MANIFEST), manifest.SerializeToString()
+        )
 
     def manifest(self, batch: int) -> Manifest | None:
         """Return the manifest of ``batch``, or None if it has none (any more).
@@ -96,17 +100,17 @@ class Outbox:
         Raises:
             CheckpointError: if the manifest is damaged.
         """
-        folder = self.batch_folder(batch)
+        path = _path(batch, MANIFEST)
         try:
-            content = folder.read(MANIFEST)
-            return Staged(Manifest.FromString(content), hashlib.sha256(content).digest()[:16])
+            content = read_framed(self._checkpoint, path)
+            manifest = Manifest.FromString(content)
         except FileNotFoundError:
             return None
         except DecodeError as error:
-            raise CheckpointError(
-                f"{folder.location}/{MANIFEST} is damaged ({error}); restore the checkpoint "
-                "from a copy"
-            ) from error
+            raise damaged(self._checkpoint, path, error) from error
+        if manifest.batch != batch:  # such as 0 in an empty one that an earlier version has left
+            raise damaged(self._checkpoint, path, f"it is of batch {manifest.batch}")
+        return Staged(manifest, hashlib.sha256(content).digest()[:16])
 
     def open(self, batch: int, stream: EffectStream) -> BinaryIO:
         """Open one of the streams of ``batch``.
@@ -122,14 +126,16 @@ class Outbox:
                 f"{folder.location}/{file} is missing; restore the checkpoint from a copy"
             ) from None
         if zlib.crc32(content) != stream.checksum:
-            raise CheckpointError(
-                f"{folder.location}/{file} is damaged; restore the checkpoint from a copy"
-            )
+            raise damaged(self._checkpoint, _path(batch, file), "it has another checksum")
         return io.BytesIO(content)
 
     def mark_published(self, batch: int) -> None:
         """Take note that the egress records of ``batch`` need not be published again."""
         self.batch_folder(batch).write(_PUBLISHED, b"")
+
+    def is_published(self, batch: int) -> bool:
+        """Tell whether ``batch`` is marked as published."""
+        return self.batch_folder(batch).has(_PUBLISHED)
 
     def remove(self, batch: int) -> None:
         """Delete ``batch``, its manifest first: from then on it is published and delivered."""
@@ -138,13 +144,19 @@ class Outbox:
         folder.remove_all()
 
     def recover(self, newest_commit: int) -> Leftovers:
-        """Look for what an earlier run has left; delete what will run again or is done with."""
+        """Look for what an earlier run has left, and delete what is done with.
+
+        What is staged behind the newest commit is left alone: the batch runs again, and is staged
+        again. If the earlier run were not dead yet, and still committed it, nothing is lost.
+        """
         unpublished, undelivered = [], []
         for batch in self.batches():
             folder = self.batch_folder(batch)
-            if batch > newest_commit or not folder.has(MANIFEST):
+            if batch > newest_commit:
+                continue
+            if not folder.has(MANIFEST):
                 self.remove(batch)
-            elif folder.has(_PUBLISHED):
+            elif self.is_published(batch):
                 undelivered.append(batch)
             else:
                 unpublished.append(batch)
@@ -153,3 +165,7 @@ class Outbox:
     def batches(self) -> list[int]:
         """List the batches of which anything is there, in order."""
         return sorted(int(name) for name in self._folder.names() if name.isdecimal())
+
+
+def _path(batch: int, file: str) -> str:
+    return f"outbox/{batch}/{file}"

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
 from datetime import datetime, timezone
 from typing import Any
+
+from pyspark.sql.conf import RuntimeConfig
 
 from statefun.protocol.runtime_pb2 import Manifest
 from statefun.runtime.commit_log import CommitLog
@@ -13,6 +15,25 @@ from statefun.runtime.feedback import delivered, ticked
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Leftovers, Outbox
 from statefun.runtime.timers import TimerLog, due_tick, time_of, timer_buckets
+from statefun.sdk.errors import ConfigurationError
+
+BACKLOG = 16
+"""So many batches may wait for the egresses; then staging waits too."""
+_RETAINED = "spark.sql.streaming.minBatchesToRetain"
+
+
+def check_retained(conf: RuntimeConfig) -> None:
+    """Check that Spark keeps the offsets of batches for as long as they may wait for egresses.
+
+    Raises:
+        ConfigurationError: if it does not.
+    """
+    retained = int(conf.get(_RETAINED, "100") or 0)
+    if retained <= BACKLOG:
+        raise ConfigurationError(
+            f"{_RETAINED}={retained} would delete offsets that are still needed, as publishing may "
+            f"lag behind by {BACKLOG} batches; set it to {BACKLOG + 1} or more"
+        )
 
 
 class Retention:
@@ -26,11 +47,13 @@ class Retention:
         newest = self._commit_log.newest()
         if newest >= 0:
             self._timers.drop(ticked(self._feedback_offset(newest)))
-        self._undelivered: deque[int] = deque()
+        self._undelivered: list[int] = []
+        """A heap, as what an earlier run has left may be newer than what is published now."""
 
     def start(self, leftovers: Leftovers) -> None:
         """Go on with what an earlier run has left."""
-        self._undelivered.extend(leftovers.undelivered)
+        for batch in leftovers.undelivered:
+            heapq.heappush(self._undelivered, batch)
 
     def published(self, manifest: Manifest) -> None:
         """Take note that a batch's egress records are published, if it has any."""
@@ -39,7 +62,7 @@ class Retention:
             return
         if any(segment.egress for segment in manifest.segments):
             self._outbox.mark_published(manifest.batch)
-        self._undelivered.append(manifest.batch)
+        heapq.heappush(self._undelivered, manifest.batch)
 
     def committed(self, batch: int) -> None:
         """Delete the batches whose messages ``batch`` or one before it has delivered."""
@@ -47,7 +70,7 @@ class Retention:
             return
         feedback = self._feedback_offset(batch)
         while self._undelivered and self._undelivered[0] <= delivered(feedback):
-            self._remove(self._undelivered.popleft(), ticked(feedback))
+            self._remove(heapq.heappop(self._undelivered), ticked(feedback))
         self._timers.drop(ticked(feedback))
 
     def next_timer(self) -> datetime | None:

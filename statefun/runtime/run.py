@@ -31,6 +31,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     module: str | Path | Sequence[str | Path] | None = None,
     checkpoint: str | Path | None = None,
     *,
+    checkpoint_lock: str | None = None,
     trigger: timedelta | None = None,
     available_now: bool | None = None,
     records_per_batch: int | None = None,
@@ -56,6 +57,9 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         module: the module file, or several; ``module.yaml`` beside the program if not given.
         checkpoint: a local folder or the URI of one that Spark and pyarrow both reach, where
             state and progress live; ``.statefun/<program>`` beside the program if not given.
+        checkpoint_lock: ``file`` (default) keeps a second driver off a local checkpoint, and refuses
+            others; ``none`` relies on you: of two drivers on a checkpoint, either may lose and
+            repeat what the other one has done.
         trigger: time between the starts of micro-batches; as soon as possible if not given.
         available_now: process what is in the topics now and return, instead of running on.
         records_per_batch: how many records a micro-batch takes from each ingress at most
@@ -97,6 +101,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         script,
         module=module,
         checkpoint=checkpoint,
+        checkpoint_lock=checkpoint_lock,
         trigger=trigger,
         available_now=available_now,
         records_per_batch=records_per_batch,

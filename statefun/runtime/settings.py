@@ -29,6 +29,9 @@ class Settings:
     """The module files."""
     checkpoint: Folder
     """Where state, progress and staged effects live."""
+    checkpoint_lock: str
+    """What keeps a second driver off the checkpoint: locks on local files (``file``) or nothing
+    (``none``)."""
     trigger: timedelta
     """Time between the starts of micro-batches; zero: as soon as the last one has ended."""
     available_now: bool
@@ -89,10 +92,13 @@ class Settings:
             except (ValueError, TypeError) as error:
                 raise ConfigurationError(f"{source}{given}: {error}") from error
 
-        name = script.stem if script else "application"
+        checkpoint = pick("checkpoint", Folder.at, None)
+        if checkpoint is None:
+            checkpoint = _default_checkpoint(conf, here, script)
         return cls(
             modules=pick("module", _paths, (here / "module.yaml",)),
-            checkpoint=pick("checkpoint", Folder.at, Folder.at(here / ".statefun" / name)),
+            checkpoint=checkpoint,
+            checkpoint_lock=pick("checkpoint-lock", _one_of("file", "none"), "file"),
             trigger=pick("trigger", _duration, timedelta(0)),
             available_now=pick("available-now", _flag, default=False),
             records_per_batch=pick("records-per-batch", _positive, 100_000),
@@ -100,12 +106,17 @@ class Settings:
             async_concurrency=pick("async-concurrency", _positive, 1000),
             immediate_messages=pick("immediate-messages", _positive, 1000),
             egress_lanes=pick("egress.lanes", _positive, 1),
-            dispatch=pick("dispatch", _dispatch, "arrow"),
+            dispatch=pick("dispatch", _one_of("arrow", "pandas"), "arrow"),
             kafka_timeout=pick("kafka-timeout", _duration, timedelta(seconds=15)),
             on_unregistered=pick("on-unregistered", _on_failure, OnFailure.FAIL),
             quiet=pick("quiet", _flag, default=False),
             debug=pick("debug", _flag, default=False),
         )
+
+    @property
+    def has_lock(self) -> bool:
+        """Whether a second driver is to be kept off the checkpoint."""
+        return self.checkpoint_lock == "file"
 
 
 KEYS = frozenset(
@@ -113,6 +124,7 @@ KEYS = frozenset(
         "async-concurrency",
         "available-now",
         "checkpoint",
+        "checkpoint-lock",
         "debug",
         "dispatch",
         "egress.lanes",
@@ -178,7 +190,21 @@ def _on_failure(value: str | OnFailure) -> OnFailure:
         raise ValueError("expected fail, skip or dead-letter") from None
 
 
-def _dispatch(value: str) -> str:
-    if value not in {"arrow", "pandas"}:
-        raise ValueError("expected arrow or pandas")
-    return value
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in words:
+            raise ValueError(f"expected {' or '.join(words)}")
+        return value
+
+    return parse
+
+
+def _default_checkpoint(conf: Mapping[str, str], here: Path, script: Path | None) -> Folder:
+    folder = Folder.at(here / ".statefun" / (script.stem if script else "application"))
+    master = conf.get("spark.master", "local")
+    if not master.startswith("local"):
+        raise ConfigurationError(
+            f"{PREFIX}checkpoint is not set, and the default, {folder.location}, is a folder of "
+            f"this machine alone; set it to one that all machines of {master} reach"
+        )
+    return folder

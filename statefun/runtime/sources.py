@@ -12,10 +12,9 @@ from collections.abc import Sequence
 
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.filesystem import Folder
+from statefun.runtime.framing import INGRESSES, damaged, read_framed, write_framed
 from statefun.sdk.errors import CheckpointError
 from statefun.spec.model import KafkaIngress
-
-_FILE = "ingresses.json"
 
 
 def in_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> list[KafkaIngress]:
@@ -26,17 +25,17 @@ def in_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> list[Kafk
     """
     by_id = {str(ingress.id): ingress for ingress in ingresses}
     if CommitLog(checkpoint).is_fresh():
-        checkpoint.write(_FILE, json.dumps(list(by_id)).encode())
+        write_framed(checkpoint, INGRESSES, json.dumps(list(by_id)).encode())
         return list(ingresses)
     try:
-        known: list[str] = json.loads(checkpoint.read(_FILE))
+        known: list[str] = json.loads(read_framed(checkpoint, INGRESSES))
     except FileNotFoundError:
         raise CheckpointError(
-            f"checkpoint {checkpoint.location} was not made by statefun, or its {_FILE} is lost; "
+            f"checkpoint {checkpoint.location} was not made by statefun, or its {INGRESSES} is lost; "
             "give the application a checkpoint of its own"
         ) from None
     except ValueError as error:
-        raise CheckpointError(f"{checkpoint.location}/{_FILE} is damaged: {error}") from error
+        raise damaged(checkpoint, INGRESSES, error) from error
     if set(known) != set(by_id):
         raise CheckpointError(
             f"checkpoint {checkpoint.location} reads from {_listed(known)}, and the module files "
@@ -44,6 +43,7 @@ def in_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> list[Kafk
             "start with a new checkpoint (the startup position group-offsets goes on where this "
             "one was)"
         )
+    CommitLog(checkpoint).check_sources(len(known) + 1)
     return [by_id[id_] for id_ in known]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.ingress.declared import all_ingresses
+from statefun.runtime.recovery import check_logs
 from statefun.runtime.session import open_session
 from statefun.runtime.sources import in_order
 from statefun.runtime.stored_state import stored_state
@@ -29,10 +30,11 @@ def checkpoint_findings(
         module: what its module files declare.
         functions: what it registers; None if that is not known.
     """
-    if CommitLog(checkpoint).is_fresh():
-        yield _finding(f"checkpoint {checkpoint.location} holds nothing yet", is_error=False)
-        return
     try:
+        check_logs(checkpoint)
+        if CommitLog(checkpoint).is_fresh():
+            yield _finding(f"checkpoint {checkpoint.location} holds nothing yet", is_error=False)
+            return
         in_order(checkpoint, all_ingresses(module))
     except CheckpointError as error:
         yield _finding(str(error))

@@ -20,7 +20,7 @@ from statefun.protocol.runtime_pb2 import Manifest
 from statefun.protocol.runtime_pb2 import PendingBuckets as Stored
 from statefun.runtime.envelope import SEPARATOR
 from statefun.runtime.filesystem import Folder
-from statefun.sdk.errors import CheckpointError
+from statefun.runtime.framing import damaged, read_framed, write_framed
 
 NAMESPACE = "statefun.timers"
 BUCKET = "bucket"
@@ -130,12 +130,19 @@ class TimerLog:
     """The durable record of pending buckets, by the micro-batch that has brought them.
 
     ``timers/<batch>`` are additions, ``timers/<batch>.all`` is a snapshot that takes the place of
-    all files before. One process writes; another may read at any time.
+    all files that are there when it is written. All files that are left count, whatever their
+    numbers: batches are added in any order, and a bucket that is there for nothing does no harm.
+    One process writes; another may read at any time.
     """
 
     def __init__(self, checkpoint: Folder) -> None:
+        self._checkpoint = checkpoint
         self._folder = checkpoint.child("timers")
         self._additions = 0
+
+    def exists(self) -> bool:
+        """Tell whether anything was ever noted."""
+        return bool(self._folder.names())
 
     def load(self) -> PendingBuckets:
         """Return what the log has, which may be more than what is pending."""
@@ -149,36 +156,39 @@ class TimerLog:
         """Note that ``batch`` has added ``buckets``; ``pending`` are all, these included."""
         self._additions += 1
         if self._additions < _LOG_LENGTH:
-            self._folder.write(str(batch), _encoded(buckets))
+            write_framed(self._checkpoint, _path(str(batch)), _encoded(buckets))
             return
+        snapshot = f"{batch}{_SNAPSHOT}"
         before = self._folder.names()
-        self._folder.write(f"{batch}{_SNAPSHOT}", _encoded(pending.all()))
+        write_framed(self._checkpoint, _path(snapshot), _encoded(pending.all()))
         for name in before:
-            self._folder.remove(name)
+            # A crash may have left a snapshot of the same batch: the new one has taken its place.
+            if name != snapshot:
+                self._folder.remove(name)
         self._additions = 0
 
     def _load(self) -> PendingBuckets:
-        files = self._folder.names()
-        additions = [int(name) for name in files if name.isdecimal()]
-        snapshots = [name.removesuffix(_SNAPSHOT) for name in files if name.endswith(_SNAPSHOT)]
-        newest = max(map(int, snapshots), default=-1)
-        self._additions = len(additions)
+        names = self._folder.names()
+        additions = [name for name in names if name.isdecimal()]
         pending = PendingBuckets()
-        if snapshots:
-            pending.add(self._read(f"{newest}{_SNAPSHOT}"))
-        for batch in additions:
-            if batch > newest:
-                pending.add(self._read(str(batch)))
+        for name in names:
+            if name.removesuffix(_SNAPSHOT).isdecimal():
+                pending.add(self._read(name))
+        self._additions = len(additions)
         return pending
 
     def _read(self, name: str) -> Iterable[int]:
         try:
-            return itertools.accumulate(Stored.FromString(self._folder.read(name)).steps)
+            stored = Stored.FromString(read_framed(self._checkpoint, _path(name)))
         except DecodeError as error:
-            raise CheckpointError(
-                f"{self._folder.location}/{name} is damaged ({error}); restore the checkpoint "
-                "from a copy"
-            ) from error
+            raise damaged(self._checkpoint, _path(name), error) from error
+        if not stored.steps:
+            raise damaged(self._checkpoint, _path(name), "it is empty")
+        return itertools.accumulate(stored.steps)
+
+
+def _path(name: str) -> str:
+    return f"timers/{name}"
 
 
 def _encoded(buckets: Collection[int]) -> bytes:

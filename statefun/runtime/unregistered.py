@@ -23,6 +23,7 @@ from statefun.runtime.effects import MESSAGE_SCHEMA, read_batches
 from statefun.runtime.envelope import typename_of
 from statefun.runtime.feedback import delivered
 from statefun.runtime.filesystem import Folder
+from statefun.runtime.framing import damaged, read_framed, write_framed
 from statefun.runtime.outbox import Outbox
 from statefun.runtime.stored_state import OWN, StoredState, stored_state
 from statefun.sdk.errors import CheckpointError
@@ -31,11 +32,11 @@ from statefun.sdk.functions import StatefulFunctions
 
 logger = logging.getLogger("statefun")
 
-_FILE = "functions.json"
+FUNCTIONS = "functions.json"
 
 
 @attrs.frozen
-class _Known:
+class KnownFunctions:
     """What a checkpoint knows of functions."""
 
     registered: frozenset[str]
@@ -63,7 +64,7 @@ def check_functions(
     """
     registered = frozenset(str(function.typename) for function in functions)
     log = CommitLog(checkpoint)
-    known = _read(checkpoint)
+    known = known_functions(checkpoint)
     if log.newest() < 0 or (known is not None and known.registered <= registered):
         left = unregistered(Counter(known.left if known else {}), functions)
     else:
@@ -83,9 +84,9 @@ def check_functions(
             )
     for typename, count in sorted(left.items()):
         logger.warning("%s", kept(typename, count, functions))
-    if known != _Known(registered, left):
+    if known != KnownFunctions(registered, left):
         content = {"registered": sorted(registered), "left": left}
-        checkpoint.write(_FILE, json.dumps(content).encode())
+        write_framed(checkpoint, FUNCTIONS, json.dumps(content).encode())
 
 
 def waiting_messages(checkpoint: Folder, state: StoredState) -> Counter[str]:
@@ -146,12 +147,12 @@ def _refusal(checkpoint: Folder, waiting: dict[str, int], functions: StatefulFun
     )
 
 
-def _read(checkpoint: Folder) -> _Known | None:
+def known_functions(checkpoint: Folder) -> KnownFunctions | None:
     """Return what the checkpoint knows; None if it was last run by an earlier version."""
     try:
-        content = json.loads(checkpoint.read(_FILE))
-        return _Known(frozenset(content["registered"]), dict(content["left"]))
+        content = json.loads(read_framed(checkpoint, FUNCTIONS))
+        return KnownFunctions(frozenset(content["registered"]), dict(content["left"]))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{checkpoint.location}/{_FILE} is damaged: {error}") from error
+        raise damaged(checkpoint, FUNCTIONS, error) from error

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
 import pickle
+import re
 import tempfile
 import threading
 from pathlib import Path
@@ -157,6 +159,32 @@ def test_readers_see_all_of_a_file_or_nothing(tmp_path: Path) -> None:
     assert folder.names() == ["file"]
 
 
+def test_a_file_is_on_the_disk_before_it_is_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so are the folders that were made for it, and at last its name."""
+    root = tmp_path / "root"
+    synced: list[tuple[str, bool]] = []
+
+    def note(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(tmp_path)
+        name = re.sub(r"\.file\.[0-9a-f]{32}\.tmp", "TEMPORARY", str(path))
+        synced.append((name, (root / "folder" / "file").exists()))
+        fsync(descriptor)
+
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", note)
+    folder = Folder.at(root).child("folder")
+    folder.write("file", b"content")
+    first, synced[:] = synced[:], []
+    folder.remove("file")
+    folder.write("file", b"again")
+
+    there = [("root/folder/TEMPORARY", False), ("root/folder", True)]
+    assert first == [(".", False), ("root", False), *there]
+    assert synced == there
+
+
 def test_open_files_are_read_in_parts(tmp_path: Path) -> None:
     """An open file can be read piece by piece."""
     folder = Folder.at(tmp_path)
@@ -209,6 +237,29 @@ def test_locations_of_other_file_systems_stay_uris() -> None:
     assert (child.location, child.spark_uri) == (2 * ("mock://bucket/some/where/outbox",))
     assert not child.is_local
     assert pickle.loads(pickle.dumps(folder)) == folder
+
+
+def test_options_of_a_file_system_stay_behind_its_path() -> None:
+    """Children have paths of their own, and the same options; Spark has others."""
+    options = "?endpoint_override=localhost%3A9000&scheme=http&region=none"
+    folder = Folder.at(f"s3://key:secret@bucket/some/where/{options}")
+
+    child = folder.child("outbox").child("7")
+
+    assert folder.location == f"s3://key:secret@bucket/some/where{options}"
+    assert child.location == f"s3://key:secret@bucket/some/where/outbox/7{options}"
+    assert child._filesystem[1] == "bucket/some/where/outbox/7"  # noqa: SLF001 - asks no network
+    assert child.spark_uri == "s3://key:secret@bucket/some/where/outbox/7"
+
+
+def test_a_question_mark_in_a_local_path_is_one() -> None:
+    """Files may be called so."""
+    child = Folder.at("/is it?/here").child("outbox")
+
+    assert (child.location, child.spark_uri) == (
+        "/is it?/here/outbox",
+        "file:/is it?/here/outbox",
+    )
 
 
 def test_unknown_file_systems_are_refused() -> None:

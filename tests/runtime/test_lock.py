@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,10 +11,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from harness import KafkaHarness, run
+from pyspark import SparkContext
 
+from statefun import StatefulFunctions
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.lock import checkpoint_lock
-from statefun.sdk.errors import CheckpointError
+from statefun.runtime.lock import checkpoint_lock, jvm_lock
+from statefun.sdk.errors import CheckpointError, ConfigurationError
+from statefun.spec import parse_module
 
 AT_ONCE = timedelta(0)
 LONG = timedelta(minutes=2)
@@ -21,7 +26,7 @@ LONG = timedelta(minutes=2)
 HOLDER = """\
 import sys
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.lock import checkpoint_lock
+from statefun.runtime.lock import checkpoint_lock, jvm_lock
 
 with checkpoint_lock(Folder.at(sys.argv[1])):
     print("held", flush=True)
@@ -29,10 +34,29 @@ with checkpoint_lock(Folder.at(sys.argv[1])):
 """
 
 
+JVM = """\
+import fcntl
+import sys
+
+with open(sys.argv[1], "a+") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+"""Takes the same kind of lock as Java does."""
+
+
 @contextmanager
 def holder(checkpoint: Path) -> Iterator[subprocess.Popen[str]]:
     """Let another process hold the lock until it reads a line, or its input ends."""
-    command = [sys.executable, "-c", HOLDER, str(checkpoint)]
+    with process_that(HOLDER, checkpoint) as process:
+        yield process
+
+
+@contextmanager
+def process_that(program: str, argument: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a program that holds a lock until it reads a line, or its input ends."""
+    command = [sys.executable, "-c", program, str(argument)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -102,6 +126,27 @@ def test_the_lock_ends_with_its_block(checkpoint: Path) -> None:
         pass
 
 
+def test_a_new_checkpoint_is_for_its_user_alone(checkpoint: Path, tmp_path: Path) -> None:
+    """One that is there keeps the rights that somebody gave it, and so do the folders above."""
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o750)
+    above = tmp_path / "above"
+    for folder in (checkpoint, shared, above / "new"):
+        with checkpoint_lock(Folder.at(folder)):
+            pass
+
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (checkpoint, shared, above / "new")]
+    assert modes == [0o700, 0o750, 0o700]
+    assert stat.S_IMODE(above.stat().st_mode) & 0o055 == 0o055 & ~umask()
+
+
+def umask() -> int:
+    """Return what this process takes away from the rights of what it creates."""
+    current = os.umask(0o077)
+    os.umask(current)
+    return current
+
+
 def test_the_name_of_a_former_holder_is_replaced(checkpoint: Path) -> None:
     """The process in the message is the holder alone, however long the former number was."""
     checkpoint.mkdir()
@@ -127,11 +172,64 @@ def test_a_checkpoint_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert caught.value.message.startswith(f"checkpoint {folder} cannot be written: [Errno 20] ")
 
 
-def test_other_file_systems_have_no_lock() -> None:
-    """A checkpoint that is not local is not locked here."""
-    folder = Folder.at("mock://bucket/checkpoint")
+@pytest.mark.spark
+def test_a_jvm_that_has_outlived_its_program_is_noticed(checkpoint: Path) -> None:
+    """It would still commit; the error says how to find it, and its end lets the next one in."""
+    SparkContext._ensure_initialized()  # noqa: SLF001 - starts a JVM
+    jvm, folder = SparkContext._jvm, Folder.at(checkpoint)  # noqa: SLF001 - the way to it
+    file = checkpoint / "jvm.lock"
+    checkpoint.mkdir()
+    with process_that(JVM, file) as process:
+        with (
+            pytest.raises(CheckpointError) as caught,
+            jvm_lock(jvm, folder, patience=AT_ONCE),
+        ):
+            pytest.fail("two drivers hold the lock")
+        assert process.stdin is not None
+        process.stdin.close()
+        with jvm_lock(jvm, folder, patience=LONG):
+            command = [sys.executable, "-c", JVM, str(file)]
+            other = subprocess.run(command, capture_output=True, check=False)
+    with process_that(JVM, file):
+        pass
 
-    with checkpoint_lock(folder, patience=AT_ONCE), checkpoint_lock(folder, patience=AT_ONCE):
-        names = folder.names()
+    assert caught.value.message == (
+        f"checkpoint {checkpoint} is in use by Spark's JVM of an earlier driver, whose program has "
+        f"ended; stop it (fuser {checkpoint}/jvm.lock names the process)"
+    )
+    assert b"BlockingIOError" in other.stderr
 
-    assert names == []
+
+def test_other_file_systems_are_refused() -> None:
+    """They have no lock; the error says what that means, and what to set."""
+    with (
+        pytest.raises(ConfigurationError) as caught,
+        checkpoint_lock(Folder.at("mock://bucket/checkpoint")),
+    ):
+        pytest.fail("two drivers could run")
+
+    assert caught.value.message == (
+        "checkpoint mock://bucket/checkpoint is not on a local file system, and only there a "
+        "second driver can be kept off it; of two that run at the same time, either may lose and "
+        "repeat what the other one has done. Set spark.statefun.checkpoint-lock=none if something "
+        "else sees to it that there is only one"
+    )
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_who_sees_to_it_otherwise_can_do_without(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """The files of the locks do not even come to be."""
+    module = parse_module(kafka.module({kafka.topic("users"): ["test.fns/any"]}))
+    functions = StatefulFunctions()
+    functions.register("test.fns/any", lambda ctx, message: None)
+
+    with pytest.raises(ConfigurationError, match=r"checkpoint-lock=none if something else"):
+        run(module, functions, "mock://bucket/checkpoint")
+    run(module, functions, checkpoint, checkpoint_lock="none")
+    without = [*checkpoint.glob("*.lock")]
+    run(module, functions, checkpoint)
+
+    assert without == []
+    assert stat.S_IMODE(checkpoint.stat().st_mode) == 0o700
+    assert len([*checkpoint.glob("*.lock")]) == 2

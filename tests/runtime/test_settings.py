@@ -63,6 +63,7 @@ def test_every_setting_has_a_key() -> None:
         ("checkpoint", "/a b", "checkpoint", Folder("/a b")),
         ("checkpoint", "file:///a%20b", "checkpoint", Folder("/a b")),
         ("checkpoint", "mock://b/c/", "checkpoint", Folder("mock://b/c")),
+        ("checkpoint-lock", "none", "checkpoint_lock", "none"),
         ("trigger", "5s", "trigger", timedelta(seconds=5)),
         ("trigger", "250", "trigger", timedelta(milliseconds=250)),
         ("available-now", "true", "available_now", True),
@@ -86,6 +87,7 @@ def test_configuration_is_text(key: str, text: str, field: str, expected: object
         ("module", Path("a,b.yaml"), "modules", (Path("a,b.yaml"),)),
         ("module", ["a.yaml", Path("b.yaml")], "modules", (Path("a.yaml"), Path("b.yaml"))),
         ("checkpoint", Path("/a b"), "checkpoint", Folder("/a b")),
+        ("checkpoint_lock", "file", "checkpoint_lock", "file"),
         ("trigger", timedelta(seconds=5), "trigger", timedelta(seconds=5)),
         ("trigger", timedelta(0), "trigger", timedelta(0)),
         ("available_now", False, "available_now", False),
@@ -100,6 +102,7 @@ def test_arguments_win(argument: str, value: object, field: str, expected: objec
     conf = {
         "spark.statefun.module": "conf.yaml",
         "spark.statefun.checkpoint": "/conf",
+        "spark.statefun.checkpoint-lock": "none",
         "spark.statefun.trigger": "99s",
         "spark.statefun.available-now": "true",
         "spark.statefun.records-per-batch": "99",
@@ -112,6 +115,25 @@ def test_arguments_win(argument: str, value: object, field: str, expected: objec
 
     assert getattr(given, field) == expected
     assert getattr(not_given, field) == getattr(resolve(conf), field) != expected
+
+
+@pytest.mark.parametrize("master", ["spark://a:7077", "yarn", "k8s://https://a"])
+def test_a_cluster_needs_a_checkpoint_that_it_reaches(master: str) -> None:
+    """The default is a folder of this machine; the error names the setting."""
+    with pytest.raises(ConfigurationError) as caught:
+        resolve({"spark.master": master})
+
+    assert caught.value.message == (
+        "spark.statefun.checkpoint is not set, and the default, /srv/greeter/.statefun/app, is a "
+        f"folder of this machine alone; set it to one that all machines of {master} reach"
+    )
+    assert resolve({"spark.master": master}, checkpoint="/shared").checkpoint == Folder("/shared")
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2,3]", "local-cluster[2,1,1024]"])
+def test_this_machine_reaches_its_own_folders(master: str) -> None:
+    """Also where executors are processes of their own."""
+    assert resolve({"spark.master": master}).checkpoint.is_local
 
 
 def test_an_unknown_key_is_refused_with_those_there_are() -> None:

@@ -19,6 +19,12 @@ def ingresses(*names: str) -> list[KafkaIngress]:
     return [KafkaIngress(TypeName("t", name), "kafka:9092", (), nowhere) for name in names]
 
 
+def plan(folder: Folder, sources: int = 2) -> None:
+    """Let Spark plan a batch."""
+    offsets = b"\n".join([b"-"] * sources)
+    folder.child("offsets").write("0", b'v1\n{}\n%s\n{"batch": -1, "tick": -1}' % offsets)
+
+
 def names(found: Sequence[KafkaIngress]) -> list[str]:
     """Return the names of ingresses."""
     return [ingress.id.name for ingress in found]
@@ -29,7 +35,7 @@ def test_a_checkpoint_keeps_its_order(checkpoint: Path) -> None:
     folder = Folder.at(checkpoint)
 
     assert names(in_order(folder, ingresses("b", "a", "c"))) == ["b", "a", "c"]
-    folder.child("offsets").write("0", b"v1")
+    plan(folder, sources=3)
     assert names(in_order(folder, ingresses("a", "b", "c"))) == ["b", "a", "c"]
 
 
@@ -46,7 +52,7 @@ def test_other_ingresses_are_refused(checkpoint: Path, now: tuple[str, ...]) -> 
     """The error says what there was and what there is, and what to do."""
     folder = Folder.at(checkpoint)
     in_order(folder, ingresses("a", "b"))
-    folder.child("offsets").write("0", b"v1")
+    plan(folder)
 
     with pytest.raises(CheckpointError, match=r"reads from t/a, t/b, and the module files declare"):
         in_order(folder, ingresses(*now))
@@ -55,7 +61,7 @@ def test_other_ingresses_are_refused(checkpoint: Path, now: tuple[str, ...]) -> 
 def test_a_foreign_checkpoint_is_refused(checkpoint: Path) -> None:
     """One of another streaming query, or a damaged one."""
     folder = Folder.at(checkpoint)
-    folder.child("offsets").write("0", b"v1")
+    plan(folder)
     with pytest.raises(CheckpointError, match="was not made by statefun"):
         in_order(folder, ingresses("a"))
 

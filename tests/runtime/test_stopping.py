@@ -26,6 +26,7 @@ from statefun import (
 )
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.filesystem import Folder
+from statefun.runtime.framing import write_framed
 from statefun.sdk.types import IntType
 from statefun.spec import parse_module
 
@@ -200,5 +201,5 @@ def test_damaged_notes_are_told(kafka: KafkaHarness, checkpoint: Path) -> None:
     notes: dict[str, Any] = {}
     with pytest.raises(Exception, match=r"stops\.json is damaged"):
         run(module(kafka, topic, None), echo(out), checkpoint)
-    (checkpoint / "stops.json").write_text(json.dumps(notes))
+    write_framed(Folder.at(checkpoint), "stops.json", json.dumps(notes).encode())
     run(module(kafka, topic, None), echo(out), checkpoint)

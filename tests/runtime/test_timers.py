@@ -13,6 +13,7 @@ from statefun import CheckpointError, message_builder
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.dispatch.timers import settled
 from statefun.runtime.filesystem import Folder
+from statefun.runtime.framing import read_framed, write_framed
 from statefun.runtime.timers import (
     PendingBuckets,
     TimerLog,
@@ -122,7 +123,7 @@ def test_a_reader_gets_over_files_that_a_snapshot_replaces(checkpoint: Path) -> 
         def names(self) -> list[str]:
             found = super().names()
             if "0" in found:
-                self.write("1.all", self.read("0"))
+                write_framed(folder, "timers/1.all", read_framed(folder, "timers/0"))
                 self.remove("0")
             return found
 

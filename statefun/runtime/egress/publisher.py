@@ -27,15 +27,13 @@ from statefun.runtime.egress.runs import Runs
 from statefun.runtime.egress.thread import EgressThread
 from statefun.runtime.ingress.group_offsets import GroupOffsets
 from statefun.runtime.outbox import Leftovers, Outbox, Staged
-from statefun.runtime.retention import Retention
+from statefun.runtime.retention import BACKLOG, Retention
 from statefun.runtime.settings import Settings
 from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
 from statefun.spec.model import KafkaEgress
 
 _POLL_LOCAL = timedelta(milliseconds=5)
 _POLL_REMOTE = timedelta(milliseconds=100)
-_BACKLOG = 16
-"""So many batches may wait for the egresses; then staging waits too."""
 
 
 @attrs.define
@@ -106,7 +104,7 @@ class Publisher:
         """
         with self._changed:
             self._changed.wait_for(
-                lambda: self._backlog() < _BACKLOG or self._stop.is_set() or self.error
+                lambda: self._backlog() < BACKLOG or self._stop.is_set() or self.error
             )
             if self.error is not None:
                 raise self.error

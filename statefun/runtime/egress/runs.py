@@ -14,6 +14,8 @@ import json
 from collections.abc import Collection
 
 from statefun.runtime.filesystem import Folder
+from statefun.runtime.framing import read_framed, write_framed
+from statefun.sdk.errors import CheckpointError
 
 
 class Runs:
@@ -26,6 +28,7 @@ class Runs:
     """
 
     def __init__(self, checkpoint: Folder, run: str, egresses: Collection[str]) -> None:
+        self._checkpoint = checkpoint
         self._folder = checkpoint.child("runs")
         self._run = run
         self._egresses = egresses
@@ -40,7 +43,8 @@ class Runs:
         that is about to publish from one that never will.
         """
         if self._egresses:
-            self._folder.write(self._run, json.dumps(sorted(self._egresses)).encode())
+            content = json.dumps(sorted(self._egresses)).encode()
+            write_framed(self._checkpoint, _path(self._run), content)
 
     def forget_all_but(self, publishers: Collection[str]) -> None:
         """Forget earlier runs of which no marker is left.
@@ -50,10 +54,14 @@ class Runs:
         """
         for run in self.earlier.difference(publishers):
             try:
-                egresses = set(json.loads(self._folder.read(run)))
+                egresses = set(json.loads(read_framed(self._checkpoint, _path(run))))
                 if egresses <= set(self._egresses):
                     self._folder.remove(run)
             except FileNotFoundError:
                 continue  # another start has forgotten it
-            except (ValueError, TypeError):
-                continue  # not our file, or a damaged one: it does no harm
+            except (CheckpointError, ValueError, TypeError):
+                continue  # not our file, or a damaged one: kept, it does no harm
+
+
+def _path(run: str) -> str:
+    return f"runs/{run}"

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's use
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.feedback import delivered
 from statefun.runtime.filesystem import Folder
+from statefun.runtime.framing import damaged, read_framed, write_framed
 from statefun.runtime.ingress.declared import REPLAYS
 from statefun.runtime.ingress.startup import (
     EARLIEST,
@@ -28,14 +29,14 @@ from statefun.runtime.ingress.startup import (
 )
 from statefun.runtime.kafka_client import connect
 from statefun.runtime.outbox import Outbox, has_messages
-from statefun.sdk.errors import CheckpointError, KafkaError
+from statefun.sdk.errors import KafkaError
 from statefun.spec.model import FromDate, FromSpecificOffsets, KafkaIngress
 from statefun.spec.model import TopicPartition as Partition
 
 Offsets = Mapping[str, Mapping[str, int]]
 """By topic and partition, as Spark writes them."""
 
-_FILE = "stops.json"
+STOPS = "stops.json"
 
 
 def stops_of_last_run(
@@ -47,11 +48,11 @@ def stops_of_last_run(
         CheckpointError: if what is noted about it is damaged.
     """
     try:
-        stops: dict[str, Offsets] = json.loads(checkpoint.read(_FILE))
+        stops: dict[str, Offsets] = json.loads(read_framed(checkpoint, STOPS))
     except FileNotFoundError:
         stops = {}
     except ValueError as error:
-        raise CheckpointError(f"{checkpoint.location}/{_FILE} is damaged: {error}") from error
+        raise damaged(checkpoint, STOPS, error) from error
     return [stops.get(str(ingress.id)) for ingress in ingresses]
 
 
@@ -115,9 +116,9 @@ class Bounds:
             if stops is not None
         }
         if noted:
-            self._checkpoint.write(_FILE, json.dumps(noted).encode())
+            write_framed(self._checkpoint, STOPS, json.dumps(noted).encode())
         else:
-            self._checkpoint.remove(_FILE)
+            self._checkpoint.remove(STOPS)
         return [start for start, _ in found]
 
     def are_reached(self) -> bool:
