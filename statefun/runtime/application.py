@@ -18,8 +18,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from statefun.protocol.runtime_pb2 import Manifest, Outcome
 from statefun.runtime.binding import check_binding
-from statefun.runtime.clock import Clock, SystemClock
+from statefun.runtime.clock import Clock, JumpLog, SystemClock
 from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.dispatch.batch_time import announce_time
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
@@ -155,6 +156,7 @@ class Application:
         metrics = Metrics(self._ingresses, bounds.stops, group_offsets, self._summary)
         try:
             watch = IngressWatch(self._ingresses)
+            jumps = JumpLog(self._clock)
             metrics.open(session)
             while not query.awaitTermination(timeout=_WATCH_SECONDS):
                 if publisher.error is not None:
@@ -168,6 +170,7 @@ class Application:
                 self._summary.egress_records = publisher.records
                 metrics.update(query.lastProgress)
                 watch.look()
+                jumps.look()
         except StreamingQueryException as error:
             raise self._reason(error, publisher) from error
         except BaseException:
@@ -223,6 +226,7 @@ class Application:
 
     def _stage(self, frame: DataFrame, batch: int, publisher: Publisher, run_id: str) -> None:
         """Run the batch, in the one action that is allowed, and make its effects durable."""
+        announce_time(frame.sparkSession.sparkContext, self._clock)
         outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
         for outcome in outcomes:
             if outcome.HasField("failure"):

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.state import GroupState
 
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.clock import Clock
+from statefun.runtime.dispatch.batch_time import batch_clock
 from statefun.runtime.dispatch.dispatcher import Dispatcher
 from statefun.runtime.dispatch.failures import DispatchError
 from statefun.runtime.dispatch.groups import COLUMNS, AddressValues, Columns, Group
@@ -36,6 +37,7 @@ class Operator:
     immediate: int
     """How many messages of an address may be delivered in the micro-batch that sends them."""
     clock: Clock
+    """The clock of the machine that runs a task; the driver's time comes with the job."""
     arrow: bool
     """Whether a worker that can may evaluate it on Arrow batches."""
 
@@ -85,7 +87,7 @@ class Evaluation:
     def __init__(self, operator: Operator) -> None:
         self._dispatcher = Dispatcher(
             operator.payload.load(),
-            operator.clock,
+            batch_clock(operator.clock),
             batch=batch_number(),
             concurrency=operator.concurrency,
             immediate=operator.immediate,
