@@ -90,4 +90,5 @@ def in_milliseconds(duration: timedelta) -> int:
     >>> in_milliseconds(timedelta(microseconds=1500))
     2
     """
-    return -(-duration // _MILLISECOND)
+    whole, rest = divmod(duration, _MILLISECOND)
+    return whole + bool(rest)

@@ -13,6 +13,7 @@ import heapq
 import itertools
 import zlib
 from collections.abc import Collection, Iterable
+from datetime import datetime, timezone
 
 from google.protobuf.message import DecodeError
 
@@ -26,6 +27,8 @@ NAMESPACE = "statefun.timers"
 BUCKET = "bucket"
 TOKENS = "tokens"
 
+LATEST = 253_370_764_800_000
+"""The last moment for timers, in milliseconds since the epoch: the last year that dates have."""
 _TICK = 250
 """Milliseconds: how late a timer may be on purpose. About what a micro-batch takes."""
 _SHARDS = 8
@@ -57,6 +60,15 @@ def tick_of(now: int) -> int:
 def time_of(tick: int) -> int:
     """Return when a tick comes, in milliseconds since the epoch."""
     return tick * _TICK
+
+
+def date_of(tick: int) -> datetime:
+    """Return when a tick comes, as a date; those that are later than all dates come then.
+
+    >>> date_of(tick_of(1_000_000_000_000)).isoformat()
+    '2001-09-09T01:46:40+00:00'
+    """
+    return datetime.fromtimestamp(min(time_of(tick), LATEST) / 1000, timezone.utc)
 
 
 def bucket_key(bucket: int) -> bytes:

@@ -18,7 +18,7 @@ from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.runtime.dispatch.groups import Group, Row
 from statefun.runtime.effects import Effects
 from statefun.runtime.envelope import address_of
-from statefun.runtime.timers import BUCKET, NAMESPACE, bucket_for, bucket_key, tokens_key
+from statefun.runtime.timers import BUCKET, LATEST, NAMESPACE, bucket_for, bucket_key, tokens_key
 from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.errors import FunctionError
 from statefun.sdk.types import TypedValue
@@ -40,7 +40,8 @@ def send(row: Row, effects: Effects) -> None:
 
 
 def send_at(due: int, row: Row, effects: Effects) -> None:
-    """Send a message at ``due``, in milliseconds since the epoch."""
+    """Send a message at ``due``, in milliseconds since the epoch, or at the end of time."""
+    due = min(due, LATEST)
     bucket = bucket_for(due, row.target)
     effects.buckets.add(bucket)
     entry = Bucket(messages=[Entry(due=due, **row._asdict())])
