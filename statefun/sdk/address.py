@@ -28,7 +28,8 @@ class TypeName:
         """Split ``namespace/name``.
 
         Raises:
-            DefinitionError: if either half is missing or holds a NUL character.
+            DefinitionError: if either half is missing or holds a NUL character, or the name cannot
+                be encoded in UTF-8.
         """
         if not isinstance(typename, str):
             raise DefinitionError(
@@ -40,10 +41,20 @@ class TypeName:
                 f"typename {typename!r} is not of the form <namespace>/<name>, "
                 "such as 'com.example.fns/greeter'"
             )
+        if not is_unicode(typename):
+            raise DefinitionError(f"typename {typename!r} holds a lone surrogate")
         return cls(namespace, name)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+def is_unicode(text: object) -> bool:
+    """Tell whether ``text`` is a string that UTF-8 can encode: no lone surrogates."""
+    try:
+        return isinstance(text, str) and (text.isascii() or text.encode() is not None)
+    except UnicodeEncodeError:
+        return False
 
 
 class _AddressParts(NamedTuple):
