@@ -29,7 +29,8 @@ class TypeName:
 
         Raises:
             DefinitionError: if either half is missing or holds a NUL character, or the name cannot
-                be encoded in UTF-8.
+                be encoded in UTF-8, or begins with ``statefun.`` or ``statefun/``, which names the
+                runtime's own functions and types.
         """
         if not isinstance(typename, str):
             raise DefinitionError(
@@ -43,10 +44,28 @@ class TypeName:
             )
         if not is_unicode(typename):
             raise DefinitionError(f"typename {typename!r} holds a lone surrogate")
+        if is_reserved(namespace):
+            raise DefinitionError(f"typename {typename!r} {RESERVED}")
         return cls(namespace, name)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+RESERVED = (
+    "is in the namespace statefun, or in one below it, which the runtime keeps to itself; use "
+    "another one, such as 'com.example.fns'"
+)
+"""What is wrong with a typename that :func:`is_reserved`."""
+
+
+def is_reserved(typename: str) -> bool:
+    """Tell whether a typename, or a namespace, is one that the runtime keeps to itself.
+
+    >>> is_reserved("statefun.timers/bucket"), is_reserved("statefun"), is_reserved("statefuns/f")
+    (True, True, False)
+    """
+    return typename.startswith("statefun") and typename[8:9] in {"", ".", "/"}
 
 
 def is_unicode(text: object) -> bool:

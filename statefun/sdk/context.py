@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from statefun.sdk.address import Address, is_unicode
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import DefinitionError, FunctionError, InvocationError, StatefunError
-from statefun.sdk.message import Message, check_size
+from statefun.sdk.message import Message, check_value
 from statefun.sdk.record import IngressRecord, traced
 from statefun.sdk.storage import Storage
 
@@ -99,7 +99,7 @@ class Context:
             if ready is not None:
                 self.egress_messages.append(ready)
         elif isinstance(message, Message):
-            check_size(message.typed_value)
+            check_value(message.typed_value)
             self.messages.append(self._ready(message))
         else:
             raise DefinitionError(
@@ -146,7 +146,7 @@ class Context:
             )
         if not is_unicode(cancellation_token):
             raise DefinitionError(f"a cancellation token is text, not {cancellation_token!r}")
-        check_size(message.typed_value)
+        check_value(message.typed_value)
         self.delayed.append(DelayedMessage(duration, self._ready(message), cancellation_token))
 
     def cancel_delayed_message(self, cancellation_token: str) -> None:

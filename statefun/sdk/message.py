@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from statefun.sdk.address import TypeName, is_unicode
+from statefun.sdk.address import RESERVED, TypeName, is_reserved, is_unicode
 from statefun.sdk.errors import DefinitionError, FunctionError, ValueDecodeError
 from statefun.sdk.types import (
     BoolType,
@@ -256,18 +256,21 @@ def encoded(value: Any, type_: Type[Any]) -> TypedValue:
         raise DefinitionError(
             f"{value!r} does not encode as {type_.typename}: {type(error).__name__}: {error}"
         ) from error
-    return check_size(TypedValue(type_.typename, content))
+    return check_value(TypedValue(type_.typename, content))
 
 
-def check_size(typed_value: TypedValue) -> TypedValue:
+def check_value(typed_value: TypedValue) -> TypedValue:
     """Return a value that can be sent and stored.
 
     Raises:
-        DefinitionError: if it has more than 64 MiB, or is no value at all.
+        DefinitionError: if it has more than 64 MiB, is no value at all, or of a type of the
+            runtime's own.
     """
     typename, content = typed_value
     if not (is_unicode(typename) and isinstance(content, bytes)):
         raise DefinitionError(f"a typed value is a typename and bytes, not {typed_value!r}")
+    if is_reserved(typename):
+        raise DefinitionError(f"typename {typename!r} {RESERVED}")
     if len(content) > MAX_VALUE_BYTES:
         raise DefinitionError(
             f"a value of type {typename} has {len(content):,} bytes, and {MAX_VALUE_BYTES:,} are "

@@ -435,6 +435,7 @@ def test_a_coroutine_that_cancels_itself_fails_alone() -> None:
     "send",
     [
         lambda ctx: ctx.send(Message("a/b", "x", TypedValue("a/\ud800", b""))),
+        lambda ctx: ctx.send(Message("a/b", "x", TypedValue("statefun.timers/wake-up", b"7"))),
         lambda ctx: ctx.send(Message("a/b", "x", TypedValue("a/b", cast("bytes", "text")))),
         lambda ctx: ctx.send(Message("a/b", "x", TypedValue("a/b", bytes(2**26 + 1)))),
         lambda ctx: ctx.send_after(
