@@ -20,7 +20,8 @@ from statefun.protocol.runtime_pb2 import Manifest, Outcome
 from statefun.runtime.binding import check_binding
 from statefun.runtime.clock import Clock, JumpLog, SystemClock
 from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.dispatch.batch_time import announce_time
+from statefun.runtime.delivery import Delivery
+from statefun.runtime.dispatch.announcement import Announcement, announce
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
@@ -75,6 +76,7 @@ class Application:
         self._outbox = Outbox(settings.checkpoint)
         self._commit_log = CommitLog(settings.checkpoint)
         self._egresses = {str(egress.id): egress for egress in module.egresses}
+        self._delivery = Delivery(settings.checkpoint)
         self._stage_error: Exception | None = None
         self._stopping = threading.Event()
         self._summary = Summary()
@@ -226,7 +228,8 @@ class Application:
 
     def _stage(self, frame: DataFrame, batch: int, publisher: Publisher, run_id: str) -> None:
         """Run the batch, in the one action that is allowed, and make its effects durable."""
-        announce_time(frame.sparkSession.sparkContext, self._clock)
+        announcement = Announcement(self._clock.now(), self._delivery.settled(batch))
+        announce(frame.sparkSession.sparkContext, announcement)
         outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
         for outcome in outcomes:
             if outcome.HasField("failure"):

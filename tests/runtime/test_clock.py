@@ -112,6 +112,7 @@ class Engine:
             Program(self.functions, {}),
             BatchClock(self.clock, self.clock.now()),
             batch=self._batch + 1,
+            settled=None,
             concurrency=1,
             immediate=0,
         )

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.state import GroupState
 
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.clock import Clock
-from statefun.runtime.dispatch.batch_time import batch_clock
+from statefun.runtime.dispatch.announcement import announced
 from statefun.runtime.dispatch.dispatcher import Dispatcher
 from statefun.runtime.dispatch.failures import DispatchError
 from statefun.runtime.dispatch.groups import COLUMNS, AddressValues, Columns, Group
@@ -85,10 +85,12 @@ class Evaluation:
     """Dispatches batches of groups and gathers what becomes of them."""
 
     def __init__(self, operator: Operator) -> None:
+        announcement = announced()
         self._dispatcher = Dispatcher(
             operator.payload.load(),
-            batch_clock(operator.clock),
+            announcement.clock(operator.clock),
             batch=batch_number(),
+            settled=announcement.settled,
             concurrency=operator.concurrency,
             immediate=operator.immediate,
         )
