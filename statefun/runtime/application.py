@@ -28,6 +28,7 @@ from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.egress.publisher import Publisher
 from statefun.runtime.feedback import read_feedback
+from statefun.runtime.flood import FloodGauge
 from statefun.runtime.ingress.data_loss import check_kept
 from statefun.runtime.ingress.declared import all_ingresses
 from statefun.runtime.ingress.group_offsets import GroupOffsets
@@ -74,6 +75,7 @@ class Application:
         self._functions = functions
         self._settings = settings
         self._outbox = Outbox(settings.checkpoint)
+        self._flood_gauge = FloodGauge(self._outbox)
         self._commit_log = CommitLog(settings.checkpoint)
         self._egresses = {str(egress.id): egress for egress in module.egresses}
         self._delivery = Delivery(settings.checkpoint)
@@ -238,15 +240,15 @@ class Application:
                 raise reason  # ends the query before the batch is committed
         segments = [outcome.segment for outcome in outcomes if outcome.HasField("segment")]
         if segments:
-            self._outbox.stage(
-                Manifest(
-                    batch=batch,
-                    query_id=self._commit_log.query_id(),
-                    run_id=run_id,
-                    segments=segments,
-                    lanes=self._settings.egress_lanes,
-                )
+            manifest = Manifest(
+                batch=batch,
+                query_id=self._commit_log.query_id(),
+                run_id=run_id,
+                segments=segments,
+                lanes=self._settings.egress_lanes,
             )
+            self._flood_gauge.look(manifest)
+            self._outbox.stage(manifest)
         publisher.add(batch)
         self._summary.batches += 1
         for outcome in outcomes:
