@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 from statefun.protocol.runtime_pb2 import EffectStream
 from statefun.runtime.clock import Clock
 from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.dispatch.timers import TICK
+from statefun.runtime.dispatch.buckets import TICK
 from statefun.runtime.effects import MESSAGE_SCHEMA, read_batches
 from statefun.runtime.envelope import SCHEMA
 from statefun.runtime.filesystem import Folder

@@ -33,6 +33,8 @@ _TICK = 250
 """Milliseconds: how late a timer may be on purpose. About what a micro-batch takes."""
 _SHARDS = 8
 """So many buckets share a tick, lest a million timers that do so were one state."""
+PARTS = 256
+"""Into so many parts a bucket is split that holds too much for one state."""
 _LOG_LENGTH = 100
 """After so many additions to the log a snapshot takes their place."""
 _SNAPSHOT = ".all"
@@ -78,6 +80,30 @@ def bucket_key(bucket: int) -> bytes:
     b'17\x00statefun.timers/bucket'
     """
     return b"%d%s%s/%s" % (bucket, SEPARATOR, NAMESPACE.encode(), BUCKET.encode())
+
+
+def part_of(target: bytes) -> int:
+    """Return in which part of its bucket a message waits, if the bucket is split."""
+    return zlib.crc32(target) // _SHARDS % PARTS
+
+
+def part_key(bucket_key: bytes, part: int) -> bytes:
+    r"""Return the key of the address of a part of a bucket.
+
+    >>> part_key(bucket_key(17), 5)
+    b'17.5\x00statefun.timers/bucket'
+    """
+    id_, separator, typename = bucket_key.rpartition(SEPARATOR)
+    return b"%s.%d%s%s" % (id_, part, separator, typename)
+
+
+def is_part(key: bytes) -> bool:
+    """Tell whether a bucket's key is that of a part.
+
+    >>> is_part(bucket_key(17)), is_part(part_key(bucket_key(17), 5))
+    (False, True)
+    """
+    return b"." in key.rpartition(SEPARATOR)[0]
 
 
 def tokens_key(sender: bytes) -> bytes:

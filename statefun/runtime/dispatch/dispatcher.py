@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.clock import Clock, in_milliseconds
 from statefun.runtime.dispatch import timers
+from statefun.runtime.dispatch.buckets import send
 from statefun.runtime.dispatch.calls import Call, call_for, failed_message, failed_row
 from statefun.runtime.dispatch.coroutines import await_all
 from statefun.runtime.dispatch.deserializing import deserialized
@@ -250,7 +251,7 @@ class Dispatcher:
         for message in result.messages:
             row = self._row(call.key, message)
             if not self._is_immediate(call, row, message.target_typename):
-                timers.send(row, effects)
+                send(row, effects)
         if result.delayed:
             self._delay(call.key, result.delayed, effects)
         for record in cast("Sequence[KafkaEgressMessage]", result.egress_messages):
