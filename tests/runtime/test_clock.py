@@ -8,7 +8,8 @@ import logging
 import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
-from itertools import combinations
+from itertools import combinations, groupby
+from operator import itemgetter
 from pathlib import Path
 
 import attrs
@@ -150,8 +151,8 @@ class Engine:
             for batch in (batch for task in tasks for batch in self._reader.read(task)):
                 names = ("target", "caller", "typename", "value")
                 rows += zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-        for key in sorted({row[0] for row in rows}):
-            _, caller, typename, value = zip(*(row for row in rows if row[0] == key), strict=True)
+        for key, own in groupby(sorted(rows, key=itemgetter(0)), itemgetter(0)):
+            _, caller, typename, value = zip(*own, strict=True)
             columns = Columns(caller, typename, value, [None] * len(value), lambda *_: None)
             yield Group(key, columns, 0, len(value), AddressValues(self.states.get(key)))
 
