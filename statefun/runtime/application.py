@@ -78,7 +78,8 @@ class Application:
         self._flood_gauge = FloodGauge(self._outbox)
         self._commit_log = CommitLog(settings.checkpoint)
         self._egresses = {str(egress.id): egress for egress in module.egresses}
-        self._delivery = Delivery(settings.checkpoint)
+        self._delivery: Delivery
+        """Of the present run."""
         self._stage_error: Exception | None = None
         self._stopping = threading.Event()
         self._summary = Summary()
@@ -97,6 +98,7 @@ class Application:
             bounds = Bounds(settings.checkpoint, self._commit_log, self._ingresses)
             newest = self._commit_log.newest()
             leftovers = self._outbox.recover(newest)
+            self._delivery = Delivery(settings.checkpoint)
             starts = self._starting_offsets(bounds)
             retention = Retention(settings.checkpoint)
             group_offsets = GroupOffsets(self._ingresses, bounds.stops, self._commit_log)
