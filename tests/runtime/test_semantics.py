@@ -349,14 +349,14 @@ def test_the_drivers_clock_decides(system: System, skew: int, late: int) -> None
 def test_a_storm_of_timers_for_one_moment(system: System) -> None:
     """They are spread over many states, which are all gone when the messages have come."""
     storm: list[tuple[str, Program]] = [
-        ("Ada", [later(10, f"{root} {n}", target=f"{n}") for n in range(500)]) for root in range(8)
+        ("Ada", [later(10, f"{root} {n}", target=f"{n}") for n in range(1000)]) for root in range(8)
     ]
     system.step(storm, records_per_batch=2)
     parts = {address for address in system.addresses() if "." in address.rpartition("/")[2]}
     due = system.texts([], START + 10)
 
     assert len(parts) > 100
-    assert len(due) == len(set(due)) == 4_000
+    assert len(due) == len(set(due)) == 8_000
     by_target: dict[str, list[str]] = {}
     for text in due:
         by_target.setdefault(text.split()[1], []).append(text.split()[0])
