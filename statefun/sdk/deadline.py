@@ -26,7 +26,10 @@ logger = logging.getLogger("statefun")
 _GRACE = 1.0
 """Seconds that a coroutine has to end after it was cancelled."""
 _ROUNDING = 0.001
-"""Seconds by which timers may be early."""
+"""Seconds by which timers may be early; and no timer can be set to none at all."""
+
+_LONGEST = 1e8
+"""Seconds, three years, after which an alarm looks at the time again: timers have a limit."""
 
 
 class CallTimeoutError(BaseException):
@@ -52,7 +55,7 @@ class Alarm:
         if self._seconds is not None and threading.get_ident() == threading.main_thread().ident:
             _listen()
             _ringing.append(self)
-            signal.setitimer(signal.ITIMER_REAL, self._seconds / 2)
+            _ring_in(self._seconds / 2)
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -80,16 +83,20 @@ class Alarm:
         passed = 0.0 if begun is None else time.monotonic() - begun
         if passed >= seconds:
             # Again and again, if the function swallows it.
-            signal.setitimer(signal.ITIMER_REAL, half)
+            _ring_in(half)
             raise CallTimeoutError
         next_look = (half if passed < half else seconds) - passed
-        signal.setitimer(signal.ITIMER_REAL, next_look + _ROUNDING)
+        _ring_in(next_look)
         if passed >= half:
             _warn(self._target, seconds)
 
 
 _ringing: list[Alarm] = []
 """The alarm that is on, if one is."""
+
+
+def _ring_in(seconds: float) -> None:
+    signal.setitimer(signal.ITIMER_REAL, min(seconds + _ROUNDING, _LONGEST))
 
 
 @cache

@@ -111,6 +111,19 @@ def test_a_call_that_hangs_is_a_failure(
     ]
 
 
+@pytest.mark.parametrize("fun", [_sleep, _wait])
+@pytest.mark.parametrize("timeout", [timedelta(microseconds=1), timedelta.max])
+def test_the_limit_is_as_short_or_long_as_can_be(
+    fun: Callable[[Context, Message], Any], timeout: timedelta
+) -> None:
+    """A microsecond is too short to sleep, and the age of the universe is never over."""
+    hangs = timeout < SOON
+
+    failures = _invoke(fun, HANG if hangs else 1, timeout=timeout).failures
+
+    assert [failed.cause for failed in failures] == ["TimeoutError"] * hangs
+
+
 @pytest.mark.parametrize("fun", [_sleep, _spin, _wait])
 def test_the_traceback_says_where_it_hung(fun: Callable[[Context, Message], Any]) -> None:
     """The last frame of the user's code is part of it."""
