@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from statefun import StatefulFunctions
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.clock import SystemClock
+from statefun.runtime.dispatch.announcement import Announcement, announce
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
@@ -75,6 +76,7 @@ def run_batches(  # noqa: PLR0913 - what differs between benchmarks
     seconds: list[float] = []
 
     def stage(frame: DataFrame, number: int) -> None:
+        announce(session.sparkContext, Announcement(SystemClock().now(), number - 2))
         began = time.perf_counter()
         outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
         seconds.append(time.perf_counter() - began)

@@ -19,8 +19,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from statefun.protocol.runtime_pb2 import Manifest, Outcome
 from statefun.runtime.binding import check_binding
-from statefun.runtime.clock import Clock, SystemClock
+from statefun.runtime.clock import Clock, JumpLog, SystemClock
 from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.delivery import Delivery
+from statefun.runtime.dispatch.announcement import Announcement, announce
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
@@ -28,6 +30,7 @@ from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.egress.publisher import Publisher
 from statefun.runtime.egress.topics import check_at_start
 from statefun.runtime.feedback import read_feedback
+from statefun.runtime.flood import FloodGauge
 from statefun.runtime.ingress.data_loss import check_kept
 from statefun.runtime.ingress.declared import all_ingresses
 from statefun.runtime.ingress.group_offsets import GroupOffsets
@@ -98,9 +101,12 @@ class Application:
         self._functions = functions
         self._settings = settings
         self._outbox = Outbox(settings.checkpoint)
+        self._flood_gauge = FloodGauge(self._outbox)
         self._commit_log = CommitLog(settings.checkpoint)
         self._egresses = {str(egress.id): egress for egress in module.egresses}
         self._succession = Succession(committed=-1)
+        self._delivery: Delivery
+        """Of the present run."""
         self._stage_error: Exception | None = None
         self._stopping = threading.Event()
         self._summary = Summary()
@@ -125,6 +131,7 @@ class Application:
             newest = self._commit_log.newest()
             self._succession = Succession(newest)
             leftovers = self._outbox.recover(newest)
+            self._delivery = Delivery(settings.checkpoint)
             starts = self._starting_offsets(bounds)
             retention = Retention(settings.checkpoint)
             group_offsets = GroupOffsets(self._ingresses, bounds.stops, self._commit_log)
@@ -216,6 +223,7 @@ class Application:
         metrics = Metrics(self._ingresses, bounds.stops, group_offsets, self._summary)
         try:
             watch = IngressWatch(self._ingresses)
+            jumps = JumpLog(self._clock)
             metrics.open(session)
             while not query.awaitTermination(timeout=_WATCH_SECONDS):
                 if publisher.error is not None:
@@ -231,6 +239,7 @@ class Application:
                 metrics.update(progress)
                 status.tell(progress)
                 watch.look()
+                jumps.look()
         except StreamingQueryException as error:
             if self.is_stopping():
                 raise KeyboardInterrupt from None
@@ -300,6 +309,8 @@ class Application:
     def _stage(self, frame: DataFrame, batch: int, publisher: Publisher, run_id: str) -> None:
         """Run the batch, in the one action that is allowed, and make its effects durable."""
         is_first = self._succession.check(batch)
+        announcement = Announcement(self._clock.now(), self._delivery.settled(batch))
+        announce(frame.sparkSession.sparkContext, announcement)
         outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
         for outcome in outcomes:
             if outcome.HasField("failure"):
@@ -308,15 +319,15 @@ class Application:
                 raise reason  # ends the query before the batch is committed
         segments = [outcome.segment for outcome in outcomes if outcome.HasField("segment")]
         if segments:
-            self._outbox.stage(
-                Manifest(
-                    batch=batch,
-                    query_id=self._commit_log.query_id(),
-                    run_id=run_id,
-                    segments=segments,
-                    lanes=self._settings.egress_lanes,
-                )
+            manifest = Manifest(
+                batch=batch,
+                query_id=self._commit_log.query_id(),
+                run_id=run_id,
+                segments=segments,
+                lanes=self._settings.egress_lanes,
             )
+            self._flood_gauge.look(manifest)
+            self._outbox.stage(manifest)
         elif is_first:
             self._outbox.remove(batch)  # what an earlier run has staged and not committed
         publisher.add(batch)

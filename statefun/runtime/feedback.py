@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 from statefun.protocol.runtime_pb2 import EffectStream
 from statefun.runtime.clock import Clock
 from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.dispatch.timers import TICK
+from statefun.runtime.dispatch.buckets import TICK
 from statefun.runtime.effects import MESSAGE_SCHEMA, read_batches
 from statefun.runtime.envelope import SCHEMA
 from statefun.runtime.filesystem import Folder
@@ -167,7 +167,10 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the newest committed batch that has sent messages, or that of ``start``.
 
         What is new is found by asking for the next batch by name, without listing anything. The
-        tick is the present one if a timer is due, or else that of ``start``.
+        offset changes only if there are messages or a timer is due. Its tick is then the present
+        one, also if the clock was set back since that of ``start``: what is delivered is due by
+        the present time or waits, and what waits is later than the tick of the offset that
+        delivered it.
         """
         self._look()
         self._timers.drop(ticked(start))
@@ -176,13 +179,11 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 del self._arriving[batch]
             else:
                 self._timers.add(buckets)
-        tick = max(ticked(start), tick_of(self._clock.now()))
-        first = self._timers.next_tick()
-        due = first is not None and first <= tick
-        return {
-            _BATCH: max(delivered(start), self._newest),
-            _TICK: tick if due else ticked(start),
-        }
+        newest = max(delivered(start), self._newest)
+        tick, first = tick_of(self._clock.now()), self._timers.next_tick()
+        if newest == delivered(start) and (first is None or first > tick):
+            return start
+        return {_BATCH: newest, _TICK: tick}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Divide what is behind ``start``, up to ``end``, among tasks."""

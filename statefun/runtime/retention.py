@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import heapq
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql.conf import RuntimeConfig
@@ -14,7 +14,7 @@ from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.feedback import delivered, ticked
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Leftovers, Outbox
-from statefun.runtime.timers import TimerLog, due_tick, time_of, timer_buckets
+from statefun.runtime.timers import TimerLog, date_of, due_tick, timer_buckets
 from statefun.sdk.errors import ConfigurationError
 
 BACKLOG = 16
@@ -76,7 +76,7 @@ class Retention:
     def next_timer(self) -> datetime | None:
         """Return when the next timer is due, if there are any."""
         tick = self._timers.next_tick()
-        return None if tick is None else datetime.fromtimestamp(time_of(tick) / 1000, timezone.utc)
+        return None if tick is None else date_of(tick)
 
     def _feedback_offset(self, batch: int) -> dict[str, Any] | None:
         *_, feedback = self._commit_log.end_offsets(batch)

@@ -13,6 +13,7 @@ import heapq
 import itertools
 import zlib
 from collections.abc import Collection, Iterable
+from datetime import datetime, timezone
 
 from google.protobuf.message import DecodeError
 
@@ -26,10 +27,14 @@ NAMESPACE = "statefun.timers"
 BUCKET = "bucket"
 TOKENS = "tokens"
 
+LATEST = 253_370_764_800_000
+"""The last moment for timers, in milliseconds since the epoch: the last year that dates have."""
 _TICK = 250
 """Milliseconds: how late a timer may be on purpose. About what a micro-batch takes."""
 _SHARDS = 8
 """So many buckets share a tick, lest a million timers that do so were one state."""
+PARTS = 256
+"""Into so many parts a bucket is split that holds too much for one state."""
 _LOG_LENGTH = 100
 """After so many additions to the log a snapshot takes their place."""
 _SNAPSHOT = ".all"
@@ -59,6 +64,15 @@ def time_of(tick: int) -> int:
     return tick * _TICK
 
 
+def date_of(tick: int) -> datetime:
+    """Return when a tick comes, as a date; those that are later than all dates come then.
+
+    >>> date_of(tick_of(1_000_000_000_000)).isoformat()
+    '2001-09-09T01:46:40+00:00'
+    """
+    return datetime.fromtimestamp(min(time_of(tick), LATEST) / 1000, timezone.utc)
+
+
 def bucket_key(bucket: int) -> bytes:
     r"""Return the key of a bucket's address.
 
@@ -66,6 +80,30 @@ def bucket_key(bucket: int) -> bytes:
     b'17\x00statefun.timers/bucket'
     """
     return b"%d%s%s/%s" % (bucket, SEPARATOR, NAMESPACE.encode(), BUCKET.encode())
+
+
+def part_of(target: bytes) -> int:
+    """Return in which part of its bucket a message waits, if the bucket is split."""
+    return zlib.crc32(target) // _SHARDS % PARTS
+
+
+def part_key(bucket_key: bytes, part: int) -> bytes:
+    r"""Return the key of the address of a part of a bucket.
+
+    >>> part_key(bucket_key(17), 5)
+    b'17.5\x00statefun.timers/bucket'
+    """
+    id_, separator, typename = bucket_key.rpartition(SEPARATOR)
+    return b"%s.%d%s%s" % (id_, part, separator, typename)
+
+
+def is_part(key: bytes) -> bool:
+    """Tell whether a bucket's key is that of a part.
+
+    >>> is_part(bucket_key(17)), is_part(part_key(bucket_key(17), 5))
+    (False, True)
+    """
+    return b"." in key.rpartition(SEPARATOR)[0]
 
 
 def tokens_key(sender: bytes) -> bytes:

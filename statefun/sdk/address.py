@@ -28,7 +28,9 @@ class TypeName:
         """Split ``namespace/name``.
 
         Raises:
-            DefinitionError: if either half is missing or holds a NUL character.
+            DefinitionError: if either half is missing or holds a NUL character, or the name cannot
+                be encoded in UTF-8, or begins with ``statefun.`` or ``statefun/``, which names the
+                runtime's own functions and types.
         """
         if not isinstance(typename, str):
             raise DefinitionError(
@@ -40,10 +42,38 @@ class TypeName:
                 f"typename {typename!r} is not of the form <namespace>/<name>, "
                 "such as 'com.example.fns/greeter'"
             )
+        if not is_unicode(typename):
+            raise DefinitionError(f"typename {typename!r} holds a lone surrogate")
+        if is_reserved(namespace):
+            raise DefinitionError(f"typename {typename!r} {RESERVED}")
         return cls(namespace, name)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+RESERVED = (
+    "is in the namespace statefun, or in one below it, which the runtime keeps to itself; use "
+    "another one, such as 'com.example.fns'"
+)
+"""What is wrong with a typename that :func:`is_reserved`."""
+
+
+def is_reserved(typename: str) -> bool:
+    """Tell whether a typename, or a namespace, is one that the runtime keeps to itself.
+
+    >>> is_reserved("statefun.timers/bucket"), is_reserved("statefun"), is_reserved("statefuns/f")
+    (True, True, False)
+    """
+    return typename.startswith("statefun") and typename[8:9] in {"", ".", "/"}
+
+
+def is_unicode(text: object) -> bool:
+    """Tell whether ``text`` is a string that UTF-8 can encode: no lone surrogates."""
+    try:
+        return isinstance(text, str) and (text.isascii() or text.encode() is not None)
+    except UnicodeEncodeError:
+        return False
 
 
 class _AddressParts(NamedTuple):

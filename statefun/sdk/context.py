@@ -7,12 +7,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from statefun.sdk.address import Address
+from statefun.sdk.address import Address, is_unicode
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import DefinitionError, FunctionError, InvocationError, StatefunError
-from statefun.sdk.message import Message
+from statefun.sdk.message import Message, check_value
 from statefun.sdk.record import IngressRecord, traced
 from statefun.sdk.storage import Storage
+
+_MAX_DELAY = timedelta(days=365_250)
 
 
 class DelayedMessage(NamedTuple):
@@ -88,7 +90,8 @@ class Context:
         """Send a message to a function, or a record to an egress.
 
         Raises:
-            DefinitionError: if it is neither; a builder still needs its ``.build()``.
+            DefinitionError: if it is neither; a builder still needs its ``.build()``. Also if its
+                value has more than 64 MiB.
             InvocationError: if there is no such function or egress, or it cannot take the message.
         """
         if isinstance(message, EgressMessage):
@@ -96,6 +99,7 @@ class Context:
             if ready is not None:
                 self.egress_messages.append(ready)
         elif isinstance(message, Message):
+            check_value(message.typed_value)
             self.messages.append(self._ready(message))
         else:
             raise DefinitionError(
@@ -116,7 +120,7 @@ class Context:
         It survives restarts: what became due in between is delivered at once.
 
         Args:
-            duration: how long to wait, not negative.
+            duration: how long to wait, not negative, and at most a thousand years.
             message: what to send; its caller will be this address.
             cancellation_token: lets this address, and those of other types with the same id,
                 cancel the message. As long as it is pending, the id cannot use the token again.
@@ -131,16 +135,18 @@ class Context:
         ...     reminder = message_builder("com.example.fns/reminder", "Ada", str_value="Call!")
         ...     ctx.send_after(timedelta(minutes=10), reminder, cancellation_token="call")
         """
-        if not (isinstance(duration, timedelta) and duration >= timedelta(0)):
+        if not (isinstance(duration, timedelta) and timedelta(0) <= duration <= _MAX_DELAY):
             raise DefinitionError(
-                f"send_after takes a timedelta that is not negative, not {duration!r}"
+                "send_after takes a timedelta that is not negative, and at most a thousand years, "
+                f"not {duration!r}"
             )
         if not isinstance(message, Message):
             raise DefinitionError(
                 f"send_after takes a Message, not {type(message).__name__}{_hint(message)}"
             )
-        if not _is_text(cancellation_token):
+        if not is_unicode(cancellation_token):
             raise DefinitionError(f"a cancellation token is text, not {cancellation_token!r}")
+        check_value(message.typed_value)
         self.delayed.append(DelayedMessage(duration, self._ready(message), cancellation_token))
 
     def cancel_delayed_message(self, cancellation_token: str) -> None:
@@ -151,7 +157,7 @@ class Context:
         Raises:
             DefinitionError: if the token is empty.
         """
-        if not (_is_text(cancellation_token) and cancellation_token):
+        if not (is_unicode(cancellation_token) and cancellation_token):
             raise DefinitionError(
                 f"a message is cancelled by its token, a text that is not empty, and not by "
                 f"{cancellation_token!r}"
@@ -183,11 +189,3 @@ def turn_to(context: Context, message: Message, caller: Address | None, trace: s
 
 def _hint(message: object) -> str:
     return "; call its .build()" if hasattr(message, "build") else ""
-
-
-def _is_text(token: object) -> bool:
-    """Tell whether ``token`` is a string that UTF-8 can encode: no lone surrogates."""
-    try:
-        return isinstance(token, str) and token.encode() is not None
-    except UnicodeEncodeError:
-        return False

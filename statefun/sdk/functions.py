@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import attrs
@@ -19,6 +20,9 @@ from statefun.sdk.storage import ValueSpec, value_specs
 
 UserFunction = Callable[[Context, Message], None] | Callable[[Context, Message], Awaitable[None]]
 F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_TIMEOUT = timedelta(minutes=5)
+"""How long a call of a function may take, unless its registration says something else."""
 
 
 @attrs.frozen
@@ -35,6 +39,8 @@ class StatefulFunction:
     """Whether calling it returns something to await."""
     on_failure: FailurePolicy | None = None
     """What becomes of messages that it fails to handle; None: as the runtime has it."""
+    timeout: timedelta | None = DEFAULT_TIMEOUT
+    """How long a call may take; None for any time."""
     expiring: tuple[ValueSpec, ...] = attrs.field(init=False)
     """Those of its values that expire."""
 
@@ -68,6 +74,7 @@ class StatefulFunctions:
         specs: Iterable[ValueSpec] | None = None,
         *,
         on_failure: FailurePolicy | str | None = None,
+        timeout: timedelta | None = DEFAULT_TIMEOUT,
     ) -> None:
         """Register ``fun`` as the function of type ``typename``.
 
@@ -79,6 +86,8 @@ class StatefulFunctions:
             on_failure: what becomes of a message on which the function raises; if not given, it
                 becomes a dead letter where module.yaml declares a topic for them, and stops the
                 application where it does not.
+            timeout: how long a call may take (default 5 minutes) before it is interrupted, which
+                counts as raising ``TimeoutError``; None for any time.
 
         Raises:
             DefinitionError: naming the function and its file, if anything of this is ill-formed
@@ -95,12 +104,15 @@ class StatefulFunctions:
                 )
             by_name = value_specs(specs or ())
             policy = failure_policy(on_failure)
+            _check_timeout(timeout)
         except DefinitionError as error:
             raise DefinitionError(f"{_place(fun)}: {error.message}") from None
         is_async = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(
             getattr(call, "__call__", None)  # noqa: B004 - an instance with an async __call__
         )
-        self._functions[str(name)] = StatefulFunction(name, call, by_name, is_async, policy)
+        self._functions[str(name)] = StatefulFunction(
+            name, call, by_name, is_async, policy, timeout
+        )
 
     def bind(
         self,
@@ -108,11 +120,12 @@ class StatefulFunctions:
         specs: Iterable[ValueSpec] | None = None,
         *,
         on_failure: FailurePolicy | str | None = None,
+        timeout: timedelta | None = DEFAULT_TIMEOUT,
     ) -> Callable[[F], F]:
         """Return a decorator that registers a function and leaves it as it is."""
 
         def decorate(fun: F) -> F:
-            self.register(typename, fun, specs, on_failure=on_failure)
+            self.register(typename, fun, specs, on_failure=on_failure, timeout=timeout)
             return fun
 
         return decorate
@@ -156,6 +169,7 @@ def function(
     specs: Iterable[ValueSpec] | None = None,
     *,
     on_failure: FailurePolicy | str | None = None,
+    timeout: timedelta | None = DEFAULT_TIMEOUT,
     functions: StatefulFunctions = default_functions,
 ) -> Callable[[F], F]:
     """Register the decorated function, which stays as it is, under ``typename``.
@@ -167,6 +181,10 @@ def function(
             ``"skip"``, ``"dead-letter"`` or a :class:`~statefun.Retry`. If not given, it becomes
             a dead letter where module.yaml declares a topic for them, and stops the application
             where it does not.
+        timeout: how long a call may take (default 5 minutes); None for any time. One that takes
+            longer is interrupted, which counts as raising ``TimeoutError``: a coroutine is
+            cancelled, and a plain function interrupted by the signal ``SIGALRM`` as soon as it
+            runs Python code, or waits in it. At half of the time a warning is logged.
         functions: the registry to add to.
 
     Raises:
@@ -178,7 +196,7 @@ def function(
     ... def count(ctx, message):
     ...     ctx.storage.count = (ctx.storage.count or 0) + 1
     """
-    return functions.bind(typename, specs, on_failure=on_failure)
+    return functions.bind(typename, specs, on_failure=on_failure, timeout=timeout)
 
 
 def _checked(fun: Any) -> Callable[[Context, Message], Any]:
@@ -195,6 +213,11 @@ def _checked(fun: Any) -> Callable[[Context, Message], Any]:
         raise DefinitionError("a stateful function sends with ctx.send, and does not yield")
     call: Callable[[Context, Message], Any] = fun
     return call
+
+
+def _check_timeout(timeout: object) -> None:
+    if not (timeout is None or (isinstance(timeout, timedelta) and timeout > timedelta(0))):
+        raise DefinitionError(f"a timeout is a positive timedelta or None, not {timeout!r}")
 
 
 def _definition(fun: Any) -> tuple[str | None, str]:

@@ -7,7 +7,6 @@ The two values mirror the request-reply protocol's ``InvocationBatchRequest`` an
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -16,13 +15,32 @@ import attrs
 
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation, Check, Context, DelayedMessage, turn_to
+from statefun.sdk.deadline import Alarm, CallTimeoutError, finished
 from statefun.sdk.egress import EgressMessage
-from statefun.sdk.errors import FunctionError, InvocationError
+from statefun.sdk.errors import (
+    FunctionError,
+    InvocationError,
+    StateDecodeError,
+    UnknownEgressError,
+    UnknownFunctionError,
+    ValueDecodeError,
+)
 from statefun.sdk.functions import StatefulFunction
 from statefun.sdk.message import Message
+from statefun.sdk.raised import class_name, text_of, traceback_of
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.storage import Storage, changes, restore
 from statefun.sdk.types import TypedValue
+
+_PLACED: Sequence[type[InvocationError]] = (
+    FunctionError,
+    InvocationError,
+    StateDecodeError,
+    UnknownEgressError,
+    UnknownFunctionError,
+    ValueDecodeError,
+)
+"""The errors that say themselves what they are about."""
 
 
 class Invocation(NamedTuple):
@@ -77,14 +95,29 @@ def invoke(
 ) -> InvocationResult:
     """Run a plain function over a batch, one message after the other."""
     run = _Run(function, batch, check)
-    call = function.call
-    for index, invocation in enumerate(batch.invocations):
-        message = run.begin(index, invocation)
-        try:
-            call(run.context, message)
-        except Exception as error:  # noqa: BLE001 - what users' code raises is theirs to choose
-            run.take_back(index, error)
+    with Alarm(function.timeout, batch.target) as alarm:
+        for index, invocation in enumerate(batch.invocations):
+            message = run.begin(index, invocation)
+            error = _call(function, run.context, message, alarm)
+            if error is not None:
+                run.take_back(index, error)
     return run.result()
+
+
+def _call(
+    function: StatefulFunction, context: Context, message: Message, alarm: Alarm
+) -> BaseException | None:
+    """Return what a plain function has raised, or what has interrupted it."""
+    try:
+        try:
+            alarm.begin()
+            function.call(context, message)
+        finally:
+            alarm.end()
+    except BaseException as error:  # noqa: BLE001 - what users' code raises is theirs to choose
+        alarm.end()  # the interruption may have come in its own way
+        return error
+    return None
 
 
 async def invoke_async(
@@ -92,14 +125,29 @@ async def invoke_async(
 ) -> InvocationResult:
     """Run a coroutine function over a batch, one message after the other."""
     run = _Run(function, batch, check)
-    call = function.call
     for index, invocation in enumerate(batch.invocations):
         message = run.begin(index, invocation)
+        call = _call_async(function, run.context, message)
         try:
-            await call(run.context, message)
-        except Exception as error:  # noqa: BLE001 - what users' code raises is theirs to choose
+            error = await finished(call, function.timeout, batch.target)
+        except CallTimeoutError as still_running:
+            run.take_back(index, still_running)
+            run.leave_context()
+            continue
+        if error is not None:
             run.take_back(index, error)
     return run.result()
+
+
+async def _call_async(
+    function: StatefulFunction, context: Context, message: Message
+) -> BaseException | None:
+    """Return what a coroutine function has raised."""
+    try:
+        await function.call(context, message)
+    except BaseException as error:  # noqa: BLE001 - what users' code raises is theirs to choose
+        return error
+    return None
 
 
 class _Run:
@@ -108,9 +156,12 @@ class _Run:
     def __init__(
         self, function: StatefulFunction, batch: InvocationBatch, check: Check | None
     ) -> None:
+        self._function = function
+        self._batch = batch
+        self._check = check
         self._target = batch.target
         self._record = batch.record
-        self.context = Context(batch.target, Storage(function.specs, batch.state), check)
+        self.context = self._new_context()
         self._failures: list[FailedInvocation] = []
         self._before: tuple[int, int, int, dict[str, TypedValue | None]] = (0, 0, 0, {})
 
@@ -128,13 +179,25 @@ class _Run:
         )
         return message
 
-    def take_back(self, index: int, error: Exception) -> None:
+    def _new_context(self) -> Context:
+        storage = Storage(self._function.specs, self._batch.state)
+        return Context(self._target, storage, self._check)
+
+    def leave_context(self) -> None:
+        """Go on with a copy of the context: a call that nobody waits for may still use it."""
+        left, self.context = self.context, self._new_context()
+        self.context.messages += left.messages
+        self.context.delayed += left.delayed
+        self.context.egress_messages += left.egress_messages
+        restore(self.context.storage, changes(left.storage))
+
+    def take_back(self, index: int, error: BaseException) -> None:
         messages, delayed, egress_messages, changed = self._before
         del self.context.messages[messages:]
         del self.context.delayed[delayed:]
         del self.context.egress_messages[egress_messages:]
         restore(self.context.storage, changed)
-        self._failures.append(_failed(self._target, index, error))
+        self._failures.append(_failed(self._function, self._target, index, error))
 
     def result(self) -> InvocationResult:
         context = self.context
@@ -147,14 +210,16 @@ class _Run:
         )
 
 
-def _failed(target: Address, index: int, error: Exception) -> FailedInvocation:
+def _failed(
+    function: StatefulFunction, target: Address, index: int, error: BaseException
+) -> FailedInvocation:
     # The first frame is the loop that called the user's function.
-    frames = error.__traceback__.tb_next if error.__traceback__ else None
-    text = "".join(traceback.format_exception(type(error), error, frames))
-    cause = type(error).__name__
-    if not isinstance(error, InvocationError):
-        error = FunctionError(
-            f"function {target.typename} failed at address {target}: "
-            f"{type(error).__name__}: {error}"
-        )
-    return FailedInvocation(index, error, cause, text)
+    text = traceback_of(error, skip=1)
+    if type(error) is CallTimeoutError:  # isinstance would ask users' classes
+        error = TimeoutError(f"the call took longer than its timeout of {function.timeout}")
+    for placed in _PLACED:
+        if type(error) is placed:
+            return FailedInvocation(index, placed(text_of(error.message)), placed.__name__, text)
+    place = f"function {target.typename} failed at address {target}"
+    failure = FunctionError(f"{place}: {class_name(error)}: {text_of(error)}")
+    return FailedInvocation(index, failure, class_name(error), text)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from statefun.sdk.address import TypeName
+from statefun.sdk.address import RESERVED, TypeName, is_reserved, is_unicode
 from statefun.sdk.errors import DefinitionError, FunctionError, ValueDecodeError
 from statefun.sdk.types import (
     BoolType,
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from statefun.sdk.record import IngressRecord
 
 T = TypeVar("T")
+
+MAX_VALUE_BYTES = 64 * 1024 * 1024
+"""How large the value of a message, or one that is stored, can be."""
 
 
 class Message:
@@ -249,8 +252,28 @@ def encoded(value: Any, type_: Type[Any]) -> TypedValue:
         content = type_.serializer().serialize(value)
         if not isinstance(content, bytes):
             raise TypeError(f"its serializer returned {type(content).__name__}, not bytes")
-        return TypedValue(type_.typename, content)
     except Exception as error:
         raise DefinitionError(
             f"{value!r} does not encode as {type_.typename}: {type(error).__name__}: {error}"
         ) from error
+    return check_value(TypedValue(type_.typename, content))
+
+
+def check_value(typed_value: TypedValue) -> TypedValue:
+    """Return a value that can be sent and stored.
+
+    Raises:
+        DefinitionError: if it has more than 64 MiB, is no value at all, or of a type of the
+            runtime's own.
+    """
+    typename, content = typed_value
+    if not (is_unicode(typename) and isinstance(content, bytes)):
+        raise DefinitionError(f"a typed value is a typename and bytes, not {typed_value!r}")
+    if is_reserved(typename):
+        raise DefinitionError(f"typename {typename!r} {RESERVED}")
+    if len(content) > MAX_VALUE_BYTES:
+        raise DefinitionError(
+            f"a value of type {typename} has {len(content):,} bytes, and {MAX_VALUE_BYTES:,} are "
+            "the most that can be sent or stored; keep it elsewhere, and send where it is"
+        )
+    return typed_value

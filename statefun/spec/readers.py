@@ -10,7 +10,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, TypeVar
 
-from statefun.sdk.address import TypeName
+from statefun.sdk.address import RESERVED, TypeName, is_reserved
 from statefun.sdk.errors import DefinitionError
 from statefun.spec.dates import parse_date
 from statefun.spec.durations import parse_duration
@@ -111,6 +111,8 @@ def parsed(parse: Callable[[str], T], what: str, schema: Schema) -> Reader[T]:
 
 
 def _typename(string: str) -> TypeName:
+    if is_reserved(string.strip()):
+        raise ValueError(RESERVED)
     try:
         return TypeName.parse(string)
     except DefinitionError:
@@ -123,12 +125,16 @@ def _matching(pattern: re.Pattern[str], sentence: str) -> Callable[[str], str]:
     def parse(string: str) -> str:
         if not pattern.fullmatch(string):
             raise ValueError(sentence)
+        if is_reserved(string):
+            raise ValueError(RESERVED)
         return string
 
     return parse
 
 
-_TYPENAME_SCHEMA = scalar_schema("typename", type="string", pattern="^.+/[^/]+$")
+_OPEN = r"(?!\s*statefun[./])"
+"""In patterns: not in a namespace of the runtime's own."""
+_TYPENAME_SCHEMA = scalar_schema("typename", type="string", pattern=f"^{_OPEN}.+/[^/]+$")
 duration: Reader[timedelta] = parsed(
     parse_duration, "a duration", scalar_schema("duration", type=["string", "integer"])
 )
@@ -143,12 +149,12 @@ functions: Reader[str] = parsed(
         "Only <namespace>/<name> or <namespace>/* are supported.",
     ),
     "functions, <namespace>/<name> or <namespace>/*",
-    scalar_schema("functions", type="string", pattern=f"^{_FUNCTIONS.pattern}$"),
+    scalar_schema("functions", type="string", pattern=f"^{_OPEN}{_FUNCTIONS.pattern}$"),
 )
 """The functions of an endpoint."""
 
 
-@described(scalar_schema("function", type="string", pattern=f"^{_TARGET.pattern}$"))
+@described(scalar_schema("function", type="string", pattern=f"^{_OPEN}{_TARGET.pattern}$"))
 def target(node: Node, problems: Problems) -> TypeName:
     """The one function that an ingress sends a record to."""
     syntax = _matching(

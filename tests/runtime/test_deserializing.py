@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from harness import KafkaHarness, run
 
 from statefun import (
+    Address,
     Context,
     KafkaEgress,
     KafkaEgressMessage,
@@ -28,9 +29,13 @@ from statefun import (
     make_json_type,
 )
 from statefun.runtime.dead_letters import DeadLetters
+from statefun.runtime.dispatch.calls import call_for
+from statefun.runtime.dispatch.deserializing import deserialized
+from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
+from statefun.runtime.envelope import RECORDS
+from statefun.spec.model import Deserializer, Module
 from statefun.spec.model import KafkaEgress as DeclaredEgress
 from statefun.spec.model import KafkaIngress as DeclaredIngress
-from statefun.spec.model import Module
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -200,3 +205,34 @@ def test_a_serializer_that_fails_fails_the_function(kafka: KafkaHarness, checkpo
         "function test.fns/greeter at address test.fns/greeter/ada: the serializer of egress "
         "test/out failed: KeyError: 'topic'"
     )
+
+
+def test_whatever_a_deserializer_raises_is_about_its_record() -> None:
+    """Exits are failures, too, and the other records are read."""
+
+    def read(record: KafkaRecord) -> dict[str, Any]:
+        if record.offset == 1:
+            raise SystemExit
+        return {"name": "Ada"}
+
+    functions = StatefulFunctions()
+    functions.register("t/f", lambda ctx, message: None)
+    cells = {"topic": "t", "partition": 0, "timestamp": 0, "headers": None, "key": None}
+    columns = Columns(
+        [None] * 3,
+        [f"{RECORDS}t/in"] * 3,
+        [b""] * 3,
+        [None] * 3,
+        lambda name, row: row if name == "offset" else cells[name],
+    )
+    group = Group(b"x\0t/f", columns, 0, 3, AddressValues(None))
+    address, function = Address("t", "f", "x"), functions.for_typename("t/f")
+    call = call_for(group, address, function, range(3), may_be_retried=False)
+
+    result = deserialized(call, {"t/in": Deserializer("t/in", read, USER)})
+
+    assert result.call is not None
+    assert list(result.call.rows) == [0, 2]
+    assert [(failed.cause, failed.error.code) for failed in result.failed] == [
+        ("SystemExit", "SF302")
+    ]

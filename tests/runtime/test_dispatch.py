@@ -32,6 +32,7 @@ from statefun import (
 )
 from statefun.protocol.runtime_pb2 import AddressState, Manifest, Outcome
 from statefun.runtime.clock import SystemClock
+from statefun.runtime.dispatch.announcement import Announcement, announce
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
@@ -133,6 +134,7 @@ def operate(session: SparkSession, tmp_path: Path) -> Callable[..., Outcomes]:
         outcomes: list[Outcome] = []
 
         def stage(frame: DataFrame, number: int) -> None:
+            announce(session.sparkContext, Announcement(SystemClock().now(), number - 2))
             found = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
             segments = [outcome.segment for outcome in found if outcome.HasField("segment")]
             outbox.stage(Manifest(batch=number, segments=segments))

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -242,6 +244,54 @@ def test_a_token_in_use_is_a_failure_of_its_sender(kafka: KafkaHarness, checkpoi
     (letter,) = kafka.receive(dead)
     assert facts(letter, "target", "caller", "error-code") == ["t.fns/b/x", "t.fns/a/Ada", "SF301"]
     assert [json.loads(record.value)[2] for record in kafka.receive(out)] == ["first"]
+
+
+def test_nothing_that_a_function_does_escapes_its_policy(  # noqa: C901 - a branch for each
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """Exits, cancellations, calls that hang and values that are too large are skipped, too."""
+    inputs, out = kafka.topic("in"), kafka.topic("out")
+    module = kafka.module({inputs: ["test.fns/plain", "test.fns/coroutine"]}, **MODULE)
+    functions = StatefulFunctions()
+    options: dict[str, Any] = {"on_failure": "skip", "timeout": timedelta(seconds=1)}
+
+    class UnspeakableError(Exception):
+        def __str__(self) -> str:
+            raise SystemExit
+
+    @functions.bind("test.fns/plain", **options)
+    def plain(ctx: Context, message: Message) -> None:
+        match message.as_type(TEXT):
+            case "exit":
+                raise SystemExit
+            case "cancel":
+                raise asyncio.CancelledError
+            case "unspeakable":
+                raise UnspeakableError
+            case "hang":
+                time.sleep(3600)
+            case "later":
+                after = message_builder("test.fns/plain", "x", value="fine", value_type=TEXT)
+                ctx.send_after(timedelta.max, after)
+            case "large":
+                large = "x" * (2**26 + 1)
+                ctx.send(message_builder("test.fns/plain", "x", value=large, value_type=TEXT))
+            case text:
+                ctx.send(KafkaEgressMessage("test/out", topic=out, value=text))
+
+    @functions.bind("test.fns/coroutine", **options)
+    async def coroutine(ctx: Context, message: Message) -> None:
+        if message.as_type(TEXT) == "hang":
+            await asyncio.sleep(3600)
+        plain(ctx, message)
+
+    texts_sent = ["exit", "cancel", "unspeakable", "hang", "later", "large", "fine"]
+    kafka.send(inputs, [(text, text) for text in texts_sent])
+
+    summary = run(module, functions, checkpoint)
+
+    assert texts(kafka.receive(out)) == ["fine"] * 2
+    assert (summary.invocations, summary.skipped, summary.next_timer) == (14, 12, None)
 
 
 def test_a_failure_stops_where_nothing_else_is_said(kafka: KafkaHarness, checkpoint: Path) -> None:

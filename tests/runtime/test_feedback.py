@@ -23,6 +23,7 @@ from statefun import (
     Context,
     FunctionError,
     IntType,
+    KafkaEgressMessage,
     Message,
     StatefulFunctions,
     UnknownFunctionError,
@@ -164,6 +165,45 @@ def test_what_waits_for_delivery_survives_a_failure(kafka: KafkaHarness, checkpo
     assert last == ["t.fns/b/x", "t.fns/a/Ada", "arrived", 1]
     # At least once: the first run may have ended before Kafka had confirmed the record.
     assert before in ([["t.fns/a/Ada", None, "sent", 1]], [["t.fns/a/Ada", None, "sent", 1]] * 2)
+
+
+@spark
+@broker
+@pytest.mark.parametrize("changed", ["a", "b"])
+def test_messages_of_an_earlier_run_are_not_overtaken(
+    kafka: KafkaHarness, checkpoint: Path, changed: str
+) -> None:
+    """What was sent the long way comes first, though the functions would have no need of it now.
+
+    Either the target has become one without state, or the sender one with state.
+    """
+    inputs, out = kafka.topic("in"), kafka.topic("out")
+    module = kafka.module({inputs: ["t.fns/a"]})
+    specs = [ValueSpec("count", IntType)]
+
+    def functions(*stateful: str, is_broken: bool) -> StatefulFunctions:
+        made = StatefulFunctions()
+
+        @made.bind("t.fns/a", specs if "a" in stateful else None)
+        def send(ctx: Context, message: Message) -> None:
+            ctx.send(message_builder("t.fns/b", "x", str_value=message.raw_value().decode()))
+
+        @made.bind("t.fns/b", specs if "b" in stateful else None)
+        def receive(ctx: Context, message: Message) -> None:
+            if is_broken:
+                raise ValueError(message.as_string())
+            ctx.send(KafkaEgressMessage("test/out", topic=out, value=message.as_string()))
+
+        return made
+
+    before, after = (["a", "b"], ["a"]) if changed == "b" else ([], ["a"])
+    options: dict[str, Any] = {"records_per_batch": 1, "state_partitions": 1}
+    kafka.send(inputs, [("Ada", f"{number}") for number in range(5)])
+    with pytest.raises(FunctionError):
+        run(module, functions(*before, is_broken=True), checkpoint, **options)
+    run(module, functions(*after, is_broken=False), checkpoint, **options)
+
+    assert [record.value for record in kafka.receive(out)] == ["0", "1", "2", "3", "4"]
 
 
 @spark

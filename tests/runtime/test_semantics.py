@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from harness import KafkaHarness, run
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from programs import LIFETIME, NAMES, FileClock, Generator, Model, Program, obedient
+from pyspark import TaskContext, cloudpickle
 
 from statefun import FunctionError
 from statefun.runtime.filesystem import Folder
@@ -24,6 +26,11 @@ from statefun.runtime.session import open_session
 from statefun.runtime.summary import Summary
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+# Workers cannot import test modules.
+cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call] # as pyspark has it
+    sys.modules[__name__]
+)
 
 START = 1_000_000
 """Where tests' clocks begin, in seconds since the epoch."""
@@ -312,3 +319,46 @@ def test_a_hundred_thousand_commands(system: System) -> None:
 
     assert len(NAMES) * len(ids) >= 128
     assert follow(system, 7, ids, depth=4, roots=4_000, steps=3, immediate=30) >= 100_000
+
+
+@attrs.frozen
+class SkewedClock(FileClock):
+    """A clock that is wrong on the machines of workers."""
+
+    seconds: int = 0
+
+    def now(self) -> int:
+        """Return the right time to the driver alone."""
+        return super().now() + (1000 * self.seconds if TaskContext.get() else 0)
+
+
+@pytest.mark.parametrize(("skew", "late"), [(-86_400, 0), (86_400, 60)])
+def test_the_drivers_clock_decides(system: System, skew: int, late: int) -> None:
+    """A worker whose clock is a day wrong delays nothing by more than a minute, or not at all."""
+    system.clock = SkewedClock(system.clock.file, skew)
+    system.step([("Ada", [later(10, "due"), ["note"]])])
+    waiting = system.summary.next_timer
+    due = system.texts([], START + 10 + late)
+
+    assert waiting is not None
+    assert waiting.timestamp() == START + LIFETIME.total_seconds() + late
+    assert due == ["due"]
+    assert system.addresses() == set()
+
+
+def test_a_storm_of_timers_for_one_moment(system: System) -> None:
+    """They are spread over many states, which are all gone when the messages have come."""
+    storm: list[tuple[str, Program]] = [
+        ("Ada", [later(10, f"{root} {n}", target=f"{n}") for n in range(1000)]) for root in range(8)
+    ]
+    system.step(storm, records_per_batch=2)
+    parts = {address for address in system.addresses() if "." in address.rpartition("/")[2]}
+    due = system.texts([], START + 10)
+
+    assert len(parts) > 100
+    assert len(due) == len(set(due)) == 8_000
+    by_target: dict[str, list[str]] = {}
+    for text in due:
+        by_target.setdefault(text.split()[1], []).append(text.split()[0])
+    assert all(roots == sorted(roots) for roots in by_target.values())
+    assert system.addresses() == set()

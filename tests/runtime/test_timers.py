@@ -9,15 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefun import CheckpointError, message_builder
+from statefun import CheckpointError, FunctionError, Retry, message_builder
 from statefun.protocol.runtime_pb2 import Manifest, Segment
-from statefun.runtime.dispatch.timers import settled
+from statefun.runtime.clock import SystemClock
+from statefun.runtime.dispatch.failures import FailedMessage, Failures, Policies
+from statefun.runtime.dispatch.groups import Row
+from statefun.runtime.dispatch.timers import send_at, settled
+from statefun.runtime.effects import Effects
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.framing import read_framed, write_framed
 from statefun.runtime.timers import (
+    LATEST,
     PendingBuckets,
     TimerLog,
     bucket_for,
+    date_of,
     due_tick,
     tick_of,
     time_of,
@@ -49,6 +55,28 @@ def test_what_shares_a_tick_is_spread_by_target(
     assert {due_tick(bucket_for(due, other)) for other in others} <= {
         due_tick(bucket_for(due, target))
     }
+
+
+@given(due=st.integers(LATEST, 10**30))
+def test_timers_at_the_end_of_time_have_a_date(due: int) -> None:
+    """What is due when there are no dates any more waits for the last one."""
+    effects = Effects()
+
+    send_at(due, Row(b"x", b"y", "t/v", b""), effects)
+
+    [bucket] = effects.buckets
+    assert date_of(due_tick(bucket)).year == 9999
+    assert date_of(due // time_of(1)) == date_of(due_tick(bucket))
+
+
+def test_a_last_attempt_may_wait_until_the_end_of_time() -> None:
+    """However often the longest of backoffs is doubled."""
+    effects = Effects()
+    failed = FailedMessage(b"x", b"y", "t/v", b"", None, FunctionError("bad"), "Error", 90)
+
+    Failures(Policies(), SystemClock()).handle(failed, Retry(100, timedelta.max), effects)
+
+    assert [date_of(due_tick(bucket)).year for bucket in effects.buckets] == [9999]
 
 
 def test_a_million_timers_of_a_tick_are_several_states() -> None:

@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from strategies import addresses, type_names
 
-from statefun import Address, DefinitionError, SdkAddress, TypeName
+from statefun import (
+    Address,
+    DefinitionError,
+    IntType,
+    KafkaEgressMessage,
+    SdkAddress,
+    SimpleType,
+    StatefulFunctions,
+    TypeName,
+    egress_message_builder,
+    message_builder,
+)
 
 
 @given(type_names())
@@ -54,6 +65,31 @@ def test_a_type_name_is_parsed_from_text_only(typename: object) -> None:
     assert raised.value.message == (
         f"a typename is a string such as 'com.example/greeter', not {typename!r}"
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["statefun/f", " statefun/f", "statefun/a/f", "statefun.timers/bucket", "statefun./*"]
+)
+def test_the_runtime_keeps_its_names_to_itself(text: str) -> None:
+    """Functions, types, egresses and messages would be taken for its own."""
+    functions = StatefulFunctions()
+    for use in (
+        TypeName.parse,
+        lambda name: functions.register(name, lambda ctx, message: None),
+        lambda name: SimpleType(name, bytes, bytes),
+        KafkaEgressMessage.for_egress,
+        lambda name: message_builder(name, "x", int_value=1),
+        lambda name: egress_message_builder(name, 1, IntType),
+    ):
+        with pytest.raises(DefinitionError) as raised:
+            use(text)
+        assert f"typename {text!r} is in the namespace statefun, or in one" in raised.value.message
+
+
+@pytest.mark.parametrize("text", ["statefuns/f", "io.statefun/f", "Statefun/f", "a/statefun"])
+def test_names_like_the_runtimes_are_free(text: str) -> None:
+    """Only the namespace as a whole, and what is below it, is the runtime's."""
+    assert str(TypeName.parse(text)) == text
 
 
 def test_type_names_sort_by_namespace_first() -> None:

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -16,8 +17,10 @@ from statefun import (
     Context,
     FunctionError,
     IntType,
+    InvocationError,
     KafkaEgressMessage,
     Message,
+    SimpleType,
     StatefulFunctions,
     TypedValue,
     ValueDecodeError,
@@ -36,6 +39,8 @@ from statefun.sdk.message import typed
 
 TARGET = Address("com.example.fns", "counter", "Ada")
 CALLER = Address("com.example.fns", "greeter", "Bob")
+
+ZEROS = SimpleType("test.invocation/zeros", bytes, len)
 
 Run = Callable[[Callable[[Context, Message], None], InvocationBatch], InvocationResult]
 
@@ -280,11 +285,192 @@ def test_ill_formed_messages_are_errors_of_the_function(run: Run) -> None:
     )
 
 
-def test_an_interrupt_is_no_failure(run: Run) -> None:
-    """Ctrl-C and exits are not the function's."""
+def _subclasses(class_: type[BaseException]) -> Iterator[type[BaseException]]:
+    yield class_
+    for subclass in class_.__subclasses__():
+        yield from _subclasses(subclass)
 
-    def interrupt(_context: Context, _message: Message) -> None:
-        raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        run(interrupt, _batch(1))
+BUILTIN = sorted(
+    {each for each in _subclasses(BaseException) if each.__module__ == "builtins"},
+    key=lambda each: each.__name__,
+)
+"""Everything that Python itself raises."""
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "UnicodeDecodeError": ("utf-8", b"", 0, 1, "why"),
+    "UnicodeEncodeError": ("utf-8", "", 0, 1, "why"),
+    "UnicodeTranslateError": ("", 0, 1, "why"),
+    "BaseExceptionGroup": ("why", [KeyboardInterrupt(), ValueError()]),
+    "ExceptionGroup": ("why", [ValueError(), TypeError()]),
+}
+
+
+class _BrokenMeta(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override] # that is the point
+        raise ValueError("no name")
+
+
+class _Nameless(Exception, metaclass=_BrokenMeta):  # noqa: N818 - as broken as can be
+    pass
+
+
+class _Broken(BaseException):
+    """Fails at whatever the class is told to."""
+
+    def __init__(self, broken: frozenset[str]) -> None:
+        self.broken = broken
+
+    def _maybe_fail(self, name: str) -> None:
+        if name in object.__getattribute__(self, "broken"):
+            raise SystemExit(name)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("__"):
+            object.__getattribute__(self, "_maybe_fail")(name)
+        return super().__getattribute__(name)
+
+    def __str__(self) -> str:
+        self._maybe_fail("__str__")
+        return "\ud800" * 100_000
+
+    def __repr__(self) -> str:
+        self._maybe_fail("__repr__")
+        return "\ud800"
+
+
+class _OddError(FunctionError):
+    """An error of ours that users have derived from, and not as it is meant."""
+
+    def __init__(self) -> None:
+        pass
+
+
+def _cycle() -> BaseException:
+    first, second = ValueError(1), KeyError(2)
+    first.__cause__, second.__cause__ = second, first
+    first.__context__ = second.__context__ = first
+    return first
+
+
+def _chain(length: int) -> BaseException:
+    last: BaseException = ValueError(0)
+    for number in range(length):
+        following = ValueError(number)
+        following.__cause__ = last
+        last = following
+    return last
+
+
+broken = st.frozensets(
+    st.sampled_from(
+        ["__str__", "__repr__", "__traceback__", "__cause__", "__context__", "__class__",
+         "__suppress_context__", "__notes__", "__dict__", "__module__"]
+    )
+)  # fmt: skip
+raised = st.one_of(
+    st.sampled_from(BUILTIN).map(
+        lambda each: partial(each, *ARGUMENTS.get(each.__name__, ("why",)))
+    ),
+    broken.map(lambda names: partial(_Broken, names)),
+    st.sampled_from([0, 10, 10**6]).map(lambda size: lambda: FunctionError("x" * size)),
+    st.sampled_from([1, 5_000]).map(lambda length: partial(_chain, length)),
+    st.sampled_from(
+        [
+            asyncio.CancelledError,
+            _Nameless,
+            _OddError,
+            _cycle,
+            partial(FunctionError, cast("str", None)),
+        ]
+    ),
+)
+"""What makes them: to show some of them is not possible."""
+
+
+@given(make=raised, kind=st.sampled_from([0, 1]))
+def test_whatever_is_raised_is_the_functions_failure(
+    make: Callable[[], BaseException], kind: int
+) -> None:
+    """Exits, interrupts, cancellations and exceptions that cannot be shown are failures, too."""
+
+    def fail(context: Context, message: Message) -> None:
+        _add(context, message)
+        if message.as_int() == 2:
+            raise make()
+
+    result = [_run_plain, _run_coroutine][kind](fail, _batch(1, 2, 3))
+
+    assert result.state_mutations == {"count": typed(4, IntType)}
+    (failed,) = result.failures
+    assert failed.index == 1
+    assert isinstance(failed.error, InvocationError)
+    assert len(failed.error.message) < 12_000
+    assert len(failed.traceback) < 120_000
+    again = type(failed.error)(f"{failed.error.message} (more)")
+    for text in (failed.error.message, failed.cause, failed.traceback, again.message):
+        assert type(text.encode("utf-8", "backslashreplace")) is bytes
+
+
+def test_a_coroutine_that_cancels_itself_fails_alone() -> None:
+    """Neither the messages behind it nor other addresses are cancelled."""
+    functions = StatefulFunctions()
+
+    @functions.bind(TARGET.typename, [ValueSpec("count", IntType)])
+    async def work(context: Context, message: Message) -> None:
+        _add(context, message)
+        task = asyncio.current_task()
+        if message.as_int() == 2 and task is not None:
+            task.cancel()
+
+    batch = _batch(1, 2, 3)
+
+    result = asyncio.run(invoke_async(functions.for_typename(TARGET.typename), batch))
+
+    assert [failed.cause for failed in result.failures] == ["CancelledError"]
+    assert result.state_mutations == {"count": typed(4, IntType)}
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda ctx: ctx.send(Message("a/b", "x", TypedValue("a/\ud800", b""))),
+        lambda ctx: ctx.send(Message("a/b", "x", TypedValue("statefun.timers/wake-up", b"7"))),
+        lambda ctx: ctx.send(Message("a/b", "x", TypedValue("a/b", cast("bytes", "text")))),
+        lambda ctx: ctx.send(Message("a/b", "x", TypedValue("a/b", bytes(2**26 + 1)))),
+        lambda ctx: ctx.send_after(
+            timedelta(1), Message("a/b", "x", TypedValue("a/b", bytes(2**26 + 1)))
+        ),
+        lambda ctx: ctx.send(message_builder("a/b", "x", value=2**26 + 1, value_type=ZEROS)),
+        lambda ctx: ctx.send_after(timedelta.max, message_builder("a/b", "x", int_value=1)),
+        lambda ctx: setattr(ctx.storage, "blob", 2**26 + 1),
+        lambda ctx: ctx.send(message_builder("a/\ud800", "x", int_value=1)),
+        lambda ctx: ctx.send(KafkaEgressMessage("a/b", topic="t", key="\ud800", value=b"")),
+        lambda ctx: ctx.send(KafkaEgressMessage("a/b", topic="t", headers={"\ud800": b""}, value=b"")),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_stored_fails_where_it_is_sent(send: Callable[[Context], None]) -> None:
+    """And not when the effects of all functions are written down."""
+    functions = StatefulFunctions()
+    functions.register(TARGET.typename, lambda ctx, _: send(ctx), [ValueSpec("blob", ZEROS)])
+
+    result = invoke(functions.for_typename(TARGET.typename), _batch(1))
+
+    (failed,) = result.failures
+    assert "DefinitionError" in failed.error.message
+    assert result[:4] == ({}, [], [], [])
+
+
+def test_values_up_to_the_limit_can_be_sent_and_stored() -> None:
+    """64 MiB are not too many."""
+    functions = StatefulFunctions()
+
+    @functions.bind(TARGET.typename, [ValueSpec("blob", ZEROS)])
+    def work(ctx: Context, message: Message) -> None:
+        ctx.storage.blob = 2**26
+        ctx.send(message_builder("a/b", "x", value=2**26, value_type=ZEROS))
+
+    result = invoke(functions.for_typename(TARGET.typename), _batch(1))
+
+    assert result.failures == []
+    assert len(result.messages[0].raw_value()) == 2**26

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from statefun.sdk.address import TypeName
+from statefun.sdk.address import RESERVED, TypeName
 from statefun.sdk.errors import ModuleError
 from statefun.sdk.failure import OnFailure
 from statefun.spec import (
@@ -407,6 +407,17 @@ def test_unknown_keys_without_likeness(
                 "9:16: spec.topics[0].targets: "
                 "expected a list of functions, <namespace>/<name>, but found a single value"
             ),
+        ),
+        ("example/in", "statefun/in", f"3:7: spec.id: 'statefun/in' {RESERVED}"),
+        (
+            "example/Name",
+            "statefun.failures/retry",
+            f"8:18: spec.topics[0].valueType: 'statefun.failures/retry' {RESERVED}",
+        ),
+        (
+            "example/greeter",
+            "statefun.timers/bucket",
+            f"10:11: spec.topics[0].targets[0]: 'statefun.timers/bucket' {RESERVED}",
         ),
     ],
 )

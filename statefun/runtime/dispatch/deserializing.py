@@ -7,7 +7,6 @@ a record's value stays as it was read, under a typename that says what is to be 
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from statefun.runtime.envelope import RECORDS
 from statefun.sdk.errors import ValueDecodeError
 from statefun.sdk.invocation import FailedInvocation
 from statefun.sdk.message import encoded
+from statefun.sdk.raised import class_name, text_of, traceback_of
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.types import TypedValue
 from statefun.spec.model import Deserializer
@@ -47,7 +47,7 @@ def deserialized(call: Call, deserializers: Mapping[str, Deserializer]) -> Deser
         if is_record(invocation.argument.typename):
             try:
                 value = _value(call, index, deserializers)
-            except Exception as error:  # noqa: BLE001 - what users' code raises is theirs to choose
+            except BaseException as error:  # noqa: BLE001 - what users' code raises is theirs to choose
                 failed.append(failed_message(_failure(call, index, error), call))
                 continue
         if value is not None:
@@ -83,12 +83,12 @@ def _kafka_record(call: Call, origin: RecordOrigin, content: bytes | None) -> Ka
     return KafkaRecord(key, content, topic, partition, offset, timestamp, headers)
 
 
-def _failure(call: Call, index: int, error: Exception) -> FailedInvocation:
+def _failure(call: Call, index: int, error: BaseException) -> FailedInvocation:
     name = call.batch.invocations[index].argument.typename.removeprefix(RECORDS)
-    text = "".join(traceback.format_exception(error))
-    cause = type(error).__name__
-    if not isinstance(error, ValueDecodeError):
+    cause, text = class_name(error), traceback_of(error)
+    if type(error) is not ValueDecodeError:
         error = ValueDecodeError(
-            f"the deserializer {name} failed on a record for {call.batch.target}: {cause}: {error}"
+            f"the deserializer {name} failed on a record for {call.batch.target}: {cause}: "
+            f"{text_of(error)}"
         )
     return FailedInvocation(index, error, cause, text)

@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.clock import Clock, in_milliseconds
 from statefun.runtime.dispatch import timers
+from statefun.runtime.dispatch.buckets import send
 from statefun.runtime.dispatch.calls import Call, call_for, failed_message, failed_row
 from statefun.runtime.dispatch.coroutines import await_all
 from statefun.runtime.dispatch.deserializing import deserialized
@@ -59,8 +60,15 @@ class _Target(NamedTuple):
 class Dispatcher:
     """Calls a program's functions; one instance serves one task."""
 
-    def __init__(
-        self, program: Program, clock: Clock, *, batch: int, concurrency: int, immediate: int
+    def __init__(  # noqa: PLR0913 - what differs between tasks has keywords
+        self,
+        program: Program,
+        clock: Clock,
+        *,
+        batch: int,
+        settled: int | None,
+        concurrency: int,
+        immediate: int,
     ) -> None:
         self._functions = program.functions
         self._egresses = program.egresses
@@ -68,6 +76,7 @@ class Dispatcher:
         self._clock = clock
         self._failures = Failures(program.policies, clock)
         self._batch = batch
+        self._settled = settled
         self._concurrency = concurrency
         self._immediate = immediate
         self._targets: dict[str, _Target] = {}
@@ -135,7 +144,7 @@ class Dispatcher:
         if function is None:
             self._no_function(address, group, rows, effects)
             return None
-        group.values.begin(self._batch, self._clock)
+        group.values.begin(self._settled, self._clock)
         call = call_for(group, address, function, rows, may_be_retried=RETRY in special)
         return self._deserialized(call, effects) if special else call
 
@@ -239,7 +248,7 @@ class Dispatcher:
         for message in result.messages:
             row = self._row(call.key, message)
             if not self._is_immediate(call, row, message.target_typename):
-                timers.send(row, effects)
+                send(row, effects)
         if result.delayed:
             self._delay(call.key, result.delayed, effects)
         for record in cast("Sequence[KafkaEgressMessage]", result.egress_messages):
@@ -259,7 +268,7 @@ class Dispatcher:
         if row.target == call.key:
             stays = values.immediate_count < self._immediate
         elif self._targets[typename].is_stateless and call.function.specs:
-            stays = values.has_room(self._batch, self._immediate)
+            stays = values.has_room(self._batch, self._settled, self._immediate)
         else:
             return False
         if stays:

@@ -123,20 +123,27 @@ class AddressValues:
             else:
                 values[name] = value
 
-    def begin(self, batch: int, clock: Clock) -> None:
-        """Forget what a micro-batch need not know."""
-        if _NEVER < self._crowded < batch - 1:
+    def begin(self, settled: int | None, clock: Clock) -> None:
+        """Forget what a micro-batch need not know; ``settled`` as for :meth:`has_room`."""
+        if settled is not None and _NEVER < self._crowded <= settled:
             self._crowded = _NEVER
             self.changed = True
         self.expire(clock)
 
-    def has_room(self, batch: int, limit: int) -> bool:
+    def has_room(self, batch: int, settled: int | None, limit: int) -> bool:
         """Tell whether a function without state may be messaged within this micro-batch.
 
-        Not for the rest of a micro-batch that has reached the limit, nor in the next one, which
-        delivers that rest: order per sender and target would suffer.
+        Not for the rest of a micro-batch that has reached the limit, nor until that rest is
+        delivered: order per sender and target would suffer.
+
+        Args:
+            batch: this micro-batch.
+            settled: the newest one whose messages were all delivered before this one; None while
+                there are messages of an earlier run.
+            limit: how many messages may be delivered within the micro-batch.
         """
-        if self._crowded < batch - 1 and self.immediate_count < limit:
+        is_free = settled is not None and self._crowded <= settled
+        if is_free and self.immediate_count < limit:
             return True
         self.changed = self.changed or self._crowded != batch
         self._crowded = batch

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.state import GroupState
 
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.clock import Clock
+from statefun.runtime.dispatch.announcement import announced
 from statefun.runtime.dispatch.dispatcher import Dispatcher
 from statefun.runtime.dispatch.failures import DispatchError
 from statefun.runtime.dispatch.groups import COLUMNS, AddressValues, Columns, Group
@@ -37,6 +38,7 @@ class Operator:
     immediate: int
     """How many messages of an address may be delivered in the micro-batch that sends them."""
     clock: Clock
+    """The clock of the machine that runs a task; the driver's time comes with the job."""
     arrow: bool
     """Whether a worker that can may evaluate it on Arrow batches."""
 
@@ -89,11 +91,13 @@ class Evaluation:
         self._outcomes: list[Outcome] = []
         self.failed = False
         """Whether something failed: then nothing of the micro-batch will be used."""
+        announcement = announced()
         try:
             self._dispatcher = Dispatcher(
                 operator.payload.load(),
-                operator.clock,
+                announcement.clock(operator.clock),
                 batch=batch_number(),
+                settled=announcement.settled,
                 concurrency=operator.concurrency,
                 immediate=operator.immediate,
             )

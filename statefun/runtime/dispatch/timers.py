@@ -15,36 +15,30 @@ from collections.abc import Callable, Iterable, Iterator
 
 from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
+from statefun.runtime.dispatch.buckets import DELAYED, released, run_bucket, send
 from statefun.runtime.dispatch.groups import Group, Row
 from statefun.runtime.effects import Effects
 from statefun.runtime.envelope import address_of
-from statefun.runtime.timers import BUCKET, NAMESPACE, bucket_for, bucket_key, tokens_key
+from statefun.runtime.timers import BUCKET, LATEST, NAMESPACE, bucket_for, bucket_key, tokens_key
 from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.errors import FunctionError
 from statefun.sdk.types import TypedValue
 
-TICK = f"{NAMESPACE}/tick"
-"""The type of what the feedback source sends to a bucket that is due."""
 WAKE_UP = f"{NAMESPACE}/wake-up"
 """The type of what an address is sent when values of its may have expired."""
-_DELAYED = f"{NAMESPACE}/delayed"
 _CANCELLABLE = f"{NAMESPACE}/cancellable"
 _RELEASE = f"{NAMESPACE}/release"
 _CANCEL = f"{NAMESPACE}/cancel"
 _ID_BYTES = 8
 
 
-def send(row: Row, effects: Effects) -> None:
-    """Send a message now."""
-    effects.messages.append(row, len(row.value))
-
-
 def send_at(due: int, row: Row, effects: Effects) -> None:
-    """Send a message at ``due``, in milliseconds since the epoch."""
+    """Send a message at ``due``, in milliseconds since the epoch, or at the end of time."""
+    due = min(due, LATEST)
     bucket = bucket_for(due, row.target)
     effects.buckets.add(bucket)
     entry = Bucket(messages=[Entry(due=due, **row._asdict())])
-    send(Row(bucket_key(bucket), row.caller, _DELAYED, entry.SerializeToString()), effects)
+    send(Row(bucket_key(bucket), row.caller, DELAYED, entry.SerializeToString()), effects)
 
 
 def send_cancellable(sent: int, due: int, row: Row, token: str, effects: Effects) -> None:
@@ -112,35 +106,19 @@ OnConflict = Callable[[Row, FunctionError, Effects], None]
 def run(name: str, group: Group, effects: Effects, on_conflict: OnConflict) -> None:
     """Do what a reserved function of that name does with the messages of a group."""
     if name == BUCKET:
-        _run_bucket(group, effects)
+        run_bucket(group, effects)
     else:
         _run_tokens(group, effects, on_conflict)
 
 
 def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
     """Yield the delayed messages that a value holds, of a reserved function's messages or state."""
-    if typename == _DELAYED:
+    if typename == DELAYED:
         for message in Bucket.FromString(value).messages:
             if message.typename not in {_RELEASE, WAKE_UP}:
                 yield message
     elif typename == _CANCELLABLE:
         yield CancellableMessage.FromString(value).message
-
-
-def _run_bucket(group: Group, effects: Effects) -> None:
-    rows = slice(group.start, group.end)
-    typenames, values = group.columns.typename[rows], group.columns.value[rows]
-    stored = group.values.values.get(BUCKET)
-    # One Protobuf message behind the other is a message that has all entries.
-    content = b"".join([stored.value if stored else b"", *values])
-    if TICK not in typenames:
-        group.values.apply({BUCKET: TypedValue(_DELAYED, content)})
-        return
-    # The tick comes behind all messages of its micro-batch.
-    for message in sorted(Bucket.FromString(content).messages, key=lambda message: message.due):
-        send(_row(message), effects)
-    if stored:
-        group.values.apply({BUCKET: None})
 
 
 def _run_tokens(group: Group, effects: Effects, on_conflict: OnConflict) -> None:
@@ -156,13 +134,13 @@ def _run_tokens(group: Group, effects: Effects, on_conflict: OnConflict) -> None
         waiting = CancellableMessage.FromString(present.value) if present else None
         if typename == _CANCELLABLE:
             if waiting and waiting.message.due > asked.sent:
-                on_conflict(_row(asked.message), _in_use(asked), effects)
+                on_conflict(released(asked.message), _in_use(asked), effects)
                 continue
             group.values.apply({asked.token: TypedValue(_CANCELLABLE, value)})
             if waiting:  # it is due, and its release on the way
-                send(_row(waiting.message), effects)
+                send(released(waiting.message), effects)
         elif waiting and waiting.id == asked.id:
-            send(_row(waiting.message), effects)
+            send(released(waiting.message), effects)
             group.values.apply({asked.token: None})
 
 
@@ -173,8 +151,3 @@ def _in_use(asked: CancellableMessage) -> FunctionError:
         f"cancellation token {asked.token!r}, which the id {sender.id} already uses for one that "
         "is still pending; cancel that one first, or use another token"
     )
-
-
-def _row(message: Entry) -> Row:
-    trace = message.trace or None
-    return Row(message.target, message.caller, message.typename, message.value, trace)

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from statefun import (
+    Address,
+    Context,
+    DefinitionError,
+    IntType,
+    Message,
+    StatefulFunctions,
+    ValueSpec,
+    message_builder,
+)
+from statefun.sdk.invocation import (
+    Invocation,
+    InvocationBatch,
+    InvocationResult,
+    invoke,
+    invoke_async,
+)
+from statefun.sdk.message import typed
+
+TARGET = Address("t", "hangs", "Ada")
+SOON = timedelta(milliseconds=200)
+HANG = 2
+"""The message on which functions hang."""
+
+
+def _invoke(
+    fun: Callable[[Context, Message], Any],
+    *numbers: int,
+    timeout: timedelta | None = SOON,
+) -> InvocationResult:
+    functions = StatefulFunctions()
+    functions.register(TARGET.typename, fun, [ValueSpec("count", IntType)], timeout=timeout)
+    function = functions.for_typename(TARGET.typename)
+    invocations = [Invocation(None, typed(number, IntType)) for number in numbers]
+    batch = InvocationBatch(TARGET, {}, invocations)
+    if function.is_async:
+        return asyncio.run(invoke_async(function, batch))
+    return invoke(function, batch)
+
+
+def _count(ctx: Context, message: Message) -> None:
+    ctx.storage.count = (ctx.storage.count or 0) + message.as_int()
+    ctx.send(message_builder("t/f", "x", int_value=message.as_int()))
+
+
+def _sleep(ctx: Context, message: Message) -> None:
+    _count(ctx, message)
+    if message.as_int() == HANG:
+        time.sleep(60)
+
+
+def _spin(ctx: Context, message: Message) -> None:
+    _count(ctx, message)
+    while message.as_int() == HANG:
+        pass
+
+
+def _stubborn(ctx: Context, message: Message) -> None:
+    _count(ctx, message)
+    for _ in range(3 if message.as_int() == HANG else 0):
+        with suppress(BaseException):
+            time.sleep(60)
+
+
+async def _wait(ctx: Context, message: Message) -> None:
+    _count(ctx, message)
+    if message.as_int() == HANG:
+        await asyncio.sleep(60)
+
+
+async def _swallow(ctx: Context, message: Message) -> None:
+    try:
+        await _wait(ctx, message)
+    except asyncio.CancelledError:
+        ctx.storage.count = 1000
+
+
+@pytest.mark.parametrize("fun", [_sleep, _spin, _wait, _swallow])
+def test_a_call_that_hangs_is_a_failure(
+    fun: Callable[[Context, Message], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is ended and leaves no trace; at half of the time a warning says who it is."""
+    with caplog.at_level(logging.WARNING, "statefun"):
+        result = _invoke(fun, 1, HANG, 3)
+
+    (failed,) = result.failures
+    assert (failed.index, failed.cause) == (1, "TimeoutError")
+    assert failed.error.message == (
+        "function t/hangs failed at address t/hangs/Ada: TimeoutError: the call took longer than "
+        "its timeout of 0:00:00.200000"
+    )
+    assert result.state_mutations == {"count": typed(4, IntType)}
+    assert [message.as_int() for message in result.messages] == [1, 3]
+    assert caplog.messages == [
+        "function t/hangs at address t/hangs/Ada has taken half of its timeout of 0:00:00.200000"
+    ]
+
+
+@pytest.mark.parametrize("fun", [_sleep, _wait])
+@pytest.mark.parametrize("timeout", [timedelta(microseconds=1), timedelta.max])
+def test_the_limit_is_as_short_or_long_as_can_be(
+    fun: Callable[[Context, Message], Any], timeout: timedelta
+) -> None:
+    """A microsecond is too short to sleep, and the age of the universe is never over."""
+    hangs = timeout < SOON
+
+    failures = _invoke(fun, HANG if hangs else 1, timeout=timeout).failures
+
+    assert [failed.cause for failed in failures] == ["TimeoutError"] * hangs
+
+
+@pytest.mark.parametrize("fun", [_sleep, _spin, _wait])
+def test_the_traceback_says_where_it_hung(fun: Callable[[Context, Message], Any]) -> None:
+    """The last frame of the user's code is part of it."""
+    (failed,) = _invoke(fun, HANG).failures
+
+    assert f"in {fun.__name__}" in failed.traceback
+
+
+def test_a_plain_function_that_swallows_interruptions_gets_more_of_them() -> None:
+    """It gets as far as it can; what it did counts if it returns."""
+    result = _invoke(_stubborn, 1, HANG, 3)
+
+    assert result.failures == []
+    assert result.state_mutations == {"count": typed(6, IntType)}
+
+
+def test_a_coroutine_that_cannot_be_cancelled_is_left_alone() -> None:
+    """Nobody waits for it, and what it does later has no effect."""
+    events: list[str] = []
+    released = asyncio.Event()
+
+    async def stubborn(ctx: Context, message: Message) -> None:
+        _count(ctx, message)
+        if message.as_int() != HANG:
+            events.append("goes on")
+            if len(events) > 1:
+                await released.wait()
+            return
+        while "goes on" not in events[1:]:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+        _count(ctx, message)
+        events.append("late")
+        released.set()
+
+    result = _invoke(stubborn, 1, HANG, 3)
+
+    assert events == ["goes on", "goes on", "late"]
+    assert [failed.cause for failed in result.failures] == ["TimeoutError"]
+    assert result.state_mutations == {"count": typed(4, IntType)}
+    assert [message.as_int() for message in result.messages] == [1, 3]
+
+
+def test_calls_that_are_quick_enough_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """The limit is for each call, and not for all of a batch."""
+
+    def work(ctx: Context, message: Message) -> None:
+        _count(ctx, message)
+        time.sleep(0.15)
+
+    result = _invoke(work, *range(10), timeout=timedelta(seconds=1))
+
+    assert result.failures == []
+    assert caplog.messages == []
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_without_a_limit_no_alarm_is_set() -> None:
+    """Nor is one where signals cannot interrupt: outside of the main thread."""
+    seen = []
+
+    def look(ctx: Context, message: Message) -> None:
+        seen.append(signal.getitimer(signal.ITIMER_REAL)[0] > 0)
+
+    _invoke(look, 1, timeout=None)
+    thread = threading.Thread(target=_invoke, args=(look, 1))
+    thread.start()
+    thread.join()
+    _invoke(look, 1)
+
+    assert seen == [False, False, True]
+
+
+@pytest.mark.parametrize("timeout", [0, 5, timedelta(0), timedelta(-1), "1s"])
+def test_other_timeouts_are_refused(timeout: Any) -> None:
+    """The error names the function."""
+    with pytest.raises(DefinitionError, match=r"_wait .*a timeout is a positive timedelta or None"):
+        StatefulFunctions().register("t/f", _wait, timeout=timeout)
