@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from statefun.sdk.egress import topic_problem
 from statefun.spec.components import ID, Component
 from statefun.spec.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
 from statefun.spec.model import DeliverySemantic, KafkaEgress
@@ -72,16 +73,26 @@ DELIVERY_SEMANTIC = Key(
     default={"type": "at-least-once"},
     example={"type": "exactly-once"},
 )
+
+
+@described(text.schema)
+def _topic(node: Node, problems: Problems) -> str:
+    name = text(node, problems)
+    if topic_problem(name):
+        raise problems.report(node.location, node.path, topic_problem(name))
+    return name
+
+
 DEAD_LETTER_TOPIC = Key(
     "deadLetterTopic",
-    text,
+    _topic,
     "the topic for messages and records that could not be handled; one egress may have it",
     default="(none: they stop the application)",
     example="dead-letters",
 )
 REPLAY_TOPIC = Key(
     "replayTopic",
-    text,
+    _topic,
     "a topic beside deadLetterTopic: what 'statefun dlq replay --to-target' writes there goes "
     "straight to the functions that it is for",
     default="(none)",

@@ -204,3 +204,14 @@ def test_reports_forbidden_properties(findings: Callable[..., list[str]], name: 
     )
 
     assert f"spec.properties.{name}: property {name!r} cannot be set: " in found
+
+
+@pytest.mark.parametrize("key", ["deadLetterTopic", "replayTopic"])
+def test_topics_have_names_that_kafka_takes(
+    read_egress: Callable[..., KafkaEgress], key: str
+) -> None:
+    """A dead-letter topic that cannot exist is found before anything fails."""
+    more = "  deadLetterTopic: dead\n" if key == "replayTopic" else ""
+
+    with pytest.raises(ModuleError, match=rf"spec.{key}: 'no such/topic!' is no name of a topic"):
+        read_egress(f"{more}  {key}: no such/topic!\n")
