@@ -8,6 +8,7 @@ both do the same letter: the second one fences the first.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -23,6 +24,7 @@ from statefun.runtime.kafka_client import (
     partitions_of,
     read_committed,
 )
+from statefun.runtime.letters import CUT, LEFT_OUT
 from statefun.runtime.origin import replay_headers
 from statefun.sdk.errors import ConfigurationError, KafkaError
 from statefun.spec.model import KafkaEgress, Module, route_of
@@ -92,7 +94,9 @@ class DeadLetter:
 
     @property
     def target_id(self) -> bytes | None:
-        """The id that it was for, which its key need not be."""
+        """The id that it was for, if it is not the key."""
+        if "target" in self.facts.get(CUT, "").split(","):
+            return None
         target, typename = self.facts.get("target", ""), f"{self.target_type}/"
         return target.removeprefix(typename).encode() if target.startswith(typename) else None
 
@@ -181,7 +185,14 @@ class DeadLetters:
         return len(chosen)
 
     def _record(self, letter: DeadLetter, *, to_target: bool) -> tuple[str, bytes | None, Headers]:
-        """Return the topic and headers that a letter is replayed with."""
+        """Return the topic, key and headers that a letter is replayed with."""
+        if LEFT_OUT in letter.facts:
+            where = "topic {topic}, partition {partition}, offset {offset}"
+            place = defaultdict(lambda: "?", letter.facts)
+            raise ConfigurationError(
+                f"dead letter {letter.id} was too large to hold all of its record, and lacks its "
+                f"{letter.facts[LEFT_OUT]}; send the record at {where.format_map(place)} again"
+            )
         if to_target:
             topic = self._egress.replay_topic
             if topic is None:
@@ -238,6 +249,7 @@ class DeadLetters:
             "bootstrap.servers": self._egress.address,
             "transactional.id": f"statefun-replay-{self.topic}",
             "partitioner": "murmur2_random",
+            "message.max.bytes": self._egress.max_record_size,
         }
         producer: Producer = connect(Producer, self._owner, properties)
         return producer

@@ -8,9 +8,9 @@ from datetime import timedelta
 from statefun.sdk.egress import topic_problem
 from statefun.spec.components import ID, Component
 from statefun.spec.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
-from statefun.spec.model import DeliverySemantic, KafkaEgress
+from statefun.spec.model import MAX_RECORD_SIZE, DeliverySemantic, KafkaEgress
 from statefun.spec.problems import Problems
-from statefun.spec.readers import duration, text
+from statefun.spec.readers import duration, integer, text
 from statefun.spec.shapes import Key, Shape, Variants, described, schema_of
 from statefun.spec.yaml_nodes import Node, ScalarNode
 
@@ -98,6 +98,9 @@ REPLAY_TOPIC = Key(
     default="(none)",
     example="replays",
 )
+_SIZE_PROPERTIES = ("max.request.size", "message.max.bytes")
+"""Java's name of how large a record may be, and librdkafka's."""
+_size = integer(1000, 1_000_000_000)
 _MESSAGES = "functions say what records hold, by KafkaEgressMessage"
 _FORBIDDEN = {
     "key.serializer": _MESSAGES,
@@ -124,6 +127,7 @@ def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
             f"{REPLAY_TOPIC.name!r} needs {DEAD_LETTER_TOPIC.name!r} beside it",
         )
     return KafkaEgress(
+        max_record_size=_record_size(settings, component, problems),
         address=settings.address(),
         delivery_semantic=semantic,
         transaction_timeout=timeout or _DEFAULT_TIMEOUT,
@@ -133,3 +137,13 @@ def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
         id=values[ID],
         location=component.location,
     )
+
+
+def _record_size(settings: KafkaSettings, component: Component, problems: Problems) -> int:
+    """Read how large records may be, if it is said, by whichever name."""
+    given = {name: settings.take_property(name, _size) for name in _SIZE_PROPERTIES}
+    sizes = {size for size in given.values() if size is not None}
+    if len(sizes) > 1:
+        sentence = f"{' and '.join(map(repr, given))} are different; give one of them"
+        problems.report(component.spec.location, component.spec.path, sentence)
+    return max(sizes, default=MAX_RECORD_SIZE)

@@ -70,7 +70,7 @@ class Bench:
         """Stage and commit a batch; return what it has for lane 0."""
         rows = EffectRows(EGRESS_SCHEMA)
         for value in values:
-            rows.append(EgressRecord(self.out, b"key", value.encode(), None), len(value))
+            rows.append(EgressRecord(self.out, b"key", value.encode(), None))
         stream = effect_stream(rows.take(), len(values))
         segment = Segment(partition=partition, egress={str(self.egress.id): stream})
         outbox = Outbox(self.folder)

@@ -215,3 +215,19 @@ def test_topics_have_names_that_kafka_takes(
 
     with pytest.raises(ModuleError, match=rf"spec.{key}: 'no such/topic!' is no name of a topic"):
         read_egress(f"{more}  {key}: no such/topic!\n")
+
+
+@pytest.mark.parametrize("name", ["max.request.size", "message.max.bytes"])
+def test_reads_how_large_records_may_be(read_egress: Callable[..., KafkaEgress], name: str) -> None:
+    """By Java's name or librdkafka's; the property is not handed on as it is."""
+    egress = read_egress(f"  properties: [{{{name}: 5000}}]\n")
+
+    assert (egress.max_record_size, egress.properties) == (5000, {})
+
+
+def test_two_sizes_that_differ_are_reported(read_egress: Callable[..., KafkaEgress]) -> None:
+    """Nobody could tell which one is meant."""
+    more = "  properties: [{max.request.size: 5000}, {message.max.bytes: 6000}]\n"
+
+    with pytest.raises(ModuleError, match=r"'max.request.size' and 'message.max.bytes' are diff"):
+        read_egress(more)

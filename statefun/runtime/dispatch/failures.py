@@ -18,15 +18,13 @@ from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.runtime.clock import Clock, in_milliseconds
 from statefun.runtime.dispatch import timers
 from statefun.runtime.dispatch.groups import Row
-from statefun.runtime.effects import Effects, EgressRecord
+from statefun.runtime.effects import Effects
 from statefun.runtime.envelope import (
-    HEADER_PREFIX,
     REJECTION_NAMESPACE,
     SEPARATOR,
-    TARGET_TYPE_HEADER,
-    VALUE_TYPE_HEADER,
     address_of,
 )
+from statefun.runtime.letters import DeadLetterTopic, Original
 from statefun.runtime.origin import facts_of
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
@@ -50,22 +48,20 @@ class DispatchError(Exception):
 class Policies:
     """What the module files say of failures."""
 
-    dead_letters: tuple[str, str] | None = None
-    """The egress and topic that dead letters go to, if any."""
+    dead_letters: DeadLetterTopic | None = None
+    """Where dead letters go, if they do."""
     records: Sequence[tuple[TopicRoute, OnFailure | None]] = ()
     """What becomes of records that no function can receive, where it is said."""
 
     @classmethod
     def of(cls, module: Module) -> Policies:
         """Take what ``module`` says."""
-        egress = module.dead_letters
-        place = None if egress is None else (str(egress.id), egress.dead_letter_topic or "")
         chosen = [
             (route, route.failure_policy or ingress.failure_policy)
             for ingress in module.ingresses
             for route in ingress.topics
         ]
-        return cls(place, chosen)
+        return cls(DeadLetterTopic.of(module.dead_letters), chosen)
 
     def of_topic(self, topic: str) -> OnFailure | None:
         """Return what becomes of a topic's records that no function can receive, if it is said."""
@@ -158,20 +154,28 @@ class Failures:
     def _bury(self, failed: FailedMessage, effects: Effects) -> None:
         if self.policies.dead_letters is None:
             raise AssertionError("a policy without its topic does not pass the binding check")
-        egress, topic = self.policies.dead_letters
-        original = failed.record.headers if failed.record else ()
+        place = self.policies.dead_letters
         headers = [
             (header.key, header.value if header.HasField("value") else None)
-            for header in original
-            if not header.key.startswith(HEADER_PREFIX)  # of an earlier failure
+            for header in (failed.record.headers if failed.record else ())
         ]
-        headers += [
-            (name, value.encode("utf-8", "backslashreplace")) for name, value in self._facts(failed)
-        ]
-        row = EgressRecord(topic, _key(failed), failed.value, headers)
-        effects.egress[egress].append(row, len(failed.value or b""))
+        key, (id_, _, _) = _key(failed), failed.target.rpartition(SEPARATOR)
+        original = Original(key, failed.value, headers)
+        # A replay goes to the id that the target has, unless that is the key.
+        whole = () if key == id_ else ("target",)
+        letter, left_out = place.letter(original, self._facts(failed), whole)
+        if left_out and failed.record is None:
+            # It is nowhere else.
+            text = (
+                f"{failed.error.message} ({failed.origin}); its dead letter would be larger than "
+                f"egress {place.egress} takes ({place.max_record_size:,} bytes): raise its property "
+                f"max.request.size, and max.message.bytes of topic {place.topic}"
+            )
+            raise DispatchError(type(failed.error)(text), failed.traceback)
+        effects.egress[place.egress].append(letter)
 
     def _facts(self, failed: FailedMessage) -> Iterator[tuple[str, str]]:
+        """Yield what is known of a failure, by the names of headers without their prefix."""
         error, record, target = failed.error, failed.record, address_of(failed.target)
         facts: dict[str, object] = {
             "error-code": error.code,
@@ -182,14 +186,13 @@ class Failures:
         }
         if failed.caller:
             facts["caller"] = address_of(failed.caller)
-        for name, value in facts.items():
-            yield HEADER_PREFIX + name, str(value)
         if record is not None:
-            yield from facts_of(record)
-        yield VALUE_TYPE_HEADER, failed.typename
+            facts |= facts_of(record)
+        facts["type"] = failed.typename
         if target.namespace != REJECTION_NAMESPACE:
-            yield f"{HEADER_PREFIX}target", str(target)
-            yield TARGET_TYPE_HEADER, target.typename
+            facts |= {"target": target, "target-type": target.typename}
+        for name, value in facts.items():
+            yield name, str(value)
 
 
 def _key(failed: FailedMessage) -> bytes | None:

@@ -10,7 +10,7 @@ import attrs
 from pyspark import cloudpickle
 
 from statefun.runtime.dispatch.failures import Policies
-from statefun.runtime.effects import Serializer
+from statefun.runtime.effects import Sink
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.types import TypeRegistry, default_types
 from statefun.spec.model import Deserializer, Module
@@ -21,8 +21,8 @@ class Program:
     """What a worker needs of an application: its functions, and what they may send to."""
 
     functions: StatefulFunctions
-    egresses: Mapping[str, Serializer | None]
-    """All declared egresses by id, with what makes records of values for them."""
+    egresses: Mapping[str, Sink]
+    """What all declared egresses take, by id."""
     policies: Policies = attrs.field(factory=Policies)
     """What becomes of failures."""
     deserializers: Mapping[str, Deserializer] = attrs.field(factory=dict)
@@ -35,7 +35,10 @@ class Program:
         made = [route.deserializer for route in routes if route.deserializer is not None]
         return cls(
             functions,
-            {str(egress.id): egress.serializer for egress in module.egresses},
+            {
+                str(egress.id): Sink(egress.serializer, egress.max_record_size)
+                for egress in module.egresses
+            },
             Policies.of(module),
             {deserializer.name: deserializer for deserializer in made},
         )

@@ -36,7 +36,7 @@ _ID_BYTES = 8
 
 def send(row: Row, effects: Effects) -> None:
     """Send a message now."""
-    effects.messages.append(row, len(row.value))
+    effects.messages.append(row)
 
 
 def send_at(due: int, row: Row, effects: Effects) -> None:

@@ -115,6 +115,7 @@ class AtLeastOnce:
             # The outbox, not a time limit, decides how long a record is kept for.
             "message.timeout.ms": 0,
             "queue.buffering.max.messages": 200_000,
+            "message.max.bytes": egress.max_record_size,
             **egress.properties,
             "bootstrap.servers": egress.address,
             "delivery.report.only.error": True,
