@@ -215,7 +215,12 @@ class DeadLetters:
                 f"{letter.facts.get('caller', 'a function')}, and came from no topic; replay it "
                 "with --to-target"
             )
-        addresses = {
+        own = [
+            egress
+            for egress in self._module.egresses
+            if str(egress.id) == letter.facts.get("egress")
+        ]
+        addresses = {egress.address for egress in own} or {
             ingress.address
             for ingress in self._module.ingresses
             if route_of(ingress.topics, origin) is not None

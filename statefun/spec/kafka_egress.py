@@ -6,11 +6,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 from statefun.sdk.egress import topic_problem
+from statefun.sdk.failure import OnFailure
 from statefun.spec.components import ID, Component
 from statefun.spec.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
 from statefun.spec.model import MAX_RECORD_SIZE, DeliverySemantic, KafkaEgress
 from statefun.spec.problems import Problems
-from statefun.spec.readers import duration, integer, text
+from statefun.spec.readers import duration, integer, member, text
 from statefun.spec.shapes import Key, Shape, Variants, described, schema_of
 from statefun.spec.yaml_nodes import Node, ScalarNode
 
@@ -83,6 +84,14 @@ def _topic(node: Node, problems: Problems) -> str:
     return name
 
 
+ON_REFUSED = Key(
+    "onRefused",
+    member("onRefused", OnFailure),
+    "what becomes of a record that the cluster refuses for good, being too large, or for a topic "
+    "that is not there: stop and keep it, leave it out, or make it a dead letter",
+    default="(dead-letter if an egress has a deadLetterTopic, else fail)",
+    example="skip",
+)
 DEAD_LETTER_TOPIC = Key(
     "deadLetterTopic",
     _topic,
@@ -108,7 +117,9 @@ _FORBIDDEN = {
     "interceptor.classes": _MESSAGES,
     "transactional.id": "exactly-once has one of its own for every lane of a checkpoint",
 }
-KAFKA_EGRESS = Shape((ID, ADDRESS, DELIVERY_SEMANTIC, DEAD_LETTER_TOPIC, REPLAY_TOPIC, PROPERTIES))
+KAFKA_EGRESS = Shape(
+    (ID, ADDRESS, DELIVERY_SEMANTIC, ON_REFUSED, DEAD_LETTER_TOPIC, REPLAY_TOPIC, PROPERTIES)
+)
 
 
 def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
@@ -120,6 +131,13 @@ def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
     if semantic is DeliverySemantic.EXACTLY_ONCE:
         property_timeout = settings.take_property("transaction.timeout.ms", _timeout)
         timeout = timeout or property_timeout
+    if semantic is DeliverySemantic.NONE and values.attempted(ON_REFUSED):
+        problems.report(
+            component.spec.location,
+            component.spec.path,
+            f"{ON_REFUSED.name!r} does not go with deliverySemantic none, by which refused records "
+            "are lost, and counted",
+        )
     if values.attempted(REPLAY_TOPIC) and not values.attempted(DEAD_LETTER_TOPIC):
         problems.report(
             component.spec.location,
@@ -132,6 +150,7 @@ def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
         delivery_semantic=semantic,
         transaction_timeout=timeout or _DEFAULT_TIMEOUT,
         properties=settings.rest(),
+        on_refused=values.get(ON_REFUSED),
         dead_letter_topic=values.get(DEAD_LETTER_TOPIC),
         replay_topic=values.get(REPLAY_TOPIC),
         id=values[ID],

@@ -231,6 +231,8 @@ class KafkaEgress:
     """Further Kafka producer properties, in Kafka's (Java) names."""
     max_record_size: int = MAX_RECORD_SIZE
     """How many bytes a record may have: key, value and headers together."""
+    on_refused: OnFailure | None = None
+    """What becomes of records that the cluster refuses for good; None: as the runtime has it."""
     dead_letter_topic: str | None = None
     """Where dead letters go, if it is this egress that they go to."""
     replay_topic: str | None = None

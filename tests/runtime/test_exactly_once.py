@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -38,10 +38,12 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
 from statefun.runtime.egress import kafka as kafka_module
-from statefun.runtime.egress.kafka import ExactlyOnce, Losses, Patience, Unconfirmed
+from statefun.runtime.egress.kafka import ExactlyOnce, Unconfirmed
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UncertainError
 from statefun.runtime.egress.lanes import DriverLanes, LaneFactory
+from statefun.runtime.egress.patience import Patience, Tally
 from statefun.runtime.egress.progress import ProgressTopic
+from statefun.runtime.egress.refusals import Refusals
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox, effect_stream
 from statefun.sdk.address import TypeName
@@ -89,7 +91,8 @@ class Bench:
     def cluster(self, lane: int = 0) -> ExactlyOnce:
         """Connect once."""
         patience, progress = Patience(self.egress), self.progress()
-        return ExactlyOnce(self.egress, lambda: False, patience, progress, lane)
+        refusals = Refusals(self.egress)
+        return ExactlyOnce(self.egress, lambda _: False, patience, refusals, progress, lane)
 
     def producer(self) -> Producer:
         """Open a transaction in the lane's name."""
@@ -197,7 +200,7 @@ class Failing:
         """Open the cluster."""
         return self.cluster.open()
 
-    def write(self, records: Iterable[EgressRecord], marker: Marker) -> None:
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Write, or lose the request or its answer."""
         what = self.writes.pop(0) if self.writes else "fine"
         if what != "before":
@@ -255,7 +258,7 @@ def test_a_zombie_is_fenced(bench: Bench) -> None:
     lane.publish(batch)
 
     with pytest.raises(UncertainError):
-        zombie.write(batch.records(Outbox(bench.folder)), Marker(0, 2, batch.digest, "r", "r"))
+        zombie.write([*batch.records(Outbox(bench.folder))], Marker(0, 2, batch.digest, "r", "r"))
     zombie.close()
     lane.close()
 
@@ -273,9 +276,9 @@ def test_an_egress_that_promises_nothing_outlives_its_producer(bench: Bench) -> 
             Producer(settings).init_transactions(10)
 
     named = attrs.evolve(bench.egress, properties={"transactional.id": bench.out})
-    patience, losses = Patience(named), Losses(named)
-    broken = Fenced(named, lambda: False, patience, losses)
-    clusters = [broken, Unconfirmed(bench.egress, lambda: False, patience, losses)]
+    patience, losses = Patience(named), Tally(named, "lost")
+    broken = Fenced(named, lambda _: False, patience, losses)
+    clusters = [broken, Unconfirmed(bench.egress, lambda _: False, patience, losses)]
     reasons: list[str] = []
     lane = Lane("egress t/out", "run", bench.folder, lambda: clusters.pop(0), reasons.append)
 
@@ -412,7 +415,14 @@ def test_a_transaction_that_took_too_long_does_not_end_the_driver(bench: Bench) 
 
     flushes: list[str] = []
     lane = bench.lane(
-        lambda: Slow(bench.egress, lambda: False, Patience(bench.egress), bench.progress(), 0),
+        lambda: Slow(
+            bench.egress,
+            lambda _: False,
+            Patience(bench.egress),
+            Refusals(bench.egress),
+            bench.progress(),
+            0,
+        ),
         reasons.append,
     )
     lane.publish(bench.stage(0, "a", "b", "c"))
@@ -528,7 +538,9 @@ def test_a_topic_that_is_not_there_stops_and_loses_nothing(
     module = kafka.module({users: ["test.fns/count"]}, semantic="exactly-once")
     kafka.send(users, [("Ada", "x")])
 
-    with pytest.raises(TopicError, match=r"egress test/out, topic .*late at .* does not exist"):
+    with pytest.raises(
+        TopicError, match=r"egress test/out: topic .*late does not exist at .*; create it; the rec"
+    ):
         run(module, counting(out), checkpoint)
     kafka.broker.create_topic(out)
     run(module, counting(out), checkpoint)

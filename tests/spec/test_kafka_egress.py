@@ -8,6 +8,7 @@ import pytest
 
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import ModuleError
+from statefun.sdk.failure import OnFailure
 from statefun.spec import DeliverySemantic, KafkaEgress, Location, parse_module
 
 
@@ -231,3 +232,20 @@ def test_two_sizes_that_differ_are_reported(read_egress: Callable[..., KafkaEgre
 
     with pytest.raises(ModuleError, match=r"'max.request.size' and 'message.max.bytes' are diff"):
         read_egress(more)
+
+
+@pytest.mark.parametrize("policy", list(OnFailure))
+def test_reads_what_becomes_of_refused_records(
+    read_egress: Callable[..., KafkaEgress], policy: OnFailure
+) -> None:
+    """By the words that failures have; without one, the runtime decides."""
+    assert read_egress(f"  onRefused: {policy.value}\n").on_refused is policy
+    assert read_egress().on_refused is None
+
+
+def test_an_egress_that_promises_nothing_has_no_policy(
+    read_egress: Callable[..., KafkaEgress],
+) -> None:
+    """A key that would mean nothing is reported."""
+    with pytest.raises(ModuleError, match=r"'onRefused' does not go with deliverySemantic none"):
+        read_egress("  onRefused: skip\n  deliverySemantic: {type: none}\n")
