@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -459,6 +460,49 @@ def test_a_progress_topic_that_forgets_is_refused(bench: Bench) -> None:
         bench.progress()
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("\u58f2\u4e0a", "\u5728\u5eab"), ("x" * 300 + "1", "x" * 300 + "2"), ("a_b", "a/b")],
+)
+def test_egresses_do_not_share_their_progress(bench: Bench, one: str, other: str) -> None:
+    """Whatever their ids have in common, neither fences the other."""
+    names = [TypeName("t", one), TypeName("t", other)]
+    ids = [str(name) for name in names]
+    benches = [attrs.evolve(bench, egress=attrs.evolve(bench.egress, id=name)) for name in names]
+    topics = [ProgressTopic(each.egress, bench.query_id, ids) for each in benches]
+    for topic in topics:
+        topic.create(1, TIMEOUT)
+    clusters = []
+    for each, topic in zip(benches, topics, strict=True):
+        patience, refusals = Patience(each.egress), Refusals(each.egress)
+        clusters.append(ExactlyOnce(each.egress, lambda _: False, patience, refusals, topic, 0))
+    for cluster in clusters:
+        cluster.open()
+    for number, cluster in enumerate(clusters):
+        record = EgressRecord(bench.out, None, f"{number}".encode(), None)
+        cluster.write([record], Marker(number, 1, b"d", "r", "r"))
+        cluster.close()
+
+    assert bench.values() == ["0", "1"]
+    assert [patiently(partial(topic.read, 0)) for topic in topics] == [
+        Marker(number, 1, b"d", "r", "r") for number in range(2)
+    ]
+
+
+def test_a_progress_topic_of_an_earlier_version_stays_in_use(bench: Bench) -> None:
+    """By the egress whose it is; of two that could mean it, each gets one of its own."""
+    former = f"statefun-progress-{bench.query_id}-t_out"
+    bench.kafka.broker.create_topic(former, config={"cleanup.policy": "compact"})
+    alone = ProgressTopic(bench.egress, bench.query_id, ["t/out", "t/other"])
+    shared = ProgressTopic(bench.egress, bench.query_id, ["t/out", "t_/out", "t/\u00f6ut", "t_out"])
+
+    alone.create(1, TIMEOUT)
+    shared.create(1, TIMEOUT)
+
+    assert alone.name == former
+    assert shared.name.startswith(f"{former}-")
+
+
 def test_more_lanes_get_more_partitions(bench: Bench) -> None:
     """A progress topic grows with the number of lanes."""
     progress = bench.progress()
@@ -651,6 +695,7 @@ def test_answers_to_commits_get_lost_fifty_times(
 RACER = """\
 import sys
 from datetime import timedelta
+from functools import partial
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.egress.publisher import Publisher
 from statefun.runtime.filesystem import Folder

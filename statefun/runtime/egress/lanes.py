@@ -74,24 +74,27 @@ class LaneFactory:
     """The id of the application's run."""
     dead_letters: KafkaEgress | None = None
     """The egress that dead letters go to, if there is one."""
+    others: tuple[str, ...] = ()
+    """The ids of the application's exactly-once egresses to the same cluster."""
 
     @property
     def needs_progress(self) -> bool:
         """Whether the cluster keeps note of what is published."""
         return self.egress.delivery_semantic is DeliverySemantic.EXACTLY_ONCE
 
-    def create_progress(self, query_id: str, lanes: int) -> int:
+    def create_progress(self, query_id: str, lanes: int) -> tuple[ProgressTopic, int]:
         """Make sure that the cluster can keep note of what is published, if it has to.
 
         Returns:
-            How many lanes there are, those of earlier runs included.
+            Where it does, and how many lanes there are, those of earlier runs included.
 
         Raises:
             KafkaError: if it cannot.
         """
+        progress = ProgressTopic(self.egress, query_id, self.others)
         if not self.needs_progress:
-            return lanes
-        return ProgressTopic(self.egress, query_id).create(lanes, self.kafka_timeout)
+            return progress, lanes
+        return progress, progress.create(lanes, self.kafka_timeout)
 
     def refusals(self, should_stop: ShouldStop, *, alone: bool = False) -> Refusals:
         """Return what settles records that the cluster refuses."""
@@ -103,7 +106,7 @@ class LaneFactory:
     def lane(
         self,
         number: int,
-        query_id: str,
+        progress: ProgressTopic,
         refusals: Refusals,
         turn: Turn,
         marker: Marker | None = None,
@@ -112,7 +115,7 @@ class LaneFactory:
 
         Args:
             number: which one.
-            query_id: the checkpoint's own id.
+            progress: where the cluster keeps note of what is published, if it has to.
             refusals: settles what the cluster refuses.
             turn: for how long it may go on.
             marker: how far it is published, as far as that is known.
@@ -128,7 +131,6 @@ class LaneFactory:
                 case DeliverySemantic.AT_LEAST_ONCE:
                     return AtLeastOnce(egress, stop, patience, refusals)
                 case DeliverySemantic.EXACTLY_ONCE:
-                    progress = ProgressTopic(egress, query_id)
                     return ExactlyOnce(egress, stop, patience, refusals, progress, number)
 
         def wait(reason: str) -> None:
@@ -227,7 +229,8 @@ class DriverLanes:
         """Make sure that there are so many lanes; return whether there were none."""
         before = len(self._lanes)
         if before < lanes:
-            for number in range(before, self._factory.create_progress(query_id, lanes)):
-                lane = self._factory.lane(number, query_id, self._refusals, self._turn)
+            progress, there = self._factory.create_progress(query_id, lanes)
+            for number in range(before, there):
+                lane = self._factory.lane(number, progress, self._refusals, self._turn)
                 self._lanes.append(lane)
         return not before

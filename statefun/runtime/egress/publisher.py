@@ -31,7 +31,7 @@ from statefun.runtime.outbox import Leftovers, Outbox, Staged
 from statefun.runtime.retention import Retention
 from statefun.runtime.settings import Settings
 from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
-from statefun.spec.model import KafkaEgress
+from statefun.spec.model import DeliverySemantic, KafkaEgress
 
 _POLL_LOCAL = timedelta(milliseconds=5)
 _POLL_REMOTE = timedelta(milliseconds=100)
@@ -88,7 +88,14 @@ class Publisher:
         settings, run = self._settings, uuid.uuid4().hex
         letters = next((each for each in self._egresses.values() if each.dead_letter_topic), None)
         for id_, egress in self._egresses.items():
-            factory = LaneFactory(egress, settings.checkpoint, settings.kafka_timeout, run, letters)
+            others = tuple(
+                other
+                for other, declared in self._egresses.items()
+                if (declared.address, declared.delivery_semantic)
+                == (egress.address, DeliverySemantic.EXACTLY_ONCE)
+            )
+            timeout = settings.kafka_timeout
+            factory = LaneFactory(egress, settings.checkpoint, timeout, run, letters, others)
             self._threads[id_] = EgressThread(factory, partial(self._published, id_), self._fail)
         self._take_over(run)
         for thread in self._threads.values():

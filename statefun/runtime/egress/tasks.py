@@ -19,6 +19,7 @@ from pyspark import SparkContext
 from statefun.protocol.runtime_pb2 import Failure
 from statefun.runtime.egress.lane import Lane, LaneBatch, Marker, UndeliveredError
 from statefun.runtime.egress.lanes import LaneFactory, Published
+from statefun.runtime.egress.progress import ProgressTopic
 from statefun.runtime.outbox import Outbox, Staged
 from statefun.sdk import errors
 from statefun.sdk.errors import StatefunError
@@ -54,18 +55,19 @@ class TaskLanes:
         self._context = context
         self._should_stop = should_stop
         self._group = f"statefun-egress-{factory.egress.id}"
+        self._progress: ProgressTopic | None = None
         self._created = 0
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
         """Publish ``batches``; yield each that is."""
         for lanes, group in groupby(batches, key=lambda staged: staged.lanes):
             together = list(group)
-            query_id = together[0].manifest.query_id
-            if self._created < lanes:
-                self._factory.create_progress(query_id, lanes)
+            if self._progress is None or self._created < lanes:
+                query_id = together[0].manifest.query_id
+                self._progress, _ = self._factory.create_progress(query_id, lanes)
                 self._created = lanes
             numbers = tuple(staged.manifest.batch for staged in together)
-            task = LaneTask(self._factory, query_id, numbers)
+            task = LaneTask(self._factory, self._progress, numbers)
             states, refused = [LaneState(lane) for lane in range(lanes)], 0
             while states:
                 states = self._run(task, states)
@@ -121,7 +123,7 @@ class LaneTask:
     """What a Spark task does: publish its lane of some batches, for a while."""
 
     factory: LaneFactory
-    query_id: str
+    progress: ProgressTopic
     batches: tuple[int, ...]
 
     def __call__(self, states: Iterable[LaneState]) -> Iterator[LaneState]:
@@ -129,10 +131,10 @@ class LaneTask:
         for state in states:
             turn = _TaskTurn()
             refusals = self.factory.refusals(turn.should_stop, alone=state.alone)
-            lane = self.factory.lane(state.lane, self.query_id, refusals, turn, state.marker)
+            lane = self.factory.lane(state.lane, self.progress, refusals, turn, state.marker)
             is_done, failure = False, b""
             try:
-                is_done = self._publish(lane, state.lane, turn)
+                is_done = self._publish(lane, state, turn)
             except UndeliveredError:
                 pass  # the next task goes on
             except StatefunError as error:
@@ -143,13 +145,16 @@ class LaneTask:
                 state.lane, lane.marker, refusals.alone, refusals.count, is_done, failure
             )
 
-    def _publish(self, lane: Lane, number: int, turn: _TaskTurn) -> bool:
-        """Publish batch by batch; return whether all are published."""
+    def _publish(self, lane: Lane, state: LaneState, turn: _TaskTurn) -> bool:
+        """Publish batch by batch; return whether all are published.
+
+        Not without having come further, however long it took to get so far.
+        """
         outbox = Outbox(self.factory.checkpoint)
         for batch in self.batches:
-            if batch != self.batches[0] and turn.is_over():
+            if turn.is_over() and lane.marker != state.marker:
                 return False
             staged = outbox.staged(batch)
             if staged is not None:
-                lane.publish(LaneBatch.of(staged, str(self.factory.egress.id), number))
+                lane.publish(LaneBatch.of(staged, str(self.factory.egress.id), state.lane))
         return True
