@@ -88,6 +88,11 @@ class DeadLetter:
             return datetime.fromtimestamp(0, timezone.utc)
 
     @property
+    def age_order(self) -> tuple[datetime, int, int]:
+        """What letters are sorted by, oldest first."""
+        return self.time, self.partition, self.offset
+
+    @property
     def target_type(self) -> str | None:
         """The typename of the function that it was for, if it was for one."""
         return self.facts.get(TARGET_TYPE_HEADER.removeprefix(HEADER_PREFIX))
@@ -125,20 +130,29 @@ class DeadLetters:
         Raises:
             KafkaError: if the topic cannot be read.
         """
-        letters: dict[str, DeadLetter] = {}
-        replayed: set[str] = set()
+        return sorted(self.stream(), key=lambda letter: letter.age_order)
+
+    def stream(self) -> Iterator[DeadLetter]:
+        """Yield the letters that were not replayed, partition by partition; none is held.
+
+        The topic is read twice: the notes of what was replayed are behind the letters.
+
+        Raises:
+            KafkaError: if it cannot be read.
+        """
+        replayed = {
+            _text(value)
+            for message in self._messages()
+            for name, value in message.headers() or ()
+            if name == _NOTE
+        }
         for message in self._messages():
             headers: Headers = list(message.headers() or [])
-            names = [name for name, _ in headers]
-            if _NOTE in names:
-                replayed.add(_text(headers[names.index(_NOTE)][1]))
-                continue
             letter = DeadLetter.of(
                 message.partition(), message.offset(), message.key(), message.value(), headers
             )
-            letters[letter.id] = letter
-        left = [letter for id_, letter in letters.items() if id_ not in replayed]
-        return sorted(left, key=lambda letter: (letter.time, letter.partition, letter.offset))
+            if letter.id not in replayed and all(name != _NOTE for name, _ in headers):
+                yield letter
 
     def find(self, wanted: Sequence[str]) -> list[DeadLetter]:
         """Return the letters of these ids, in their order.
@@ -147,7 +161,7 @@ class DeadLetters:
             ConfigurationError: if one of them is not there (any more).
             KafkaError: if the topic cannot be read.
         """
-        letters = {letter.id: letter for letter in self.read()}
+        letters = {letter.id: letter for letter in self.stream() if letter.id in wanted}
         gone = [id_ for id_ in wanted if id_ not in letters]
         if gone:
             raise ConfigurationError(

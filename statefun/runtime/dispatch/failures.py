@@ -26,6 +26,7 @@ from statefun.runtime.envelope import (
 )
 from statefun.runtime.letters import DeadLetterTopic, Original
 from statefun.runtime.origin import facts_of
+from statefun.runtime.printable import printable
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.spec.model import Module, TopicRoute, route_of
@@ -34,13 +35,19 @@ RETRY = "statefun.failures/retry"
 """The type of a message that is tried again, with what it was in a ``Retry``."""
 
 
+_MESSAGE_LENGTH = 10_000
+"""Texts of errors are cut there: an exception may quote a whole record."""
+
+
 class DispatchError(Exception):
     """Dispatching stopped at one message; carries what the driver reports."""
 
     def __init__(self, error: StatefunError, traceback: str = "") -> None:
         super().__init__(str(error))
         self.failure = Failure(
-            code=error.code, message=_printable(error.message), traceback=_printable(traceback)
+            code=error.code,
+            message=printable(error.message, _MESSAGE_LENGTH),
+            traceback=printable(traceback, keep="\n"),
         )
 
 
@@ -132,7 +139,7 @@ class Failures:
                     self._counts.dead_letters += 1
                     self._bury(failed, effects)
         if not self._counts.example:
-            self._counts.example = _printable(f"[{failed.error.code}] {text}")
+            self._counts.example = printable(f"[{failed.error.code}] {text}", _MESSAGE_LENGTH)
 
     def summary(self) -> Outcome:
         """Return how many there were."""
@@ -201,8 +208,3 @@ def _key(failed: FailedMessage) -> bytes | None:
         return failed.record.key
     id_, _, typename = failed.target.rpartition(SEPARATOR)
     return None if typename == f"{REJECTION_NAMESPACE}/null-key".encode() else id_
-
-
-def _printable(text: str) -> str:
-    """Escape lone surrogates, which users' error texts may hold and Protobuf refuses."""
-    return text.encode("utf-8", "backslashreplace").decode()
