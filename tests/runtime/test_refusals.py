@@ -12,6 +12,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
@@ -23,6 +24,7 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
 from statefun.runtime.egress.lane import UndeliveredError
 from statefun.runtime.egress.lanes import DriverLanes, LaneFactory
+from statefun.runtime.egress.refusals import Refusals, Refused
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox, Staged, effect_stream
 from statefun.sdk.address import TypeName
@@ -197,6 +199,21 @@ def test_many_are_refused_at_once(bench: Bench) -> None:
     assert refused == 500
     assert bench.values() == [f"{n}" for n in range(1, 1000, 2)]
     assert [letter.value for letter in bench.dead()] == [f"{n}" for n in range(0, 1000, 2)]
+
+
+def test_only_what_was_taken_back_is_refused_with_its_topic(bench: Bench) -> None:
+    """What is written already is no dead letter, even if its topic has begun to refuse."""
+    reason = ClientError(ClientError.TOPIC_AUTHORIZATION_FAILED)
+    first, second, other = (
+        bench.record(name, topic) for name, topic in zip("abc", "ssu", strict=True)
+    )
+    refusals = Refusals(bench.egress)
+
+    by_itself = refusals.certain([Refused(first, reason, alone=True)], ())
+    with_others = refusals.certain([Refused(first, reason, alone=True)], [first, second, other])
+
+    assert [each.record for each in by_itself] == [first]
+    assert [each.record for each in with_others] == [first, second]
 
 
 @both

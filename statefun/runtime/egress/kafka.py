@@ -131,7 +131,9 @@ class AtLeastOnce:
         self._left, self._moved = 0, time.monotonic()
         self._produce(records)
         self._flush()
-        return self._refusals.certain(self._refused, records)
+        # Where nothing of it counts, what would be refused as well need not be tried first.
+        taken_back = records if self._has_failed() else ()
+        return self._refusals.certain(self._refused, taken_back)
 
     def _produce(self, records: Sequence[EgressRecord]) -> None:
         produce = self._producer.produce

@@ -106,9 +106,14 @@ class Refusals:
         return self._tally.count
 
     def certain(
-        self, refused: Sequence[Refused], records: Sequence[EgressRecord]
+        self, refused: Sequence[Refused], taken_back: Sequence[EgressRecord]
     ) -> Sequence[Refused]:
-        """Return which of ``records`` are refused for good.
+        """Return which records are refused for good.
+
+        Args:
+            refused: those that were.
+            taken_back: those of which none is written; what is for a topic that refuses everything
+                counts as refused, too.
 
         Raises:
             UncertainError: if that is not known: the records are to be tried again.
@@ -123,7 +128,7 @@ class Refusals:
         }
         found = {id(each.record): each for each in refused}
         reasons = {_place(each.record): each.reason for each in refused}
-        for record in records:
+        for record in taken_back:
             reason = whole.get(record.topic)
             if reason is None and _place(record) in missing:
                 reason = reasons[_place(record)]
