@@ -22,6 +22,7 @@ from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
+from statefun.runtime.effects import Sink
 from statefun.runtime.envelope import SCHEMA
 from statefun.runtime.filesystem import Folder
 
@@ -71,7 +72,7 @@ def run_batches(  # noqa: PLR0913 - what differs between benchmarks
 ) -> Run:
     """Run the operator over micro-batches on a fresh checkpoint; ``after`` gets each number."""
     checkpoint = Folder.at(work / f"checkpoint-{next(_numbers)}")
-    payload = Payload.of(Program(functions, {"bench/out": None}))
+    payload = Payload.of(Program(functions, {"bench/out": Sink()}))
     operator = Operator(payload, SegmentWriter(checkpoint), 1000, 1000, SystemClock(), arrow=arrow)
     seconds: list[float] = []
 

@@ -19,6 +19,7 @@ from statefun.dev import commands as dev_commands
 from statefun.runtime.clusters import cluster_findings, position_findings
 from statefun.runtime.dead_letters import DeadLetter, DeadLetters
 from statefun.runtime.filesystem import Folder
+from statefun.runtime.printable import printable
 from statefun.runtime.session import spark_reason
 from statefun.runtime.stored_findings import checkpoint_findings
 from statefun.runtime.validation import Validation, declared_module, validate
@@ -173,13 +174,13 @@ def _count(number: int, word: str, plural: str = "s") -> str:
 
 
 def _list(letters: DeadLetters) -> None:
-    found = letters.read()
+    now = datetime.now(timezone.utc)
+    # No more than what is printed: a letter may be large, and there may be many.
+    found = sorted((letter.age_order, _row(letter, now)) for letter in letters.stream())
     if not found:
         print(f"no dead letters wait in topic {letters.topic}")
         return
-    now = datetime.now(timezone.utc)
-    rows = [_COLUMNS, *(_row(letter, now) for letter in found)]
-    rows = [tuple(_short(cell) for cell in row) for row in rows]
+    rows = [_COLUMNS, *(row for _, row in found)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
@@ -190,28 +191,25 @@ def _list(letters: DeadLetters) -> None:
 def _row(letter: DeadLetter, now: datetime) -> tuple[str, ...]:
     facts = letter.facts
     record = "/".join(facts[name] for name in ("topic", "partition", "offset") if name in facts)
-    return (
+    cells = (
         letter.id,
         _age(now - letter.time),
         f"{facts.get('error-code', '?')} {facts.get('error-type', '?')}",
         facts.get("target", "-"),
         record or facts.get("caller", "-"),
     )
+    return tuple(printable(cell, _WIDEST) for cell in cells)
 
 
 def _show(letters: DeadLetters, id_: str) -> None:
     (letter,) = letters.find([id_])
     print(f"dead letter {id_} in topic {letters.topic}, {letter.time:%Y-%m-%d %H:%M:%S} UTC")
     for name, text in sorted(letter.facts.items()):
-        print(f"  {name}: {text}")
+        print(f"  {printable(name)}: {printable(text)}")
     for name, value in letter.headers:
-        print(f"  header {name}: {value!r}")
+        print(f"  header {printable(name)}: {value!r}")
     print(f"  key: {letter.key!r}")
     print(f"  value: {letter.value!r}")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
 def _age(age: timedelta) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A proxy before a Kafka broker that lets answers to commits get lost."""
+"""A proxy before a Kafka broker that lets answers to commits get lost, or is slow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 
 _END_TRANSACTION = 26
@@ -25,6 +26,8 @@ class LossyProxy:
         self.to_lose = 0
         """How many answers are still to be lost."""
         self.lost = 0
+        self.bytes_per_second = 0
+        """How many bytes of requests it passes on; 0 for as many as there are."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -63,6 +66,8 @@ class LossyProxy:
                 what, _, number = _HEADER.unpack_from(frame)
                 if what == _END_TRANSACTION:
                     commits.add(number)
+                if self.bytes_per_second:
+                    time.sleep(len(frame) / self.bytes_per_second)
                 broker.sendall(struct.pack(">i", len(frame)) + frame)
             broker.shutdown(socket.SHUT_WR)
 

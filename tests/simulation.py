@@ -459,7 +459,7 @@ class Driver:
             rows = EffectRows(EGRESS_SCHEMA)
             for _ in range(generator.randrange(1, 4)):
                 value = f"{partition} {batch} {next(world.counter)}".encode()
-                rows.append(EgressRecord("topic", None, value, None), 1)
+                rows.append(EgressRecord("topic", None, value, None))
                 sent[f"{egress}/{partition}"].append(value)
             count, content = len(rows), rows.take()
             stream = effect_stream(content, count)

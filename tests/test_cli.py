@@ -198,3 +198,28 @@ def test_a_replay_needs_to_know_of_what(capsys: pytest.CaptureFixture[str]) -> N
         with pytest.raises(SystemExit):
             main(["dlq", "replay", *arguments])
     assert "name the dead letters to replay, or give --all" in capsys.readouterr().err
+
+
+def test_nothing_that_a_record_holds_reaches_the_terminal_as_it_is(
+    kafka: KafkaHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A key cannot clear the screen, nor begin a line of its own."""
+    inputs, dead = kafka.topic("in"), kafka.topic("dead")
+    file = tmp_path / "module.yaml"
+    file.write_text(kafka.module({inputs: ["t.fns/front"]}, dead_letters=dead))
+    evil = "\x1b[2J\nfine \u202e\x9b"
+    names = ("target", "error-type", "error-message", "caller", evil)
+    headers: list[tuple[str, str | bytes | None]] = [
+        *((f"statefun-{name}", evil.encode()) for name in names),
+        (evil, evil.encode()),
+    ]
+    producer = Producer({"bootstrap.servers": kafka.address})
+    producer.produce(dead, evil, evil, headers=headers)
+    producer.flush(10)
+
+    for arguments, lines in ((["list"], 3), (["show", "0/0"], 9)):
+        assert main(["dlq", *arguments, "--module", str(file)]) == 0
+        printed = capsys.readouterr().out
+        assert len(printed.splitlines()) == lines
+        assert printed.replace("\n", "").isprintable()
+        assert "\\x1b[2J\\nfine" in printed

@@ -157,8 +157,8 @@ def test_manifests(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> 
 
 def _effects() -> bytes:
     rows = EffectRows(EGRESS_SCHEMA)
-    rows.append(EgressRecord("topic", b"key", b"value", [("a", b"1"), ("b", None)], 1, 2), 5)
-    rows.append(EgressRecord("topic", None, None, None), 0)
+    rows.append(EgressRecord("topic", b"key", b"value", [("a", b"1"), ("b", None)], 1, 2))
+    rows.append(EgressRecord("topic", None, None, None))
     return rows.take()
 
 

@@ -14,6 +14,7 @@ from statefun.dev.kafka import EmbeddedKafka
 from statefun.dev.progress import Progress
 from statefun.dev.records import read_records, send_record
 from statefun.runtime.kafka_client import admin_for, cluster_metadata
+from statefun.runtime.printable import printable
 from statefun.sdk.errors import PlatformError
 
 if TYPE_CHECKING:
@@ -83,8 +84,4 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def _text(content: bytes | None) -> str:
-    """Return what can be shown of a key or value, without the terminal's control characters."""
-    if content is None:
-        return "-"
-    text = content.decode(errors="backslashreplace")
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return "-" if content is None else printable(content.decode(errors="backslashreplace"))

@@ -150,7 +150,7 @@ class Application:
                 finally:
                     publisher.stop()
                     self._failure_log.tell(at_once=True)
-                    self._summary.egress_records = publisher.records
+                    self._tally(publisher)
             self._summary.next_timer = retention.next_timer()
         return self._summary
 
@@ -234,7 +234,7 @@ class Application:
                     _stop(query)
                     return
                 self._failure_log.tell()
-                self._summary.egress_records = publisher.records
+                self._tally(publisher)
                 progress = query.lastProgress
                 metrics.update(progress)
                 status.tell(progress)
@@ -337,6 +337,10 @@ class Application:
         for outcome in outcomes:
             self._summary.invocations += outcome.invocations
             self._failure_log.add(outcome)
+
+    def _tally(self, publisher: Publisher) -> None:
+        self._summary.egress_records = publisher.records
+        self._summary.refused = publisher.refused
 
     def _reason(self, error: StreamingQueryException, publisher: Publisher) -> StatefunError:
         """Say in statefun's words why the query has ended."""

@@ -92,6 +92,9 @@ def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[
             second.location,
             f"egress {second.id} has a deadLetterTopic, which egress {declared[0].id} has already",
         )
+    for egress in module.egresses:
+        if egress.on_refused is OnFailure.DEAD_LETTER and not declared:
+            yield egress.location, f"egress {egress.id}: {_NO_TOPIC}"
     policies: list[tuple[TopicRoute, OnFailure | None]] = []
     for ingress in module.ingresses:
         own = [(route, route.failure_policy or ingress.failure_policy) for route in ingress.topics]

@@ -8,6 +8,7 @@ both do the same letter: the second one fences the first.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -23,6 +24,7 @@ from statefun.runtime.kafka_client import (
     partitions_of,
     read_committed,
 )
+from statefun.runtime.letters import CUT, LEFT_OUT
 from statefun.runtime.origin import replay_headers
 from statefun.sdk.errors import ConfigurationError, KafkaError
 from statefun.spec.model import KafkaEgress, Module, route_of
@@ -86,13 +88,20 @@ class DeadLetter:
             return datetime.fromtimestamp(0, timezone.utc)
 
     @property
+    def age_order(self) -> tuple[datetime, int, int]:
+        """What letters are sorted by, oldest first."""
+        return self.time, self.partition, self.offset
+
+    @property
     def target_type(self) -> str | None:
         """The typename of the function that it was for, if it was for one."""
         return self.facts.get(TARGET_TYPE_HEADER.removeprefix(HEADER_PREFIX))
 
     @property
     def target_id(self) -> bytes | None:
-        """The id that it was for, which its key need not be."""
+        """The id that it was for, if it is not the key."""
+        if "target" in self.facts.get(CUT, "").split(","):
+            return None
         target, typename = self.facts.get("target", ""), f"{self.target_type}/"
         return target.removeprefix(typename).encode() if target.startswith(typename) else None
 
@@ -121,20 +130,29 @@ class DeadLetters:
         Raises:
             KafkaError: if the topic cannot be read.
         """
-        letters: dict[str, DeadLetter] = {}
-        replayed: set[str] = set()
+        return sorted(self.stream(), key=lambda letter: letter.age_order)
+
+    def stream(self) -> Iterator[DeadLetter]:
+        """Yield the letters that were not replayed, partition by partition; none is held.
+
+        The topic is read twice: the notes of what was replayed are behind the letters.
+
+        Raises:
+            KafkaError: if it cannot be read.
+        """
+        replayed = {
+            _text(value)
+            for message in self._messages()
+            for name, value in message.headers() or ()
+            if name == _NOTE
+        }
         for message in self._messages():
             headers: Headers = list(message.headers() or [])
-            names = [name for name, _ in headers]
-            if _NOTE in names:
-                replayed.add(_text(headers[names.index(_NOTE)][1]))
-                continue
             letter = DeadLetter.of(
                 message.partition(), message.offset(), message.key(), message.value(), headers
             )
-            letters[letter.id] = letter
-        left = [letter for id_, letter in letters.items() if id_ not in replayed]
-        return sorted(left, key=lambda letter: (letter.time, letter.partition, letter.offset))
+            if letter.id not in replayed and all(name != _NOTE for name, _ in headers):
+                yield letter
 
     def find(self, wanted: Sequence[str]) -> list[DeadLetter]:
         """Return the letters of these ids, in their order.
@@ -143,7 +161,7 @@ class DeadLetters:
             ConfigurationError: if one of them is not there (any more).
             KafkaError: if the topic cannot be read.
         """
-        letters = {letter.id: letter for letter in self.read()}
+        letters = {letter.id: letter for letter in self.stream() if letter.id in wanted}
         gone = [id_ for id_ in wanted if id_ not in letters]
         if gone:
             raise ConfigurationError(
@@ -181,7 +199,14 @@ class DeadLetters:
         return len(chosen)
 
     def _record(self, letter: DeadLetter, *, to_target: bool) -> tuple[str, bytes | None, Headers]:
-        """Return the topic and headers that a letter is replayed with."""
+        """Return the topic, key and headers that a letter is replayed with."""
+        if LEFT_OUT in letter.facts:
+            where = "topic {topic}, partition {partition}, offset {offset}"
+            place = defaultdict(lambda: "?", letter.facts)
+            raise ConfigurationError(
+                f"dead letter {letter.id} was too large to hold all of its record, and lacks its "
+                f"{letter.facts[LEFT_OUT]}; send the record at {where.format_map(place)} again"
+            )
         if to_target:
             topic = self._egress.replay_topic
             if topic is None:
@@ -204,7 +229,12 @@ class DeadLetters:
                 f"{letter.facts.get('caller', 'a function')}, and came from no topic; replay it "
                 "with --to-target"
             )
-        addresses = {
+        own = [
+            egress
+            for egress in self._module.egresses
+            if str(egress.id) == letter.facts.get("egress")
+        ]
+        addresses = {egress.address for egress in own} or {
             ingress.address
             for ingress in self._module.ingresses
             if route_of(ingress.topics, origin) is not None
@@ -238,6 +268,7 @@ class DeadLetters:
             "bootstrap.servers": self._egress.address,
             "transactional.id": f"statefun-replay-{self.topic}",
             "partitioner": "murmur2_random",
+            "message.max.bytes": self._egress.max_record_size,
         }
         producer: Producer = connect(Producer, self._owner, properties)
         return producer

@@ -12,6 +12,7 @@ import pyarrow as pa
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError, UnknownEgressError
 from statefun.sdk.types import default_types
+from statefun.spec.model import MAX_RECORD_SIZE
 
 EGRESS_SCHEMA = pa.schema(
     [
@@ -34,6 +35,10 @@ MESSAGE_SCHEMA = pa.schema(
 )
 
 
+_NUMBER_BYTES = 4
+"""Of a number, or of a column that holds nothing, about."""
+
+
 class EgressRecord(NamedTuple):
     """A record for a Kafka egress, ready to be produced."""
 
@@ -46,6 +51,28 @@ class EgressRecord(NamedTuple):
     """Milliseconds since the epoch."""
 
 
+def row_size(row: tuple[Any, ...]) -> int:
+    """Return how many bytes the columns of an effect have: of text, at least so many.
+
+    >>> row_size(EgressRecord("topic", b"key", None, [("name", b"value"), ("none", None)], 7))
+    33
+    """
+    size = 0
+    for cell in row:
+        if isinstance(cell, bytes | str):
+            size += len(cell)
+        elif isinstance(cell, tuple | list):
+            size += headers_size(cell)
+        else:
+            size += _NUMBER_BYTES
+    return size
+
+
+def headers_size(headers: Sequence[tuple[str, bytes | None]]) -> int:
+    """Return how many bytes the names and values of headers have."""
+    return sum(len(name.encode()) + len(value or b"") for name, value in headers)
+
+
 class EffectRows:
     """Collects effects of one kind, in order."""
 
@@ -53,15 +80,15 @@ class EffectRows:
         self._schema = schema
         self._rows: list[tuple[Any, ...]] = []
         self.size = 0
-        """Bytes of all values so far."""
+        """Bytes of all columns so far."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def append(self, row: tuple[Any, ...], size: int) -> None:
-        """Add an effect, of the schema's columns, whose value has ``size`` bytes."""
+    def append(self, row: tuple[Any, ...]) -> None:
+        """Add an effect, of the schema's columns."""
         self._rows.append(row)
-        self.size += size
+        self.size += row_size(row)
 
     def take(self) -> bytes:
         """Return what was collected as one Arrow IPC stream, and start anew."""
@@ -92,7 +119,7 @@ class Effects:
 
     @property
     def size(self) -> int:
-        """Bytes of all values so far."""
+        """Bytes of all columns so far."""
         total = self.messages.size
         for rows in self.egress.values():
             total += rows.size
@@ -127,30 +154,55 @@ Serializer = Callable[[Any], KafkaEgressMessage | None]
 """Makes a record of a value; None to send nothing."""
 
 
+class Sink(NamedTuple):
+    """What an egress takes."""
+
+    serializer: Serializer | None = None
+    """What makes records of values, if anything does."""
+    max_record_size: int = MAX_RECORD_SIZE
+    """How many bytes a record may have: key, value and headers together."""
+
+
 def egress_record(
-    message: EgressMessage, egresses: Mapping[str, Serializer | None]
+    message: EgressMessage, egresses: Mapping[str, Sink]
 ) -> KafkaEgressMessage | None:
     """Return the record that ``message`` is or becomes; None if its serializer drops it.
 
     Args:
         message: what a function sends.
-        egresses: all that are declared, and what makes records of values for them.
+        egresses: what all that are declared take, by id.
 
     Raises:
         UnknownEgressError: if ``egresses`` has no such egress.
-        DefinitionError: if the egress cannot take the value.
+        DefinitionError: if the egress cannot take the value, or the record is too large for it.
     """
     if message.typename not in egresses:
         declared = ", ".join(sorted(egresses)) or "none"
         raise UnknownEgressError(
             f"egress {message.typename} is not declared in module.yaml (declared: {declared})"
         )
+    sink = egresses[message.typename]
     if isinstance(message, KafkaEgressMessage):
-        return message
-    serializer = egresses[message.typename]
-    if serializer is not None and message.typed_value.typename != KAFKA_RECORD_TYPENAME:
-        return _serialized(message, serializer)
-    return KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
+        record: KafkaEgressMessage | None = message
+    elif sink.serializer is None or message.typed_value.typename == KAFKA_RECORD_TYPENAME:
+        record = KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
+    else:
+        record = _serialized(message, sink.serializer)
+    if record is not None:
+        _check_size(record, sink.max_record_size)
+    return record
+
+
+def _check_size(record: KafkaEgressMessage, limit: int) -> None:
+    size = len(record.value or b"") + headers_size(record.headers)
+    if record.key is not None:
+        size += len(record.key.encode())
+    if size > limit:
+        raise DefinitionError(
+            f"a record for egress {record.typename}, topic {record.topic}, has {size:,} bytes with "
+            f"key and headers, and the egress takes {limit:,}; send less, or raise its property "
+            "max.request.size and the topic's max.message.bytes"
+        )
 
 
 def _serialized(message: EgressMessage, serializer: Serializer) -> KafkaEgressMessage | None:

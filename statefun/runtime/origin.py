@@ -22,11 +22,9 @@ _NUMBERS = ("partition", "offset", "timestamp")
 _KEY = f"{HEADER_PREFIX}key"
 
 
-def facts_of(origin: RecordOrigin) -> Iterator[tuple[str, str]]:
-    """Return the headers that say where a record came from."""
-    yield _TOPIC, origin.topic
-    for name in _NUMBERS:
-        yield HEADER_PREFIX + name, str(getattr(origin, name))
+def facts_of(origin: RecordOrigin) -> dict[str, str | int]:
+    """Return what says where a record came from, by the names of headers without their prefix."""
+    return {name: getattr(origin, name) for name in ("topic", *_NUMBERS)}
 
 
 def replay_headers(

@@ -149,7 +149,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print what concerns the user: the message of an error of ours, nothing on Ctrl-C."""
     if isinstance(error, StatefunError):
-        for text in filter(None, (error.details.rstrip(), f"statefun: {error}")):
+        for text in filter(None, (_new_lines(error), f"statefun: {error}")):
             print(text, file=sys.stderr)  # noqa: T201 - the program's last words
     elif isinstance(error, KeyboardInterrupt):
         print(  # noqa: T201 - the program's last words
@@ -158,6 +158,12 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
         )
     else:
         sys.__excepthook__(kind, error, trace)
+
+
+def _new_lines(error: StatefunError) -> str:
+    """Return the details of an error without a last line that its message repeats."""
+    *lines, last = error.details.rstrip().splitlines() or [""]
+    return "\n".join(lines if last in error.message else [*lines, last])
 
 
 def _show_log(settings: Settings) -> StatusLine | None:

@@ -52,7 +52,7 @@ def _readable(checkpoint: Folder) -> Iterator[str]:
     It takes a path that is escaped as URIs are for the path itself.
     """
     if not checkpoint.is_local or quote(checkpoint.location) == checkpoint.location:
-        yield checkpoint.location
+        yield checkpoint.spark_uri
         return
     with tempfile.TemporaryDirectory(prefix="statefun-") as folder:
         link = Path(folder) / "checkpoint"

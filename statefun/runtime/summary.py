@@ -30,6 +30,8 @@ class Summary:
     """Messages and records that were left out, as their failure policy says."""
     dead_letters: int = 0
     """Messages and records that went to the dead-letter topic."""
+    refused: int = 0
+    """Records that a cluster has refused for good, and that are dead letters or left out."""
     retries: int = 0
     """How often a message on which its function had failed was put off."""
     next_timer: datetime | None = None

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -21,7 +23,28 @@ Headers = Mapping[str, "str | bytes | None"] | Iterable[tuple[str, "str | bytes 
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 _MAX_PARTITION = 2**31 - 1
+_TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
+_TOPIC_SHOWN = 300
+"""So many characters of what should be a topic's name are quoted."""
 KAFKA_RECORD_TYPENAME = "type.googleapis.com/io.statefun.sdk.egress.KafkaProducerRecord"
+
+
+@lru_cache
+def topic_problem(topic: str) -> str:
+    """Say why Kafka cannot have a topic of that name; empty if it can.
+
+    >>> topic_problem("user-events.v1_2")
+    ''
+    >>> topic_problem("no such/topic!")
+    "'no such/topic!' is no name of a topic: it has 1 to 249 of the characters a-z, A-Z, 0-9, ., _ and -"
+    """
+    if _TOPIC.fullmatch(topic):
+        return ""
+    shown = topic if len(topic) <= _TOPIC_SHOWN else f"{topic[:_TOPIC_SHOWN]}..."
+    return (
+        f"{shown!r} is no name of a topic: it has 1 to 249 of the characters a-z, A-Z, 0-9, ., _ "
+        "and -"
+    )
 
 
 class EgressMessage:
@@ -98,6 +121,8 @@ class KafkaEgressMessage(EgressMessage):
         """
         if not (isinstance(topic, str) and topic):
             raise DefinitionError(f"a record for egress {typename} needs a topic, not {topic!r}")
+        if topic_problem(topic):
+            raise DefinitionError(f"a record for egress {typename}: {topic_problem(topic)}")
         if not (key is None or isinstance(key, str)):
             raise DefinitionError(
                 f"a record for egress {typename}, topic {topic}: "

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from statefun.sdk.egress import topic_problem
+from statefun.sdk.failure import OnFailure
 from statefun.spec.components import ID, Component
 from statefun.spec.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
-from statefun.spec.model import DeliverySemantic, KafkaEgress
+from statefun.spec.model import MAX_RECORD_SIZE, DeliverySemantic, KafkaEgress
 from statefun.spec.problems import Problems
-from statefun.spec.readers import duration, text
+from statefun.spec.readers import duration, integer, member, text
 from statefun.spec.shapes import Key, Shape, Variants, described, schema_of
 from statefun.spec.yaml_nodes import Node, ScalarNode
 
@@ -72,21 +74,42 @@ DELIVERY_SEMANTIC = Key(
     default={"type": "at-least-once"},
     example={"type": "exactly-once"},
 )
+
+
+@described(text.schema)
+def _topic(node: Node, problems: Problems) -> str:
+    name = text(node, problems)
+    if topic_problem(name):
+        raise problems.report(node.location, node.path, topic_problem(name))
+    return name
+
+
+ON_REFUSED = Key(
+    "onRefused",
+    member("onRefused", OnFailure),
+    "what becomes of a record that the cluster refuses for good, being too large, or for a topic "
+    "that is not there: stop and keep it, leave it out, or make it a dead letter",
+    default="(dead-letter if an egress has a deadLetterTopic, else fail)",
+    example="skip",
+)
 DEAD_LETTER_TOPIC = Key(
     "deadLetterTopic",
-    text,
+    _topic,
     "the topic for messages and records that could not be handled; one egress may have it",
     default="(none: they stop the application)",
     example="dead-letters",
 )
 REPLAY_TOPIC = Key(
     "replayTopic",
-    text,
+    _topic,
     "a topic beside deadLetterTopic: what 'statefun dlq replay --to-target' writes there goes "
     "straight to the functions that it is for",
     default="(none)",
     example="replays",
 )
+_SIZE_PROPERTIES = ("max.request.size", "message.max.bytes")
+"""Java's name of how large a record may be, and librdkafka's."""
+_size = integer(1000, 1_000_000_000)
 _MESSAGES = "functions say what records hold, by KafkaEgressMessage"
 _FORBIDDEN = {
     "key.serializer": _MESSAGES,
@@ -94,7 +117,9 @@ _FORBIDDEN = {
     "interceptor.classes": _MESSAGES,
     "transactional.id": "exactly-once has one of its own for every lane of a checkpoint",
 }
-KAFKA_EGRESS = Shape((ID, ADDRESS, DELIVERY_SEMANTIC, DEAD_LETTER_TOPIC, REPLAY_TOPIC, PROPERTIES))
+KAFKA_EGRESS = Shape(
+    (ID, ADDRESS, DELIVERY_SEMANTIC, ON_REFUSED, DEAD_LETTER_TOPIC, REPLAY_TOPIC, PROPERTIES)
+)
 
 
 def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
@@ -106,6 +131,13 @@ def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
     if semantic is DeliverySemantic.EXACTLY_ONCE:
         property_timeout = settings.take_property("transaction.timeout.ms", _timeout)
         timeout = timeout or property_timeout
+    if semantic is DeliverySemantic.NONE and values.attempted(ON_REFUSED):
+        problems.report(
+            component.spec.location,
+            component.spec.path,
+            f"{ON_REFUSED.name!r} does not go with deliverySemantic none, by which refused records "
+            "are lost, and counted",
+        )
     if values.attempted(REPLAY_TOPIC) and not values.attempted(DEAD_LETTER_TOPIC):
         problems.report(
             component.spec.location,
@@ -113,12 +145,24 @@ def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
             f"{REPLAY_TOPIC.name!r} needs {DEAD_LETTER_TOPIC.name!r} beside it",
         )
     return KafkaEgress(
+        max_record_size=_record_size(settings, component, problems),
         address=settings.address(),
         delivery_semantic=semantic,
         transaction_timeout=timeout or _DEFAULT_TIMEOUT,
         properties=settings.rest(),
+        on_refused=values.get(ON_REFUSED),
         dead_letter_topic=values.get(DEAD_LETTER_TOPIC),
         replay_topic=values.get(REPLAY_TOPIC),
         id=values[ID],
         location=component.location,
     )
+
+
+def _record_size(settings: KafkaSettings, component: Component, problems: Problems) -> int:
+    """Read how large records may be, if it is said, by whichever name."""
+    given = {name: settings.take_property(name, _size) for name in _SIZE_PROPERTIES}
+    sizes = {size for size in given.values() if size is not None}
+    if len(sizes) > 1:
+        sentence = f"{' and '.join(map(repr, given))} are different; give one of them"
+        problems.report(component.spec.location, component.spec.path, sentence)
+    return max(sizes, default=MAX_RECORD_SIZE)

@@ -212,6 +212,10 @@ class DeliverySemantic(Enum):
     EXACTLY_ONCE = "exactly-once"
 
 
+MAX_RECORD_SIZE = 1_000_000
+"""How many bytes a record may have where nothing else is said: a little less than brokers take."""
+
+
 @attrs.frozen
 class KafkaEgress:
     """An ``io.statefun.kafka.v1/egress``."""
@@ -225,6 +229,10 @@ class KafkaEgress:
     """Only used with exactly-once; at most the broker's ``transaction.max.timeout.ms``."""
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=_names_only)
     """Further Kafka producer properties, in Kafka's (Java) names."""
+    max_record_size: int = MAX_RECORD_SIZE
+    """How many bytes a record may have: key, value and headers together."""
+    on_refused: OnFailure | None = None
+    """What becomes of records that the cluster refuses for good; None: as the runtime has it."""
     dead_letter_topic: str | None = None
     """Where dead letters go, if it is this egress that they go to."""
     replay_topic: str | None = None

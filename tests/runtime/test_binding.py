@@ -125,14 +125,18 @@ def test_dead_letters_need_a_topic() -> None:
     source = ingress("test.fns/one")
     with_policy = attrs.evolve(source, failure_policy=OnFailure.DEAD_LETTER)
     registry = functions("test.fns/one")
+    refusing = KafkaEgress(
+        TypeName("t", "refusing"), "kafka:9092", place, on_refused=OnFailure.DEAD_LETTER
+    )
     retry = Retry(2, timedelta(seconds=1), then=OnFailure.DEAD_LETTER)
     registry.register("test.fns/retry", lambda _context, _message: None, on_failure=retry)
 
     with pytest.raises(BindingError) as caught:
-        check_binding(Module(ingresses=(with_policy,)), registry)
+        check_binding(Module(ingresses=(with_policy,), egresses=(refusing,)), registry)
 
     missing = "failures are to become dead letters, but no egress has a deadLetterTopic"
-    _, topic, function = caught.value.message.splitlines()
+    _, egress, topic, function = caught.value.message.splitlines()
+    assert f"egress t/refusing: {missing}" in egress
     assert f"topic users: {missing}" in topic
     assert function.startswith(f"  function test.fns/retry: {missing}")
     egresses = [

@@ -37,7 +37,7 @@ from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
-from statefun.runtime.effects import EgressRecord, read_egress_records
+from statefun.runtime.effects import EgressRecord, Sink, read_egress_records
 from statefun.runtime.envelope import SCHEMA, address_key
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox
@@ -125,7 +125,7 @@ def operate(session: SparkSession, tmp_path: Path) -> Callable[..., Outcomes]:
             pq.write_table(pa.Table.from_pylist(rows, ARROW_SCHEMA), file)
             os.utime(file, (number, number))  # Spark reads files in the order of their age
         checkpoint = Folder.at(folder / "checkpoint")
-        payload = Payload.of(Program(functions, {"t/out": None}))
+        payload = Payload.of(Program(functions, {"t/out": Sink()}))
         operator = Operator(
             payload, SegmentWriter(checkpoint), concurrency, 1000, SystemClock(), arrow=arrow
         )

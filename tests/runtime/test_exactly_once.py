@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -38,10 +39,12 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
 from statefun.runtime.egress import kafka as kafka_module
-from statefun.runtime.egress.kafka import ExactlyOnce, Losses, Patience, Unconfirmed
+from statefun.runtime.egress.kafka import ExactlyOnce, Unconfirmed
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UncertainError
 from statefun.runtime.egress.lanes import DriverLanes, LaneFactory
+from statefun.runtime.egress.patience import Patience, Tally
 from statefun.runtime.egress.progress import ProgressTopic
+from statefun.runtime.egress.refusals import Refusals
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox, effect_stream
 from statefun.sdk.address import TypeName
@@ -70,7 +73,7 @@ class Bench:
         """Stage and commit a batch; return what it has for lane 0."""
         rows = EffectRows(EGRESS_SCHEMA)
         for value in values:
-            rows.append(EgressRecord(self.out, b"key", value.encode(), None), len(value))
+            rows.append(EgressRecord(self.out, b"key", value.encode(), None))
         stream = effect_stream(rows.take(), len(values))
         segment = Segment(partition=partition, egress={str(self.egress.id): stream})
         outbox = Outbox(self.folder)
@@ -89,7 +92,8 @@ class Bench:
     def cluster(self, lane: int = 0) -> ExactlyOnce:
         """Connect once."""
         patience, progress = Patience(self.egress), self.progress()
-        return ExactlyOnce(self.egress, lambda: False, patience, progress, lane)
+        refusals = Refusals(self.egress)
+        return ExactlyOnce(self.egress, lambda _: False, patience, refusals, progress, lane)
 
     def producer(self) -> Producer:
         """Open a transaction in the lane's name."""
@@ -197,7 +201,7 @@ class Failing:
         """Open the cluster."""
         return self.cluster.open()
 
-    def write(self, records: Iterable[EgressRecord], marker: Marker) -> None:
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Write, or lose the request or its answer."""
         what = self.writes.pop(0) if self.writes else "fine"
         if what != "before":
@@ -255,7 +259,7 @@ def test_a_zombie_is_fenced(bench: Bench) -> None:
     lane.publish(batch)
 
     with pytest.raises(UncertainError):
-        zombie.write(batch.records(Outbox(bench.folder)), Marker(0, 2, batch.digest, "r", "r"))
+        zombie.write([*batch.records(Outbox(bench.folder))], Marker(0, 2, batch.digest, "r", "r"))
     zombie.close()
     lane.close()
 
@@ -273,9 +277,9 @@ def test_an_egress_that_promises_nothing_outlives_its_producer(bench: Bench) -> 
             Producer(settings).init_transactions(10)
 
     named = attrs.evolve(bench.egress, properties={"transactional.id": bench.out})
-    patience, losses = Patience(named), Losses(named)
-    broken = Fenced(named, lambda: False, patience, losses)
-    clusters = [broken, Unconfirmed(bench.egress, lambda: False, patience, losses)]
+    patience, losses = Patience(named), Tally(named, "lost")
+    broken = Fenced(named, lambda _: False, patience, losses)
+    clusters = [broken, Unconfirmed(bench.egress, lambda _: False, patience, losses)]
     reasons: list[str] = []
     lane = Lane("egress t/out", "run", bench.folder, lambda: clusters.pop(0), reasons.append)
 
@@ -412,7 +416,14 @@ def test_a_transaction_that_took_too_long_does_not_end_the_driver(bench: Bench) 
 
     flushes: list[str] = []
     lane = bench.lane(
-        lambda: Slow(bench.egress, lambda: False, Patience(bench.egress), bench.progress(), 0),
+        lambda: Slow(
+            bench.egress,
+            lambda _: False,
+            Patience(bench.egress),
+            Refusals(bench.egress),
+            bench.progress(),
+            0,
+        ),
         reasons.append,
     )
     lane.publish(bench.stage(0, "a", "b", "c"))
@@ -447,6 +458,49 @@ def test_a_progress_topic_that_forgets_is_refused(bench: Bench) -> None:
 
     with pytest.raises(TopicError, match=r"has the cleanup.policy delete, and would forget"):
         bench.progress()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("\u58f2\u4e0a", "\u5728\u5eab"), ("x" * 300 + "1", "x" * 300 + "2"), ("a_b", "a/b")],
+)
+def test_egresses_do_not_share_their_progress(bench: Bench, one: str, other: str) -> None:
+    """Whatever their ids have in common, neither fences the other."""
+    names = [TypeName("t", one), TypeName("t", other)]
+    ids = [str(name) for name in names]
+    benches = [attrs.evolve(bench, egress=attrs.evolve(bench.egress, id=name)) for name in names]
+    topics = [ProgressTopic(each.egress, bench.query_id, ids) for each in benches]
+    for topic in topics:
+        topic.create(1, TIMEOUT)
+    clusters = []
+    for each, topic in zip(benches, topics, strict=True):
+        patience, refusals = Patience(each.egress), Refusals(each.egress)
+        clusters.append(ExactlyOnce(each.egress, lambda _: False, patience, refusals, topic, 0))
+    for cluster in clusters:
+        cluster.open()
+    for number, cluster in enumerate(clusters):
+        record = EgressRecord(bench.out, None, f"{number}".encode(), None)
+        cluster.write([record], Marker(number, 1, b"d", "r", "r"))
+        cluster.close()
+
+    assert bench.values() == ["0", "1"]
+    assert [patiently(partial(topic.read, 0)) for topic in topics] == [
+        Marker(number, 1, b"d", "r", "r") for number in range(2)
+    ]
+
+
+def test_a_progress_topic_of_an_earlier_version_stays_in_use(bench: Bench) -> None:
+    """By the egress whose it is; of two that could mean it, each gets one of its own."""
+    former = f"statefun-progress-{bench.query_id}-t_out"
+    bench.kafka.broker.create_topic(former, config={"cleanup.policy": "compact"})
+    alone = ProgressTopic(bench.egress, bench.query_id, ["t/out", "t/other"])
+    shared = ProgressTopic(bench.egress, bench.query_id, ["t/out", "t_/out", "t/\u00f6ut", "t_out"])
+
+    alone.create(1, TIMEOUT)
+    shared.create(1, TIMEOUT)
+
+    assert alone.name == former
+    assert shared.name.startswith(f"{former}-")
 
 
 def test_more_lanes_get_more_partitions(bench: Bench) -> None:
@@ -528,7 +582,9 @@ def test_a_topic_that_is_not_there_stops_and_loses_nothing(
     module = kafka.module({users: ["test.fns/count"]}, semantic="exactly-once")
     kafka.send(users, [("Ada", "x")])
 
-    with pytest.raises(TopicError, match=r"egress test/out, topic .*late at .* does not exist"):
+    with pytest.raises(
+        TopicError, match=r"egress test/out: topic .*late does not exist at .*; create it; the rec"
+    ):
         run(module, counting(out), checkpoint)
     kafka.broker.create_topic(out)
     run(module, counting(out), checkpoint)
@@ -639,6 +695,7 @@ def test_answers_to_commits_get_lost_fifty_times(
 RACER = """\
 import sys
 from datetime import timedelta
+from functools import partial
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.egress.publisher import Publisher
 from statefun.runtime.filesystem import Folder

@@ -17,6 +17,7 @@ from harness import KafkaHarness, Received, run
 from programs import FileClock, obedient
 
 from statefun import (
+    ConfigurationError,
     Context,
     FunctionError,
     IntType,
@@ -30,6 +31,8 @@ from statefun import (
     ValueSpec,
     message_builder,
 )
+from statefun.runtime.dead_letters import DeadLetters
+from statefun.spec import parse_module
 
 TEXT = SimpleType("t/text", str.encode, bytes.decode)
 MODULE = {"value_type": TEXT.typename}
@@ -304,3 +307,67 @@ def test_a_failure_stops_where_nothing_else_is_said(kafka: KafkaHarness, checkpo
         run(module, picky(out, on_failure="fail"), checkpoint)
 
     assert kafka.receive(dead) == []
+
+
+def test_what_is_large_becomes_a_dead_letter_that_fits(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """Texts are cut, and a value that does not fit stays where its record is."""
+    inputs, out, dead = kafka.topic("in"), kafka.topic("out"), kafka.topic("dead")
+    module = kafka.module({inputs: ["test.fns/picky"]}, **MODULE, dead_letters=dead)
+    producer = Producer({"bootstrap.servers": kafka.address, "message.max.bytes": 1_048_500})
+    for key, value in (
+        ("Ada", "bad" + "x" * 1_000_100),  # too large to be sent on as well
+        ("k" * 350_000, "bad"),
+        ("Alan", "bad" + "y" * 400_000),
+        ("Grace", "good"),
+    ):
+        producer.produce(inputs, value, key)
+    producer.flush(10)
+
+    summary = run(module, picky(out), checkpoint)
+
+    assert texts(kafka.receive(out)) == ["good 1"]
+    assert summary.dead_letters == 3
+    large, long, quoted = sorted(
+        kafka.receive(dead), key=lambda record: record.headers["statefun-offset"]
+    )
+    assert (large.key, large.value) == ("Ada", "")
+    assert facts(large, "left-out", "topic", "offset") == ["value", inputs, "0"]
+    assert (long.key, long.value) == ("k" * 350_000, "bad")
+    assert facts(long, "left-out", "cut") == [None, "error-message,target"]
+    assert (quoted.key, quoted.value) == ("Alan", "bad" + "y" * 400_000)
+    assert facts(quoted, "left-out", "cut") == [None, "error-message"]
+    letters = DeadLetters(parse_module(module))
+    assert {letter.target_id for letter in letters.read()} == {b"Ada", None, b"Alan"}
+    with pytest.raises(ConfigurationError, match=r"lacks its value; send the record at topic .*in"):
+        letters.replay(None, to_target=False)
+
+
+@pytest.mark.parametrize("policy", ["dead-letter", "fail"])
+def test_a_record_too_large_for_its_egress_fails_its_function(
+    kafka: KafkaHarness, checkpoint: Path, policy: str
+) -> None:
+    """With key and headers, against what the egress's properties say; nothing else is concerned."""
+    inputs, out, dead = kafka.topic("in"), kafka.topic("out"), kafka.topic("dead")
+    module = kafka.module({inputs: ["test.fns/large"]}, **MODULE, dead_letters=dead)
+    module += "  properties: [{max.request.size: 20000}]\n"
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/large", on_failure=policy)
+    def large(ctx: Context, message: Message) -> None:
+        size = int(message.as_type(TEXT))
+        parts: dict[str, Any] = {"key": "k", "headers": {"h": b"x" * size}, "value": str(size)}
+        ctx.send(KafkaEgressMessage("test/out", topic=out, **parts))
+
+    kafka.send(inputs, [("a", "19000"), ("b", "20000"), ("c", "7")])
+
+    if policy == "fail":
+        with pytest.raises(FunctionError, match=r"has 20,007 bytes with key and headers, and the"):
+            run(module, functions, checkpoint)
+        return
+    run(module, functions, checkpoint)
+
+    assert sorted(texts(kafka.receive(out))) == ["19000", "7"]
+    (letter,) = kafka.receive(dead)
+    assert (letter.key, letter.value) == ("b", "20000")

@@ -242,7 +242,7 @@ class Checkpoint:
             rows = EffectRows(MESSAGE_SCHEMA)
             target, caller = (address_key(Address("t", name, "x")) for name in ("to", "from"))
             for number in range(count):
-                rows.append(Row(target, caller, "t/v", b"%d" % number), 1)
+                rows.append(Row(target, caller, "t/v", b"%d" % number))
             stream = effect_stream(rows.take(), count) if count else None
             segments.append(Segment(messages=stream))
         self.outbox.stage(Manifest(batch=batch, segments=segments))

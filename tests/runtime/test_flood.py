@@ -35,7 +35,7 @@ def send(checkpoint: Path) -> Send:
                     address_key(Address("t", name, f"{number}"))
                     for name in ("pong" if number else "rare", "ping")
                 )
-                rows.append(Row(target, caller, "t/v", b""), 0)
+                rows.append(Row(target, caller, "t/v", b""))
             content = rows.take() if part else b""
             name = f"{batch}-{len(segments)}.arrow"
             if part:

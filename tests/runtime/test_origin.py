@@ -27,7 +27,7 @@ KEYS = st.none() | st.binary()
 
 def replayed(first: RecordOrigin, key: bytes | None, id_: bytes) -> RecordOrigin:
     """Return the origin of the record that a replay writes, as dispatching finds it."""
-    facts = {name.removeprefix("statefun-"): value for name, value in facts_of(first)}
+    facts = {name: str(value) for name, value in facts_of(first).items()}
     again = RecordOrigin(topic=f"{REPLAYED}again", partition=1, offset=7, timestamp=9)
     again.headers.extend(first.headers)
     again.headers.append(Header(key="statefun-type", value=b"t/text"))

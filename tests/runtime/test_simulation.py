@@ -197,7 +197,7 @@ class Start:
 
     def _stream(self, name: str) -> EffectStream:
         rows = EffectRows(EGRESS_SCHEMA)
-        rows.append(EgressRecord("topic", None, name.encode(), None), 1)
+        rows.append(EgressRecord("topic", None, name.encode(), None))
         return effect_stream(rows.take(), 1)
 
 

@@ -88,11 +88,11 @@ def test_messages_that_are_not_delivered_yet_are_found(tmp_path: Path) -> None:
     delayed = Bucket(messages=[DelayedMessage(due=1, target=b"x\0t/late", typename="t/t")])
     for batch in (0, 1, 2):  # delivered, not delivered, not committed
         rows = EffectRows(MESSAGE_SCHEMA)
-        rows.append((f"x\0t/of-{batch}".encode(), b"", "t/t", b"", None), 0)
+        rows.append((f"x\0t/of-{batch}".encode(), b"", "t/t", b"", None))
         if batch == 1:
             content = delayed.SerializeToString()
             bucket = b"1\0statefun.timers/bucket"
-            rows.append((bucket, b"", "statefun.timers/delayed", content, None), 0)
+            rows.append((bucket, b"", "statefun.timers/delayed", content, None))
         count = len(rows)
         segment = Segment(messages=effect_stream(rows.take(), count))
         Outbox(checkpoint).stage(Manifest(batch=batch, segments=[segment]))

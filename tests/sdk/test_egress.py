@@ -42,7 +42,7 @@ plain_values = st.binary() | unicode_texts() | st.integers(-(2**31), 2**31 - 1) 
 
 @given(
     name=type_names(),
-    topic=unicode_texts(min_size=1),
+    topic=st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True).filter(lambda t: t.strip(".")),
     key=st.none() | unicode_texts(),
     value_and_type=st.tuples(plain_values | st.none(), st.none())
     | types_and_values().map(lambda pair: (pair[1], pair[0])),
@@ -303,6 +303,31 @@ def test_bytes_that_are_no_record_are_refused() -> None:
     assert raised.value.message.startswith(
         f"a record for egress {EGRESS} (1 bytes) does not decode as {KAFKA_RECORD_TYPENAME}: "
     )
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "no such/topic!",
+        "t\n",
+        "t\x1b[2J",
+        "caf\u00e9",
+        "\ud800",
+        ".",
+        "..",
+        "t" * 250,
+        "t" * 100_000,
+    ],
+)
+def test_a_topic_has_a_name_that_kafka_takes(topic: str) -> None:
+    """What no cluster could ever take is an error where it is made, from code or from the wire."""
+    with pytest.raises(
+        DefinitionError, match="is no name of a topic: it has 1 to 249 of"
+    ) as raised:
+        KafkaEgressMessage(EGRESS, topic=topic, value="Hello")
+
+    assert len(raised.value.message) < 1000
+    assert raised.value.message.isprintable()
 
 
 def test_a_record_from_the_wire_needs_a_topic() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import ModuleError
+from statefun.sdk.failure import OnFailure
 from statefun.spec import DeliverySemantic, KafkaEgress, Location, parse_module
 
 
@@ -204,3 +205,47 @@ def test_reports_forbidden_properties(findings: Callable[..., list[str]], name: 
     )
 
     assert f"spec.properties.{name}: property {name!r} cannot be set: " in found
+
+
+@pytest.mark.parametrize("key", ["deadLetterTopic", "replayTopic"])
+def test_topics_have_names_that_kafka_takes(
+    read_egress: Callable[..., KafkaEgress], key: str
+) -> None:
+    """A dead-letter topic that cannot exist is found before anything fails."""
+    more = "  deadLetterTopic: dead\n" if key == "replayTopic" else ""
+
+    with pytest.raises(ModuleError, match=rf"spec.{key}: 'no such/topic!' is no name of a topic"):
+        read_egress(f"{more}  {key}: no such/topic!\n")
+
+
+@pytest.mark.parametrize("name", ["max.request.size", "message.max.bytes"])
+def test_reads_how_large_records_may_be(read_egress: Callable[..., KafkaEgress], name: str) -> None:
+    """By Java's name or librdkafka's; the property is not handed on as it is."""
+    egress = read_egress(f"  properties: [{{{name}: 5000}}]\n")
+
+    assert (egress.max_record_size, egress.properties) == (5000, {})
+
+
+def test_two_sizes_that_differ_are_reported(read_egress: Callable[..., KafkaEgress]) -> None:
+    """Nobody could tell which one is meant."""
+    more = "  properties: [{max.request.size: 5000}, {message.max.bytes: 6000}]\n"
+
+    with pytest.raises(ModuleError, match=r"'max.request.size' and 'message.max.bytes' are diff"):
+        read_egress(more)
+
+
+@pytest.mark.parametrize("policy", list(OnFailure))
+def test_reads_what_becomes_of_refused_records(
+    read_egress: Callable[..., KafkaEgress], policy: OnFailure
+) -> None:
+    """By the words that failures have; without one, the runtime decides."""
+    assert read_egress(f"  onRefused: {policy.value}\n").on_refused is policy
+    assert read_egress().on_refused is None
+
+
+def test_an_egress_that_promises_nothing_has_no_policy(
+    read_egress: Callable[..., KafkaEgress],
+) -> None:
+    """A key that would mean nothing is reported."""
+    with pytest.raises(ModuleError, match=r"'onRefused' does not go with deliverySemantic none"):
+        read_egress("  onRefused: skip\n  deliverySemantic: {type: none}\n")

@@ -71,8 +71,8 @@ def test_reports_problems_of_all_files(tmp_path: Path, egress_text: Callable[...
         ),
         (
             "  /z.yaml:5:3: spec.x: "
-            "unknown key 'x'; allowed keys: address, deadLetterTopic, deliverySemantic, id, properties, "
-            "replayTopic"
+            "unknown key 'x'; allowed keys: address, deadLetterTopic, deliverySemantic, id, onRefused, "
+            "properties, replayTopic"
         ),
         (
             "  /a.yaml:7:1: not valid YAML: "

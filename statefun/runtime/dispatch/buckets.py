@@ -36,7 +36,7 @@ _FULL_BYTES = 64 * 1024
 
 def send(row: Row, effects: Effects) -> None:
     """Send a message now."""
-    effects.messages.append(row, len(row.value))
+    effects.messages.append(row)
 
 
 def released(message: Entry) -> Row:

@@ -252,7 +252,7 @@ class Dispatcher:
         if result.delayed:
             self._delay(call.key, result.delayed, effects)
         for record in cast("Sequence[KafkaEgressMessage]", result.egress_messages):
-            effects.egress[record.typename].append(egress_row(record), len(record.value or b""))
+            effects.egress[record.typename].append(egress_row(record))
 
     def _is_immediate(self, call: Call, row: Row, typename: str) -> bool:
         """Keep a message for this micro-batch if it needs no other address's state.

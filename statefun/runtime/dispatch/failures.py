@@ -18,16 +18,15 @@ from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.runtime.clock import Clock, in_milliseconds
 from statefun.runtime.dispatch import timers
 from statefun.runtime.dispatch.groups import Row
-from statefun.runtime.effects import Effects, EgressRecord
+from statefun.runtime.effects import Effects
 from statefun.runtime.envelope import (
-    HEADER_PREFIX,
     REJECTION_NAMESPACE,
     SEPARATOR,
-    TARGET_TYPE_HEADER,
-    VALUE_TYPE_HEADER,
     address_of,
 )
+from statefun.runtime.letters import DeadLetterTopic, Original
 from statefun.runtime.origin import facts_of
+from statefun.runtime.printable import printable
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.spec.model import Module, TopicRoute, route_of
@@ -36,13 +35,19 @@ RETRY = "statefun.failures/retry"
 """The type of a message that is tried again, with what it was in a ``Retry``."""
 
 
+_MESSAGE_LENGTH = 10_000
+"""Texts of errors are cut there: an exception may quote a whole record."""
+
+
 class DispatchError(Exception):
     """Dispatching stopped at one message; carries what the driver reports."""
 
     def __init__(self, error: StatefunError, traceback: str = "") -> None:
         super().__init__(str(error))
         self.failure = Failure(
-            code=error.code, message=_printable(error.message), traceback=_printable(traceback)
+            code=error.code,
+            message=printable(error.message, _MESSAGE_LENGTH),
+            traceback=printable(traceback, keep="\n"),
         )
 
 
@@ -50,8 +55,8 @@ class DispatchError(Exception):
 class Policies:
     """What the module files say of failures."""
 
-    dead_letters: tuple[str, str] | None = None
-    """The egress and topic that dead letters go to, if any."""
+    dead_letters: DeadLetterTopic | None = None
+    """Where dead letters go, if they do."""
     records: Sequence[tuple[TopicRoute, OnFailure | None]] = ()
     """What becomes of records that no function can receive, where it is said."""
     unregistered: OnFailure = OnFailure.FAIL
@@ -60,14 +65,12 @@ class Policies:
     @classmethod
     def of(cls, module: Module, unregistered: OnFailure) -> Policies:
         """Take what ``module`` says, and what becomes of messages that have no function."""
-        egress = module.dead_letters
-        place = None if egress is None else (str(egress.id), egress.dead_letter_topic or "")
         chosen = [
             (route, route.failure_policy or ingress.failure_policy)
             for ingress in module.ingresses
             for route in ingress.topics
         ]
-        return cls(place, chosen, unregistered)
+        return cls(DeadLetterTopic.of(module.dead_letters), chosen, unregistered)
 
     def of_topic(self, topic: str) -> OnFailure | None:
         """Return what becomes of a topic's records that no function can receive, if it is said."""
@@ -138,7 +141,7 @@ class Failures:
                     self._counts.dead_letters += 1
                     self._bury(failed, effects)
         if not self._counts.example:
-            self._counts.example = _printable(f"[{failed.error.code}] {text}")
+            self._counts.example = printable(f"[{failed.error.code}] {text}", _MESSAGE_LENGTH)
 
     def summary(self) -> Outcome:
         """Return how many there were."""
@@ -160,20 +163,28 @@ class Failures:
     def _bury(self, failed: FailedMessage, effects: Effects) -> None:
         if self.policies.dead_letters is None:
             raise AssertionError("a policy without its topic does not pass the binding check")
-        egress, topic = self.policies.dead_letters
-        original = failed.record.headers if failed.record else ()
+        place = self.policies.dead_letters
         headers = [
             (header.key, header.value if header.HasField("value") else None)
-            for header in original
-            if not header.key.startswith(HEADER_PREFIX)  # of an earlier failure
+            for header in (failed.record.headers if failed.record else ())
         ]
-        headers += [
-            (name, value.encode("utf-8", "backslashreplace")) for name, value in self._facts(failed)
-        ]
-        row = EgressRecord(topic, _key(failed), failed.value, headers)
-        effects.egress[egress].append(row, len(failed.value or b""))
+        key, (id_, _, _) = _key(failed), failed.target.rpartition(SEPARATOR)
+        original = Original(key, failed.value, headers)
+        # A replay goes to the id that the target has, unless that is the key.
+        whole = () if key == id_ else ("target",)
+        letter, left_out = place.letter(original, self._facts(failed), whole)
+        if left_out and failed.record is None:
+            # It is nowhere else.
+            text = (
+                f"{failed.error.message} ({failed.origin}); its dead letter would be larger than "
+                f"egress {place.egress} takes ({place.max_record_size:,} bytes): raise its property "
+                f"max.request.size, and max.message.bytes of topic {place.topic}"
+            )
+            raise DispatchError(type(failed.error)(text), failed.traceback)
+        effects.egress[place.egress].append(letter)
 
     def _facts(self, failed: FailedMessage) -> Iterator[tuple[str, str]]:
+        """Yield what is known of a failure, by the names of headers without their prefix."""
         error, record, target = failed.error, failed.record, address_of(failed.target)
         facts: dict[str, object] = {
             "error-code": error.code,
@@ -184,14 +195,13 @@ class Failures:
         }
         if failed.caller:
             facts["caller"] = address_of(failed.caller)
-        for name, value in facts.items():
-            yield HEADER_PREFIX + name, str(value)
         if record is not None:
-            yield from facts_of(record)
-        yield VALUE_TYPE_HEADER, failed.typename
+            facts |= facts_of(record)
+        facts["type"] = failed.typename
         if target.namespace != REJECTION_NAMESPACE:
-            yield f"{HEADER_PREFIX}target", str(target)
-            yield TARGET_TYPE_HEADER, target.typename
+            facts |= {"target": target, "target-type": target.typename}
+        for name, value in facts.items():
+            yield name, str(value)
 
 
 def _key(failed: FailedMessage) -> bytes | None:
@@ -200,8 +210,3 @@ def _key(failed: FailedMessage) -> bytes | None:
         return failed.record.key
     id_, _, typename = failed.target.rpartition(SEPARATOR)
     return None if typename == f"{REJECTION_NAMESPACE}/null-key".encode() else id_
-
-
-def _printable(text: str) -> str:
-    """Escape lone surrogates, which users' error texts may hold and Protobuf refuses."""
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -11,7 +11,7 @@ import attrs
 from pyspark import cloudpickle
 
 from statefun.runtime.dispatch.failures import Policies
-from statefun.runtime.effects import Serializer
+from statefun.runtime.effects import Sink
 from statefun.sdk.errors import PlatformError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
@@ -24,8 +24,8 @@ class Program:
     """What a worker needs of an application: its functions, and what they may send to."""
 
     functions: StatefulFunctions
-    egresses: Mapping[str, Serializer | None]
-    """All declared egresses by id, with what makes records of values for them."""
+    egresses: Mapping[str, Sink]
+    """What all declared egresses take, by id."""
     policies: Policies = attrs.field(factory=Policies)
     """What becomes of failures."""
     deserializers: Mapping[str, Deserializer] = attrs.field(factory=dict)
@@ -46,7 +46,10 @@ class Program:
         made = [route.deserializer for route in routes if route.deserializer is not None]
         return cls(
             functions,
-            {str(egress.id): egress.serializer for egress in module.egresses},
+            {
+                str(egress.id): Sink(egress.serializer, egress.max_record_size)
+                for egress in module.egresses
+            },
             Policies.of(module, unregistered),
             {deserializer.name: deserializer for deserializer in made},
         )

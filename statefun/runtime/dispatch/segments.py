@@ -14,7 +14,9 @@ from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox, effect_stream
 
 _INLINE_BYTES = 256 * 1024
-"""Up to here a stream travels through the driver: one file less to create, list and delete."""
+"""So much of a task's effects travels through the driver: fewer files to create, list and delete.
+
+Of all its streams and addresses together: Spark ends a job whose results are too large."""
 _FULL_BYTES = 32 * 1024 * 1024
 """From here on effects are written out, so that a task's memory stays bounded."""
 
@@ -23,6 +25,26 @@ def batch_number() -> int:
     """Return the number of the micro-batch that the present task is part of."""
     task = TaskContext.get()
     return int((task and task.getLocalProperty("streaming.sql.batchId")) or 0)
+
+
+class InlineBudget:
+    """How much the present task may still hand to the driver; a process runs one at a time."""
+
+    def __init__(self) -> None:
+        self._task = -1
+        self._left = 0
+
+    def takes(self, task: int, size: int) -> bool:
+        """Tell whether so many bytes of a task, by its attempt's id, fit; from now on they do."""
+        if task != self._task:
+            self._task, self._left = task, _INLINE_BYTES
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+
+_inline = InlineBudget()
 
 
 @attrs.frozen
@@ -53,7 +75,7 @@ class SegmentWriter:
     def _stream(self, rows: EffectRows, task: TaskContext) -> EffectStream:
         records = len(rows)
         content = rows.take()
-        if len(content) <= _INLINE_BYTES:
+        if _inline.takes(task.taskAttemptId(), len(content)):
             return effect_stream(content, records)
         # A name of its own for every attempt: what a zombie writes is never in a manifest.
         name = f"{task.partitionId()}-{task.taskAttemptId()}-{uuid.uuid4().hex}.arrow"

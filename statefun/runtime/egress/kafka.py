@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError as ClientError
@@ -15,40 +15,23 @@ from confluent_kafka import KafkaException, Message, Producer
 
 from statefun.runtime.effects import EgressRecord
 from statefun.runtime.egress.lane import Marker, UncertainError, UndeliveredError
+from statefun.runtime.egress.patience import Patience, Tally
 from statefun.runtime.egress.progress import ProgressTopic
+from statefun.runtime.egress.refusals import OF_CLIENTS, OF_RECORDS, Refusals, Refused
 from statefun.runtime.kafka_client import connect
-from statefun.sdk.errors import KafkaError, TopicError
+from statefun.sdk.errors import KafkaError
 from statefun.spec.model import KafkaEgress
 
-logger = logging.getLogger("statefun.egress")
-
 _POLL = timedelta(milliseconds=500)
-_PATIENCE = timedelta(seconds=10)
-"""Waiting for longer than this is worth a word to whoever watches."""
 _FAREWELL = timedelta(seconds=5)
 """How long an egress that promises nothing has for its last records when an application ends."""
 _TRANSACTION_CALL = timedelta(seconds=30)
 """How long to wait for an answer to a call that opens or commits a transaction."""
+_PROPAGATION = timedelta(seconds=5)
+"""For so long a topic may be unknown to a broker: it may have been created just now."""
 
-_UNKNOWN_TOPIC = {ClientError._UNKNOWN_TOPIC, ClientError.UNKNOWN_TOPIC_OR_PART}  # noqa: SLF001 - how the client names its own codes
-_REFUSALS = _UNKNOWN_TOPIC | {
-    ClientError._INVALID_ARG,  # noqa: SLF001 - as above
-    ClientError._UNKNOWN_PARTITION,  # noqa: SLF001 - as above
-    ClientError.CLUSTER_AUTHORIZATION_FAILED,
-    ClientError.INVALID_MSG,
-    ClientError.INVALID_MSG_SIZE,
-    ClientError.INVALID_RECORD,
-    ClientError.INVALID_REQUIRED_ACKS,
-    ClientError.INVALID_TIMESTAMP,
-    ClientError.INVALID_TRANSACTION_TIMEOUT,
-    ClientError.MSG_SIZE_TOO_LARGE,
-    ClientError.POLICY_VIOLATION,
-    ClientError.RECORD_LIST_TOO_LARGE,
-    ClientError.TOPIC_AUTHORIZATION_FAILED,
-    ClientError.TOPIC_EXCEPTION,
-    ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
-"""Answers that will stay the same until a person does something."""
+ShouldStop = Callable[[timedelta], bool]
+"""Tells whether to give up, when nothing has moved for so long."""
 
 
 _PLAIN = [None, None, None]
@@ -62,50 +45,26 @@ def _others(record: EgressRecord) -> dict[str, Any]:
     return given if record.timestamp is None else {**given, "timestamp": record.timestamp}
 
 
-class Patience:
-    """Says once when an egress keeps its records waiting, and when it does no more."""
-
-    def __init__(self, egress: KafkaEgress) -> None:
-        self._egress = egress
-        self._since: float | None = None
-        self._told = False
-
-    def wait(self, reason: str = "") -> None:
-        """Take note that records wait."""
-        now = time.monotonic()
-        if self._since is None:
-            self._since = now
-        elif not self._told and now - self._since > _PATIENCE.total_seconds():
-            self._told = True
-            logger.warning(
-                "egress %s: %s takes no records%s; they are kept, and tried until it does",
-                self._egress.id,
-                self._egress.address,
-                f" ({reason})" if reason else "",
-            )
-
-    def over(self) -> None:
-        """Take note that nothing waits any more."""
-        if self._told:
-            logger.info("egress %s: %s takes records again", self._egress.id, self._egress.address)
-        self._since, self._told = None, False
-
-
 class AtLeastOnce:
     """A cluster that confirms every record, and that may get some of them again after a crash."""
 
     def __init__(
         self,
         egress: KafkaEgress,
-        should_stop: Callable[[], bool],
+        should_stop: ShouldStop,
         patience: Patience,
+        refusals: Refusals,
         **properties: Any,
     ) -> None:
         self._egress = egress
         self._should_stop = should_stop
         self._patience = patience
-        self._refused: ClientError | None = None
-        self._refused_topic = ""
+        self._refusals = refusals
+        self._alone = refusals.alone
+        self._refused: list[Refused] = []
+        self._error: ClientError | None = None
+        self._left = 0
+        self._moved = time.monotonic()
         settings: dict[str, Any] = {
             # In order and without duplicates by the producer's own retries.
             "enable.idempotence": True,
@@ -114,10 +73,13 @@ class AtLeastOnce:
             "linger.ms": 5,
             # The outbox, not a time limit, decides how long a record is kept for.
             "message.timeout.ms": 0,
+            "topic.metadata.propagation.max.ms": round(_PROPAGATION / timedelta(milliseconds=1)),
             "queue.buffering.max.messages": 200_000,
+            "message.max.bytes": egress.max_record_size,
             **egress.properties,
             "bootstrap.servers": egress.address,
             "delivery.report.only.error": True,
+            **({"batch.num.messages": 1} if self._alone else {}),
             **properties,
         }
         settings = {name: value for name, value in settings.items() if value is not None}
@@ -127,16 +89,21 @@ class AtLeastOnce:
         """Nobody keeps note of what is published."""
         return None
 
-    def write(self, records: Iterable[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - there is nowhere to write it
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - there is nowhere to write it
         """Write ``records`` and wait until the cluster has them.
 
         Raises:
-            KafkaError: if the cluster refuses a record for good: naming egress and topic.
+            KafkaError: if it refuses a record for good, and that is to stop.
             UncertainError: if it has not confirmed all of them.
             UndeliveredError: if told to stop before it has.
         """
-        self._produce(records)
-        self._flush()
+        self._check_alone()
+        refused: list[Refused] = []
+        left = records
+        while found := self._deliver(left):
+            refused += found
+            left = self._refusals.replace(found)
+        self._refusals.settled(refused)
 
     def close(self) -> None:
         """Forget what is not delivered; a successor ends the transaction that may be open."""
@@ -144,10 +111,34 @@ class AtLeastOnce:
         with contextlib.suppress(UncertainError):
             self._serve(self._producer.flush, timedelta())
 
-    def _produce(self, records: Iterable[EgressRecord]) -> None:
+    def _check_alone(self) -> None:
+        """Check that records travel as they are to: a producer cannot be told later.
+
+        Raises:
+            UncertainError: if they do not; then the lane makes another one.
+        """
+        if self._alone != self._refusals.alone:
+            raise UncertainError("records are to travel in batches again")
+
+    def _deliver(self, records: Sequence[EgressRecord]) -> Sequence[Refused]:
+        """Write ``records``; return those that are refused for good, when all others are written.
+
+        Raises:
+            UncertainError: if some are neither.
+            UndeliveredError: if told to stop before that is known.
+        """
+        self._refused, self._error = [], None
+        self._left, self._moved = 0, time.monotonic()
+        self._produce(records)
+        self._flush()
+        # Where nothing of it counts, what would be refused as well need not be tried first.
+        taken_back = records if self._has_failed() else ()
+        return self._refusals.certain(self._refused, taken_back)
+
+    def _produce(self, records: Sequence[EgressRecord]) -> None:
         produce = self._producer.produce
-        on_delivery = self._on_delivery
         for record in records:
+            on_delivery = partial(self._on_delivery, record)
             topic, key, value, *others = record
             while True:
                 try:
@@ -158,15 +149,25 @@ class AtLeastOnce:
                 except BufferError:
                     self._wait()
                 except KafkaException as error:
-                    raise self._explained(error.args[0], topic) from error
+                    if self._has_failed():
+                        return  # it takes no more
+                    self._take(record, error.args[0], alone=True)
+                    self._check()
+                    break
                 else:
                     break
+            if self._has_failed():
+                return
 
     def _flush(self) -> None:
-        while self._serve(self._producer.flush) > 0:
+        while self._serve(self._producer.flush) > 0 and not self._has_failed():
             self._wait()
         self._check()
         self._patience.over()
+
+    def _has_failed(self) -> bool:
+        """Tell whether nothing of what is being written will count."""
+        return False
 
     def _serve(self, call: Callable[[float], int], time: timedelta = _POLL) -> int:
         """Let callbacks run for a while."""
@@ -180,66 +181,39 @@ class AtLeastOnce:
     def _wait(self) -> None:
         self._serve(self._producer.poll)
         self._check()
-        self._patience.wait()
-        if self._should_stop():
+        left, now = len(self._producer), time.monotonic()
+        if left == self._left:
+            self._patience.wait()
+        else:
+            self._left, self._moved = left, now
+            self._patience.over()
+        if self._should_stop(timedelta(seconds=now - self._moved)):
             raise UndeliveredError
 
-    def _on_delivery(self, error: ClientError | None, message: Message) -> None:
-        if error is not None and self._refused is None:
-            self._refused, self._refused_topic = error, message.topic() or ""
+    def _on_delivery(
+        self, record: EgressRecord, error: ClientError | None, _message: Message
+    ) -> None:
+        if error is not None:
+            self._take(record, error, alone=self._alone)
+
+    def _take(self, record: EgressRecord, error: ClientError, *, alone: bool) -> None:
+        """Take note of a record that was not delivered."""
+        if error.code() in OF_RECORDS:
+            self._refused.append(Refused(record, error, alone))
+        elif self._error is None:
+            self._error = error
 
     def _check(self) -> None:
-        if self._refused is not None:
-            raise self._explained(self._refused, self._refused_topic)
+        if self._error is not None:
+            raise self._explained(self._error)
 
-    def _explained(self, error: ClientError, topic: str) -> Exception:
-        where = f"egress {self._egress.id}, topic {topic} at {self._egress.address}"
-        if error.code() in _UNKNOWN_TOPIC:
-            return TopicError(
-                f"{where}: the topic does not exist; create it and start again: the records are "
-                "kept in the outbox until then"
-            )
-        if error.code() == ClientError._UNKNOWN_PARTITION:  # noqa: SLF001 - as above
-            return TopicError(
-                f"{where}: the topic has no partition of the number that a record was sent to; "
-                "the records are kept in the outbox"
-            )
-        if error.code() in _REFUSALS:
+    def _explained(self, error: ClientError) -> Exception:
+        if error.code() in OF_CLIENTS:
             return KafkaError(
-                f"{where}: the record was refused: {error.str()}; it is kept in the outbox"
+                f"egress {self._egress.id} at {self._egress.address}: {error.str()}; the records "
+                "are kept in the outbox"
             )
         return UncertainError(error.str())
-
-
-class Losses:
-    """Counts the records that an egress has lost, and says so now and then."""
-
-    def __init__(self, egress: KafkaEgress) -> None:
-        self._egress = egress
-        self._count = 0
-        self._told = 0
-        self._told_at = 0.0
-
-    def add(self, topic: str, reason: str) -> None:
-        """Take note of one more."""
-        self._count += 1
-        if not self._told or time.monotonic() - self._told_at > _PATIENCE.total_seconds():
-            self._tell(f"{reason} (topic {topic})")
-
-    def over(self) -> None:
-        """Say what was not said yet: no more will be lost by this connection."""
-        if self._count > self._told:
-            self._tell("the connection is closed")
-
-    def _tell(self, reason: str) -> None:
-        self._told, self._told_at = self._count, time.monotonic()
-        logger.warning(
-            "egress %s at %s: %d records lost so far: %s",
-            self._egress.id,
-            self._egress.address,
-            self._count,
-            reason,
-        )
 
 
 class Unconfirmed(AtLeastOnce):
@@ -248,14 +222,16 @@ class Unconfirmed(AtLeastOnce):
     def __init__(
         self,
         egress: KafkaEgress,
-        should_stop: Callable[[], bool],
+        should_stop: ShouldStop,
         patience: Patience,
-        losses: Losses,
+        losses: Tally,
     ) -> None:
-        super().__init__(egress, should_stop, patience, **{"message.timeout.ms": None})
+        super().__init__(
+            egress, should_stop, patience, Refusals(egress), **{"message.timeout.ms": None}
+        )
         self._losses = losses
 
-    def write(self, records: Iterable[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - as above
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - as above
         """Hand ``records`` to the producer.
 
         Raises:
@@ -267,7 +243,7 @@ class Unconfirmed(AtLeastOnce):
                     record.topic,
                     record.value,
                     record.key,
-                    on_delivery=self._on_delivery,
+                    on_delivery=partial(self._on_delivery, record),
                     **_others(record),
                 )
             except BufferError:
@@ -287,19 +263,22 @@ class Unconfirmed(AtLeastOnce):
         super().close()
         self._losses.over()
 
-    def _on_delivery(self, error: ClientError | None, message: Message) -> None:
+    def _on_delivery(
+        self, record: EgressRecord, error: ClientError | None, _message: Message
+    ) -> None:
         if error is not None:
-            self._losses.add(message.topic() or "", error.str())
+            self._losses.add(record.topic, error.str())
 
 
 class ExactlyOnce(AtLeastOnce):
     """A cluster that takes records and marker in one transaction."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - one more than others have
         self,
         egress: KafkaEgress,
-        should_stop: Callable[[], bool],
+        should_stop: ShouldStop,
         patience: Patience,
+        refusals: Refusals,
         progress: ProgressTopic,
         lane: int,
     ) -> None:
@@ -308,6 +287,7 @@ class ExactlyOnce(AtLeastOnce):
             egress,
             should_stop,
             patience,
+            refusals,
             **{
                 "transactional.id": f"{progress.name}-{lane}",
                 "transaction.timeout.ms": timeout,
@@ -328,22 +308,44 @@ class ExactlyOnce(AtLeastOnce):
         self._patience.over()
         return marker
 
-    def write(self, records: Iterable[EgressRecord], marker: Marker) -> None:
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Write ``records`` and ``marker`` in one transaction.
 
+        One with a refused record is aborted; the next one has what comes in its place.
+
         Raises:
-            KafkaError: if the cluster refuses a record for good: naming egress and topic.
+            KafkaError: if the cluster refuses a record for good, and that is to stop.
             UncertainError: if it may or may not have committed.
             UndeliveredError: if told to stop before that.
         """
+        self._check_alone()
+        refused: list[Refused] = []
+        left = [*records, self._progress.record(self._lane, marker)]
+        while found := self._transact(left):
+            refused += found
+            gone = {id(each.record) for each in found}
+            left = [record for record in left if id(record) not in gone]
+            left[-1:-1] = self._refusals.replace(found)
+        self._refusals.settled(refused)
+
+    def _transact(self, records: Sequence[EgressRecord]) -> Sequence[Refused]:
+        """Write ``records`` in one transaction; or none, and return those that are refused."""
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
             raise UncertainError(error.args[0].str()) from error
-        self._produce(records)
-        self._produce([self._progress.record(self._lane, marker)])
-        self._flush()
-        self._call(self._producer.commit_transaction)
+        refused = self._deliver(records)
+        self._call(
+            self._producer.abort_transaction if refused else self._producer.commit_transaction
+        )
+        return refused
+
+    def _has_failed(self) -> bool:
+        return bool(self._refused)
+
+    def _check(self) -> None:
+        if not self._refused:  # which is why others were not delivered
+            super()._check()
 
     def _call(self, call: Callable[[float], None]) -> None:
         """Make a call of the transaction protocol.
@@ -355,10 +357,4 @@ class ExactlyOnce(AtLeastOnce):
             call(_TRANSACTION_CALL.total_seconds())
         except KafkaException as error:
             self._check()  # the reason, if it was a record
-            reason: ClientError = error.args[0]
-            if reason.code() in _REFUSALS:
-                raise KafkaError(
-                    f"egress {self._egress.id} at {self._egress.address}: {reason.str()}; the "
-                    "records are kept in the outbox"
-                ) from error
-            raise UncertainError(reason.str()) from error
+            raise self._explained(error.args[0]) from error

@@ -19,7 +19,7 @@ claimed all lanes, one has opened each of them behind the other's claim, and see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -27,7 +27,7 @@ import attrs
 
 from statefun.protocol.runtime_pb2 import EffectStream
 from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.effects import EgressRecord, read_egress_records
+from statefun.runtime.effects import EgressRecord, read_egress_records, row_size
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox, Staged
 from statefun.sdk.errors import CheckpointError
@@ -69,8 +69,8 @@ class Cluster(Protocol):
     def open(self) -> Marker | None:
         """Fence whoever published the lane before; return how far it is published, if known."""
 
-    def write(self, records: Iterable[EgressRecord], marker: Marker) -> None:
-        """Write ``records`` in order, and ``marker`` with them."""
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
+        """Write ``records`` in order, or what comes in their place, and ``marker`` with them."""
 
     def close(self) -> None:
         """Give up whatever is not written yet."""
@@ -117,6 +117,9 @@ class Lane:
         connect: makes a connection to the cluster.
         pause: called with the reason when an answer is missing, to wait for better times;
             raises UndeliveredError to give up.
+        is_late: whether to leave what is not written yet to another lane that goes on from
+            ``marker``; asked after each chunk.
+        marker: how far the lane is published, as far as that is known.
         chunk_records: how many records are written at a time.
     """
 
@@ -128,6 +131,8 @@ class Lane:
         connect: Callable[[], Cluster],
         pause: Callable[[str], None],
         *,
+        is_late: Callable[[], bool] = lambda: False,
+        marker: Marker | None = None,
         chunk_records: int = 50_000,
     ) -> None:
         self._name = name
@@ -138,7 +143,8 @@ class Lane:
         self._pause = pause
         self._chunk_records = chunk_records
         self._cluster: Cluster | None = None
-        self._marker: Marker | None = None
+        self._is_late = is_late
+        self._marker = marker
         self._owners: Container[str] | None = {run}
         """To whom the lane may belong when it is opened; None for anybody."""
         self._publishers: Container[str] | None = None
@@ -184,6 +190,11 @@ class Lane:
         """
         if batch.total:
             self._persist(lambda: self._publish(batch))
+
+    @property
+    def marker(self) -> Marker | None:
+        """How far the lane is published, as far as it knows."""
+        return self._marker
 
     def close(self) -> None:
         """Disconnect."""
@@ -252,6 +263,8 @@ class Lane:
             marker = Marker(batch.number, done, batch.digest, self._run, self._run)
             cluster.write(chunk, marker)
             self._marker = marker
+            if done < batch.total and self._is_late():
+                raise UndeliveredError
 
     def _published(self, batch: LaneBatch) -> int:
         """Return how many of the batch's records are published."""
@@ -273,7 +286,7 @@ def _chunks(records: Iterable[EgressRecord], limit: int) -> Iterator[list[Egress
     size = 0
     for record in records:
         chunk.append(record)
-        size += len(record.value or b"")
+        size += row_size(record)
         if len(chunk) >= limit or size >= _CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0

@@ -1,42 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All lanes of one egress: published by the driver, or by Spark tasks side by side."""
+"""All lanes of one egress, and how they are made."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
-from itertools import groupby
-from typing import Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import attrs
-from pyspark import SparkContext
 
-from statefun.protocol.runtime_pb2 import Failure
+from statefun.runtime.effects import EgressRecord
 from statefun.runtime.egress.kafka import (
     AtLeastOnce,
     ExactlyOnce,
-    Losses,
-    Patience,
+    ShouldStop,
     Unconfirmed,
 )
-from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, UndeliveredError
+from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UndeliveredError
+from statefun.runtime.egress.patience import Patience, Tally
 from statefun.runtime.egress.progress import ProgressTopic
+from statefun.runtime.egress.refusals import Refusals
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.outbox import Outbox, Staged
-from statefun.sdk import errors
-from statefun.sdk.errors import StatefunError
+from statefun.runtime.letters import DeadLetterTopic
+from statefun.runtime.outbox import Staged
 from statefun.spec.model import DeliverySemantic, KafkaEgress
 
 _PAUSE = timedelta(seconds=1)
-_TASK_TIME = timedelta(seconds=10)
-"""A task that is kept waiting for this long gives its core back, and another one tries."""
+
+
+class Published(NamedTuple):
+    """A batch that is published."""
+
+    staged: Staged
+    refused: int
+    """How many records the cluster has refused, since the last one."""
 
 
 class Lanes(Protocol):
     """Publishes batches to one egress."""
 
-    def publish(self, batches: Sequence[Staged]) -> Iterator[Staged]:
+    def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
         """Publish ``batches``; yield each that is."""
 
     def cancel(self) -> None:
@@ -44,6 +48,19 @@ class Lanes(Protocol):
 
     def close(self) -> None:
         """Disconnect."""
+
+
+class Turn(Protocol):
+    """For how long a lane may go on."""
+
+    def should_stop(self, stalled: timedelta) -> bool:
+        """Tell whether to give up when nothing has moved for so long."""
+
+    def is_over(self) -> bool:
+        """Tell whether to end, at the next good place."""
+
+    def pause(self, time: timedelta) -> bool:
+        """Wait for better times; tell whether to give up."""
 
 
 @attrs.frozen
@@ -55,59 +72,108 @@ class LaneFactory:
     kafka_timeout: timedelta
     run: str
     """The id of the application's run."""
+    dead_letters: KafkaEgress | None = None
+    """The egress that dead letters go to, if there is one."""
+    others: tuple[str, ...] = ()
+    """The ids of the application's exactly-once egresses to the same cluster."""
 
     @property
     def needs_progress(self) -> bool:
         """Whether the cluster keeps note of what is published."""
         return self.egress.delivery_semantic is DeliverySemantic.EXACTLY_ONCE
 
-    def create_progress(self, query_id: str, lanes: int) -> int:
+    def create_progress(self, query_id: str, lanes: int) -> tuple[ProgressTopic, int]:
         """Make sure that the cluster can keep note of what is published, if it has to.
 
         Returns:
-            How many lanes there are, those of earlier runs included.
+            Where it does, and how many lanes there are, those of earlier runs included.
 
         Raises:
             KafkaError: if it cannot.
         """
+        progress = ProgressTopic(self.egress, query_id, self.others)
         if not self.needs_progress:
-            return lanes
-        return ProgressTopic(self.egress, query_id).create(lanes, self.kafka_timeout)
+            return progress, lanes
+        return progress, progress.create(lanes, self.kafka_timeout)
+
+    def refusals(self, should_stop: ShouldStop, *, alone: bool = False) -> Refusals:
+        """Return what settles records that the cluster refuses."""
+        letters = self.dead_letters
+        elsewhere = None if letters is None or letters.id == self.egress.id else letters
+        write = None if elsewhere is None else partial(_write_letters, elsewhere, should_stop)
+        return Refusals(self.egress, DeadLetterTopic.of(letters), write, alone=alone)
 
     def lane(
         self,
         number: int,
-        query_id: str,
-        should_stop: Callable[[], bool],
-        pause: Callable[[timedelta], bool],
+        progress: ProgressTopic,
+        refusals: Refusals,
+        turn: Turn,
+        marker: Marker | None = None,
     ) -> Lane:
         """Return a lane.
 
         Args:
             number: which one.
-            query_id: the checkpoint's own id.
-            should_stop: whether to give up.
-            pause: waits, and returns whether to give up.
+            progress: where the cluster keeps note of what is published, if it has to.
+            refusals: settles what the cluster refuses.
+            turn: for how long it may go on.
+            marker: how far it is published, as far as that is known.
         """
         egress = self.egress
-        patience, losses = Patience(egress), Losses(egress)
+        patience, losses = Patience(egress), Tally(egress, "lost")
+        stop = turn.should_stop
 
         def connect() -> Cluster:
             match egress.delivery_semantic:
                 case DeliverySemantic.NONE:
-                    return Unconfirmed(egress, should_stop, patience, losses)
+                    return Unconfirmed(egress, stop, patience, losses)
                 case DeliverySemantic.AT_LEAST_ONCE:
-                    return AtLeastOnce(egress, should_stop, patience)
+                    return AtLeastOnce(egress, stop, patience, refusals)
                 case DeliverySemantic.EXACTLY_ONCE:
-                    progress = ProgressTopic(egress, query_id)
-                    return ExactlyOnce(egress, should_stop, patience, progress, number)
+                    return ExactlyOnce(egress, stop, patience, refusals, progress, number)
 
         def wait(reason: str) -> None:
             patience.wait(reason)
-            if pause(_PAUSE):
+            if turn.pause(_PAUSE):
                 raise UndeliveredError
 
-        return Lane(f"egress {egress.id}", self.run, self.checkpoint, connect, wait)
+        return Lane(
+            f"egress {egress.id}",
+            self.run,
+            self.checkpoint,
+            connect,
+            wait,
+            is_late=turn.is_over,
+            marker=marker,
+        )
+
+
+def _write_letters(
+    egress: KafkaEgress, should_stop: ShouldStop, letters: Sequence[EgressRecord]
+) -> None:
+    """Write dead letters to another egress than the records were for.
+
+    No transaction covers both: after a crash they may come again.
+    """
+    refusals = Refusals(egress, DeadLetterTopic.of(egress), alone=True)
+    cluster = AtLeastOnce(egress, should_stop, Patience(egress), refusals)
+    try:
+        cluster.write(letters, Marker(-1, 0, b"", "", ""))
+    finally:
+        cluster.close()
+
+
+@attrs.frozen
+class _UntilStopped:
+    """The turn of the driver, which has no other end."""
+
+    is_over: Callable[[], bool]
+    pause: Callable[[timedelta], bool]
+
+    def should_stop(self, stalled: timedelta) -> bool:
+        del stalled
+        return self.is_over()
 
 
 class DriverLanes:
@@ -120,8 +186,8 @@ class DriverLanes:
         pause: Callable[[timedelta], bool],
     ) -> None:
         self._factory = factory
-        self._should_stop = should_stop
-        self._pause = pause
+        self._turn = _UntilStopped(should_stop, pause)
+        self._refusals = factory.refusals(self._turn.should_stop)
         self._lanes: list[Lane] = []
 
     def open(self, query_id: str, lanes: int, known_runs: Collection[str]) -> None:
@@ -140,15 +206,16 @@ class DriverLanes:
         """Let nobody else publish any more; return the runs that have."""
         return {lane.claim() for lane in self._lanes}
 
-    def publish(self, batches: Sequence[Staged]) -> Iterator[Staged]:
+    def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
         """Publish ``batches``; yield each that is."""
         for staged in batches:
+            before = self._refusals.count
             is_first = self._create(staged.manifest.query_id, staged.lanes)
             if is_first and self._factory.needs_progress:
                 self.claim()  # a first run could not earlier
             for number, lane in enumerate(self._lanes[: staged.lanes]):
                 lane.publish(LaneBatch.of(staged, str(self._factory.egress.id), number))
-            yield staged
+            yield Published(staged, self._refusals.count - before)
 
     def cancel(self) -> None:
         """Nothing to do: the lanes ask whether they should stop."""
@@ -162,97 +229,8 @@ class DriverLanes:
         """Make sure that there are so many lanes; return whether there were none."""
         before = len(self._lanes)
         if before < lanes:
-            for number in range(before, self._factory.create_progress(query_id, lanes)):
-                lane = self._factory.lane(number, query_id, self._should_stop, self._pause)
+            progress, there = self._factory.create_progress(query_id, lanes)
+            for number in range(before, there):
+                lane = self._factory.lane(number, progress, self._refusals, self._turn)
                 self._lanes.append(lane)
         return not before
-
-
-class TaskLanes:
-    """Lanes that Spark tasks publish, side by side."""
-
-    def __init__(
-        self, factory: LaneFactory, context: SparkContext, should_stop: Callable[[], bool]
-    ) -> None:
-        self._factory = factory
-        self._context = context
-        self._should_stop = should_stop
-        self._group = f"statefun-egress-{factory.egress.id}"
-        self._created = 0
-
-    def publish(self, batches: Sequence[Staged]) -> Iterator[Staged]:
-        """Publish ``batches``; yield each that is."""
-        for lanes, group in groupby(batches, key=lambda staged: staged.lanes):
-            together = list(group)
-            query_id = together[0].manifest.query_id
-            if self._created < lanes:
-                self._factory.create_progress(query_id, lanes)
-                self._created = lanes
-            task = _LaneTask(
-                self._factory, query_id, tuple(staged.manifest.batch for staged in together)
-            )
-            while not self._run(task, lanes):
-                if self._should_stop():
-                    raise UndeliveredError
-            yield from together
-
-    def _run(self, task: _LaneTask, lanes: int) -> bool:
-        """Run one job; return whether everything was published."""
-        context = self._context
-        context.setJobGroup(self._group, f"publishing to {self._factory.egress.id}", True)
-        try:
-            results = context.parallelize(range(lanes), lanes).mapPartitions(task).collect()
-        except Exception:
-            if self._should_stop():
-                raise UndeliveredError from None
-            raise
-        for failure in map(Failure.FromString, filter(None, results)):
-            raise errors.by_code(failure.code)(failure.message)
-        return all(result is not None for result in results)
-
-    def cancel(self) -> None:
-        """Let Spark end the tasks that run."""
-        self._context.cancelJobGroup(self._group)
-
-    def close(self) -> None:
-        """Nothing to do: each task disconnects for itself."""
-
-
-@attrs.frozen
-class _LaneTask:
-    """What a Spark task does: publish its lane of some batches."""
-
-    factory: LaneFactory
-    query_id: str
-    batches: tuple[int, ...]
-
-    def __call__(self, numbers: Iterable[int]) -> Iterator[bytes | None]:
-        """Publish lanes; yields of each a serialized failure, empty if none; None if unfinished."""
-        for number in numbers:
-            deadline = time.monotonic() + _TASK_TIME.total_seconds()
-
-            def late(deadline: float = deadline) -> bool:
-                return time.monotonic() > deadline
-
-            def pause(time_: timedelta, late: Callable[[], bool] = late) -> bool:
-                time.sleep(time_.total_seconds())
-                return late()
-
-            lane = self.factory.lane(number, self.query_id, late, pause)
-            try:
-                yield self._publish(lane, number)
-            finally:
-                lane.close()
-
-    def _publish(self, lane: Lane, number: int) -> bytes | None:
-        outbox = Outbox(self.factory.checkpoint)
-        try:
-            for batch in self.batches:
-                staged = outbox.staged(batch)
-                if staged is not None:
-                    lane.publish(LaneBatch.of(staged, str(self.factory.egress.id), number))
-        except UndeliveredError:
-            return None
-        except StatefunError as error:
-            return Failure(code=error.code, message=error.message).SerializeToString()
-        return b""

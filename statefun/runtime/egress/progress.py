@@ -9,7 +9,9 @@ application's stays open until it times out.
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
@@ -36,6 +38,8 @@ from statefun.spec.model import KafkaEgress
 
 PROGRESS_PREFIX = "statefun-progress-"
 """What the names of all progress topics begin with."""
+_READABLE = 150
+"""So many characters of an egress's id are in its topic's name; a topic's name has 249 at most."""
 _TIMEOUT = timedelta(seconds=10)
 _WINDOW = 200
 """So many offsets are looked at first, from the end: a transaction takes two."""
@@ -53,16 +57,24 @@ class ProgressTopic:
     Args:
         egress: whose markers they are.
         query_id: the checkpoint's own id, so that no other one's batches are meant.
+        others: the ids of the application's exactly-once egresses to the same cluster.
     """
 
-    def __init__(self, egress: KafkaEgress, query_id: str) -> None:
-        id_ = re.sub(r"[^a-zA-Z0-9._-]", "_", str(egress.id))
-        self.name = f"{PROGRESS_PREFIX}{query_id}-{id_}"[:249]
+    def __init__(self, egress: KafkaEgress, query_id: str, others: Collection[str] = ()) -> None:
+        id_ = str(egress.id)
+        digest = hashlib.sha256(id_.encode()).hexdigest()[:16]
+        self.name = f"{PROGRESS_PREFIX}{query_id}-{_readable(id_)[:_READABLE]}-{digest}"
+        """What it is called, when :meth:`create` has looked for what there is."""
+        former = _former_name(id_, query_id)
+        shared = any(_former_name(other, query_id) == former for other in others if other != id_)
+        self._former_name = None if shared else former
         self._egress = egress
         self._owner = f"egress {egress.id}"
 
     def create(self, lanes: int, timeout: timedelta) -> int:
         """Create the topic, or what it lacks.
+
+        One that an earlier version has made stays in use, with its name.
 
         Returns:
             How many lanes it has markers for: there were more if it had been so many once.
@@ -73,6 +85,8 @@ class ProgressTopic:
         """
         admin = self._admin()
         metadata = cluster_metadata(self._owner, self._egress.address, admin, timeout)
+        if self._former_name in metadata.topics:
+            self.name = self._former_name
         found = metadata.topics.get(self.name)
         try:
             if found is None:
@@ -165,6 +179,15 @@ class ProgressTopic:
                 f"{self._owner}: topic {self.name} at {self._egress.address} has the "
                 f"cleanup.policy {policy}, and would forget what is published; set it to compact"
             )
+
+
+def _readable(id_: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9._-]", "_", id_)
+
+
+def _former_name(id_: str, query_id: str) -> str:
+    """Return the name that earlier versions gave, which several egresses may have had."""
+    return f"{PROGRESS_PREFIX}{query_id}-{_readable(id_)}"[:249]
 
 
 def _offset(

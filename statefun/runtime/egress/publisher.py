@@ -22,15 +22,16 @@ import attrs
 from pyspark import SparkContext
 
 from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.egress.lanes import LaneFactory, TaskLanes
+from statefun.runtime.egress.lanes import LaneFactory, Published
 from statefun.runtime.egress.runs import Runs
+from statefun.runtime.egress.tasks import TaskLanes
 from statefun.runtime.egress.thread import EgressThread
 from statefun.runtime.ingress.group_offsets import GroupOffsets
 from statefun.runtime.outbox import Leftovers, Outbox, Staged
 from statefun.runtime.retention import BACKLOG, Retention
 from statefun.runtime.settings import Settings
 from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
-from statefun.spec.model import KafkaEgress
+from statefun.spec.model import DeliverySemantic, KafkaEgress
 
 _POLL_LOCAL = timedelta(milliseconds=5)
 _POLL_REMOTE = timedelta(milliseconds=100)
@@ -73,6 +74,8 @@ class Publisher:
         """Why publishing has ended, if it has."""
         self.records = 0
         """How many records were published since the start."""
+        self.refused = 0
+        """How many the clusters have refused for good, which did not stop the application."""
 
     def start(self, leftovers: Leftovers) -> None:
         """Start publishing in the background, with what an earlier run has left.
@@ -81,8 +84,16 @@ class Publisher:
             StatefunError: if an exactly-once egress cannot be published to.
         """
         settings, run = self._settings, uuid.uuid4().hex
+        letters = next((each for each in self._egresses.values() if each.dead_letter_topic), None)
         for id_, egress in self._egresses.items():
-            factory = LaneFactory(egress, settings.checkpoint, settings.kafka_timeout, run)
+            others = tuple(
+                other
+                for other, declared in self._egresses.items()
+                if (declared.address, declared.delivery_semantic)
+                == (egress.address, DeliverySemantic.EXACTLY_ONCE)
+            )
+            timeout = settings.kafka_timeout
+            factory = LaneFactory(egress, settings.checkpoint, timeout, run, letters, others)
             self._threads[id_] = EgressThread(factory, partial(self._published, id_), self._fail)
         self._take_over(run)
         for thread in self._threads.values():
@@ -219,10 +230,12 @@ class Publisher:
             self._released.popleft()
             self._changed.notify_all()
 
-    def _published(self, egress: str, staged: Staged) -> None:
+    def _published(self, egress: str, published: Published) -> None:
         """Take note that an egress is done with a batch."""
-        manifest = staged.manifest
+        manifest = published.staged.manifest
         with self._changed:
+            self.refused += published.refused
+            self.records -= published.refused
             self.records += sum(
                 segment.egress[egress].records
                 for segment in manifest.segments

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 
 from statefun.runtime.egress.lane import UndeliveredError
-from statefun.runtime.egress.lanes import DriverLanes, LaneFactory, Lanes
+from statefun.runtime.egress.lanes import DriverLanes, LaneFactory, Lanes, Published
 from statefun.runtime.outbox import Staged
 from statefun.sdk.errors import EngineError, StatefunError
 
@@ -28,7 +28,7 @@ class EgressThread:
     def __init__(
         self,
         factory: LaneFactory,
-        on_published: Callable[[Staged], None],
+        on_published: Callable[[Published], None],
         on_error: Callable[[StatefunError], None],
     ) -> None:
         self.factory = factory
@@ -93,10 +93,10 @@ class EgressThread:
     def _run(self) -> None:
         try:
             while batches := self._next():
-                for staged in self._lanes.publish(batches):
+                for published in self._lanes.publish(batches):
                     with self._changed:
                         self._queue.popleft()
-                    self._on_published(staged)
+                    self._on_published(published)
         except UndeliveredError:
             logger.info("stopped with unpublished batches; they are published at the next start")
         except StatefunError as error:

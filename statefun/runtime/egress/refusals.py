@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of records that a cluster refuses for good, so that one does not stop all others.
+
+As the egress says (``onRefused``), one stops the application, becomes a dead letter, or is left
+out. Nothing is settled on a mere suspicion:
+
+- A broker refuses batches, with all of their records. Records of a batch are tried again each in a
+  batch of its own before one of them counts as refused.
+- A topic or partition counts as missing when the cluster's metadata say so, too.
+- A dead letter that is refused stops the application: there is nowhere else for it to go.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError as ClientError
+
+from statefun.runtime.effects import EgressRecord
+from statefun.runtime.egress.lane import UncertainError
+from statefun.runtime.egress.patience import Tally
+from statefun.runtime.egress.progress import PROGRESS_PREFIX
+from statefun.runtime.kafka_client import admin_for, cluster_metadata
+from statefun.runtime.letters import DeadLetterTopic, Original
+from statefun.sdk.egress import topic_problem
+from statefun.sdk.errors import KafkaError, TopicError
+from statefun.sdk.failure import OnFailure
+from statefun.spec.model import KafkaEgress
+
+_ANSWER = timedelta(seconds=10)
+"""How long a cluster has to say which topics there are."""
+
+_MISSING = {
+    ClientError._UNKNOWN_PARTITION,  # noqa: SLF001 - how the client names its own codes
+    ClientError._UNKNOWN_TOPIC,  # noqa: SLF001 - as above
+    ClientError.UNKNOWN_TOPIC_OR_PART,
+}
+_OF_TOPIC = {ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.TOPIC_EXCEPTION}
+"""Answers that all records of a topic get."""
+_OF_BATCH = {
+    ClientError.INVALID_MSG,
+    ClientError.INVALID_MSG_SIZE,
+    ClientError.INVALID_RECORD,
+    ClientError.INVALID_TIMESTAMP,
+    ClientError.MSG_SIZE_TOO_LARGE,
+    ClientError.RECORD_LIST_TOO_LARGE,
+}
+"""Answers that one record brings upon all of its batch."""
+OF_RECORDS = _MISSING | _OF_TOPIC | _OF_BATCH
+"""Answers that are about records, and will stay the same until a person does something."""
+OF_CLIENTS = {
+    ClientError._INVALID_ARG,  # noqa: SLF001 - as above
+    ClientError.CLUSTER_AUTHORIZATION_FAILED,
+    ClientError.INVALID_REQUIRED_ACKS,
+    ClientError.INVALID_TRANSACTION_TIMEOUT,
+    ClientError.POLICY_VIOLATION,
+    ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""The same, about whoever asks."""
+
+
+class Refused(NamedTuple):
+    """A record that a cluster does not take."""
+
+    record: EgressRecord
+    reason: ClientError
+    alone: bool
+    """Whether it was this very record that was refused, and not a batch."""
+
+
+class Refusals:
+    """Does with refused records what an egress says.
+
+    Args:
+        egress: which one.
+        dead_letters: where dead letters go, if they do.
+        write: writes dead letters to another egress, where that is where they go.
+        alone: as what it begins.
+    """
+
+    def __init__(
+        self,
+        egress: KafkaEgress,
+        dead_letters: DeadLetterTopic | None = None,
+        write: Callable[[Sequence[EgressRecord]], None] | None = None,
+        *,
+        alone: bool = False,
+    ) -> None:
+        self._egress = egress
+        self._owner = f"egress {egress.id}"
+        self._dead_letters = dead_letters
+        self._write = write
+        default = OnFailure.DEAD_LETTER if dead_letters else OnFailure.FAIL
+        self._policy = egress.on_refused or default
+        fates = {OnFailure.DEAD_LETTER: "refused, which are dead letters now,"}
+        self._tally = Tally(egress, fates.get(self._policy, "refused and left out"))
+        self.alone = alone
+        """Whether each record is to have a batch of its own, for a while."""
+
+    @property
+    def count(self) -> int:
+        """How many records were refused, and settled."""
+        return self._tally.count
+
+    def certain(
+        self, refused: Sequence[Refused], taken_back: Sequence[EgressRecord]
+    ) -> Sequence[Refused]:
+        """Return which records are refused for good.
+
+        Args:
+            refused: those that were.
+            taken_back: those of which none is written; what is for a topic that refuses everything
+                counts as refused, too.
+
+        Raises:
+            UncertainError: if that is not known: the records are to be tried again.
+        """
+        if any(each.reason.code() in _OF_BATCH and not each.alone for each in refused):
+            self.alone = True
+            raise UncertainError(f"a batch was refused: {refused[0].reason.str()}")
+        missing = {_place(each.record) for each in refused if each.reason.code() in _MISSING}
+        self._check_missing(missing)
+        whole = {
+            each.record.topic: each.reason for each in refused if each.reason.code() in _OF_TOPIC
+        }
+        found = {id(each.record): each for each in refused}
+        reasons = {_place(each.record): each.reason for each in refused}
+        for record in taken_back:
+            reason = whole.get(record.topic)
+            if reason is None and _place(record) in missing:
+                reason = reasons[_place(record)]
+            if reason is not None:
+                found.setdefault(id(record), Refused(record, reason, alone=True))
+        return list(found.values())
+
+    def replace(self, refused: Sequence[Refused]) -> list[EgressRecord]:
+        """Do what is to be done with refused records; return what is to be written in their place.
+
+        Raises:
+            KafkaError: if that is to stop.
+        """
+        letters = []
+        for record, reason, _ in refused:
+            error = self.explained(record, reason)
+            if self._policy is OnFailure.FAIL or self._is_last_resort(record):
+                error.message += "; the records are kept in the outbox"
+                raise error
+            if self._policy is OnFailure.DEAD_LETTER:
+                letters.append(self._letter(record, error))
+        if letters and self._write is not None:
+            self._write(letters)
+            return []
+        return letters
+
+    def settled(self, refused: Sequence[Refused]) -> None:
+        """Take note that everything is written but ``refused``."""
+        self.alone = False
+        if refused:
+            record, reason, _ = refused[0]
+            self._tally.add(record.topic, reason.str(), len(refused))
+
+    def explained(self, record: EgressRecord, reason: ClientError) -> KafkaError:
+        """Say for people why a record was refused."""
+        topic, address = record.topic, self._egress.address
+        if topic_problem(topic):  # a client calls it unknown once it has found out
+            return KafkaError(f"{self._owner}: {topic_problem(topic)}")
+        if reason.code() in _MISSING and record.partition is not None:
+            return TopicError(
+                f"{self._owner}: topic {topic} at {address} does not exist, or has no partition "
+                f"{record.partition}, to which a record was sent; create it"
+            )
+        if reason.code() in _MISSING:
+            return TopicError(
+                f"{self._owner}: topic {topic} does not exist at {address}; create it"
+            )
+        return KafkaError(
+            f"{self._owner}: topic {topic} at {address}: a record was refused: {reason.str()}"
+        )
+
+    def _check_missing(self, places: Collection[tuple[str, int | None]]) -> None:
+        """Ask the cluster whether topics and partitions are missing.
+
+        Raises:
+            UncertainError: if one of them is there, or the cluster does not answer.
+        """
+        if not places:
+            return
+        address = self._egress.address
+        admin = admin_for(self._owner, address, self._egress.properties)
+        try:
+            topics = cluster_metadata(self._owner, address, admin, _ANSWER).topics
+        except KafkaError as error:
+            raise UncertainError(error.message) from error
+        for topic, partition in places:
+            if topic in topics and (partition is None or partition in topics[topic].partitions):
+                raise UncertainError(f"topic {topic} was not known, and is there now")
+
+    def _is_last_resort(self, record: EgressRecord) -> bool:
+        """Tell whether a record is a dead letter, or the note that the others are written."""
+        letters = self._dead_letters
+        return record.topic.startswith(PROGRESS_PREFIX) or (
+            letters is not None
+            and (letters.egress, letters.topic) == (str(self._egress.id), record.topic)
+        )
+
+    def _letter(self, record: EgressRecord, error: KafkaError) -> EgressRecord:
+        place = self._dead_letters
+        if place is None:
+            raise AssertionError("a policy without its topic does not pass the binding check")
+        facts = {
+            "error-code": error.code,
+            "error-type": type(error).__name__,
+            "error-message": error.message,
+            "time": str(round(time.time() * 1000)),
+            "egress": str(self._egress.id),
+            "topic": record.topic,
+            **({} if record.partition is None else {"partition": str(record.partition)}),
+            **({} if record.timestamp is None else {"timestamp": str(record.timestamp)}),
+        }
+        original = Original(record.key, record.value, record.headers or ())
+        letter, left_out = place.letter(original, facts.items())
+        if left_out:
+            error.message += (
+                f"; its dead letter would be larger than egress {place.egress} takes: raise its "
+                "property max.request.size; the records are kept in the outbox"
+            )
+            raise error
+        return letter
+
+
+def _place(record: EgressRecord) -> tuple[str, int | None]:
+    return record.topic, record.partition

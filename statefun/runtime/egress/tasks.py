@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lanes that Spark tasks publish, side by side.
+
+A task does not keep its core for long: others of the application wait for it. It ends between two
+chunks and says how far it has come, and the next task of its lane goes on from there. It also ends
+when nothing moves any more; but never for the time that a chunk takes, which would only begin anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from itertools import groupby
+
+import attrs
+from pyspark import SparkContext
+
+from statefun.protocol.runtime_pb2 import Failure
+from statefun.runtime.egress.lane import Lane, LaneBatch, Marker, UndeliveredError
+from statefun.runtime.egress.lanes import LaneFactory, Published
+from statefun.runtime.egress.progress import ProgressTopic
+from statefun.runtime.outbox import Outbox, Staged
+from statefun.sdk import errors
+from statefun.sdk.errors import StatefunError
+
+_TASK_TIME = timedelta(seconds=10)
+"""A task that has had its core for this long gives it back, and another one goes on."""
+_STALL = timedelta(seconds=30)
+"""So does one for which nothing has moved for this long; the client gives up requests by then."""
+
+
+@attrs.frozen
+class LaneState:
+    """How far a lane has come, from one of its tasks to the next."""
+
+    lane: int
+    marker: Marker | None = None
+    alone: bool = False
+    """Whether records were to travel each in a batch of its own."""
+    refused: int = 0
+    """How many records the cluster has refused."""
+    is_done: bool = False
+    failure: bytes = b""
+    """Why it cannot go on, serialized, if it cannot."""
+
+
+class TaskLanes:
+    """Lanes that Spark tasks publish, side by side."""
+
+    def __init__(
+        self, factory: LaneFactory, context: SparkContext, should_stop: Callable[[], bool]
+    ) -> None:
+        self._factory = factory
+        self._context = context
+        self._should_stop = should_stop
+        self._group = f"statefun-egress-{factory.egress.id}"
+        self._progress: ProgressTopic | None = None
+        self._created = 0
+
+    def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
+        """Publish ``batches``; yield each that is."""
+        for lanes, group in groupby(batches, key=lambda staged: staged.lanes):
+            together = list(group)
+            if self._progress is None or self._created < lanes:
+                query_id = together[0].manifest.query_id
+                self._progress, _ = self._factory.create_progress(query_id, lanes)
+                self._created = lanes
+            numbers = tuple(staged.manifest.batch for staged in together)
+            task = LaneTask(self._factory, self._progress, numbers)
+            states, refused = [LaneState(lane) for lane in range(lanes)], 0
+            while states:
+                states = self._run(task, states)
+                refused += sum(state.refused for state in states)
+                states = [state for state in states if not state.is_done]
+                if states and self._should_stop():
+                    raise UndeliveredError
+            for staged in together:
+                yield Published(staged, refused)
+                refused = 0
+
+    def _run(self, task: LaneTask, states: Sequence[LaneState]) -> list[LaneState]:
+        """Run one job, of a task for each lane that is not done; return how far they came."""
+        context = self._context
+        context.setJobGroup(self._group, f"publishing to {self._factory.egress.id}", True)
+        try:
+            results = context.parallelize(states, len(states)).mapPartitions(task).collect()
+        except Exception:
+            if self._should_stop():
+                raise UndeliveredError from None
+            raise
+        for failure in [Failure.FromString(state.failure) for state in results if state.failure]:
+            raise errors.by_code(failure.code)(failure.message)
+        return results
+
+    def cancel(self) -> None:
+        """Let Spark end the tasks that run."""
+        self._context.cancelJobGroup(self._group)
+
+    def close(self) -> None:
+        """Nothing to do: each task disconnects for itself."""
+
+
+class _TaskTurn:
+    """The turn of a lane in a task."""
+
+    def __init__(self) -> None:
+        self._end = time.monotonic() + _TASK_TIME.total_seconds()
+
+    def should_stop(self, stalled: timedelta) -> bool:
+        return stalled > _STALL
+
+    def is_over(self) -> bool:
+        return time.monotonic() > self._end
+
+    def pause(self, time_: timedelta) -> bool:
+        time.sleep(time_.total_seconds())
+        return self.is_over()
+
+
+@attrs.frozen
+class LaneTask:
+    """What a Spark task does: publish its lane of some batches, for a while."""
+
+    factory: LaneFactory
+    progress: ProgressTopic
+    batches: tuple[int, ...]
+
+    def __call__(self, states: Iterable[LaneState]) -> Iterator[LaneState]:
+        """Publish lanes; yields how far they have come."""
+        for state in states:
+            turn = _TaskTurn()
+            refusals = self.factory.refusals(turn.should_stop, alone=state.alone)
+            lane = self.factory.lane(state.lane, self.progress, refusals, turn, state.marker)
+            is_done, failure = False, b""
+            try:
+                is_done = self._publish(lane, state, turn)
+            except UndeliveredError:
+                pass  # the next task goes on
+            except StatefunError as error:
+                failure = Failure(code=error.code, message=error.message).SerializeToString()
+            finally:
+                lane.close()
+            yield LaneState(
+                state.lane, lane.marker, refusals.alone, refusals.count, is_done, failure
+            )
+
+    def _publish(self, lane: Lane, state: LaneState, turn: _TaskTurn) -> bool:
+        """Publish batch by batch; return whether all are published.
+
+        Not without having come further, however long it took to get so far.
+        """
+        outbox = Outbox(self.factory.checkpoint)
+        for batch in self.batches:
+            if turn.is_over() and lane.marker != state.marker:
+                return False
+            staged = outbox.staged(batch)
+            if staged is not None:
+                lane.publish(LaneBatch.of(staged, str(self.factory.egress.id), state.lane))
+        return True

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text from records and users' code, made fit for a terminal or a log."""
+
+from __future__ import annotations
+
+
+def printable(text: str, limit: int | None = None, keep: str = "") -> str:
+    r"""Escape what is not printable: control characters, line ends, lone surrogates and the like.
+
+    Keys and messages of exceptions may hold anything; a terminal would obey some of it, and a line
+    of a log would become two.
+
+    Args:
+        text: whatever it is.
+        limit: how long it may be; a longer one is cut, and ends with three dots.
+        keep: characters that stay as they are.
+
+    >>> print(printable("Ada\x1b[2J\nLovelace \ud800"))
+    Ada\x1b[2J\nLovelace \ud800
+    >>> printable("x" * 100, limit=8)
+    'xxxxx...'
+    """
+    if limit is not None and len(text) > limit:
+        text = f"{text[: limit - 3]}..."
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode()
+        for char in text
+    )
