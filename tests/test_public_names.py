@@ -78,3 +78,8 @@ def test_public_names_are_sorted() -> None:
 def test_public_names_can_be_imported(name: str) -> None:
     """What is promised is there."""
     assert getattr(statefun, name) is not None
+
+
+def test_public_names_are_listed() -> None:
+    """Also those that are imported when they are asked for: editors and people look there."""
+    assert set(NAMES) <= set(dir(statefun))
