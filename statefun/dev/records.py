@@ -6,8 +6,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import NamedTuple
 
+from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import Producer, TopicPartition
 
 from statefun.runtime.kafka_client import (
     admin_for,
@@ -67,7 +67,9 @@ def read_records(address: str, topic: str) -> list[DevRecord]:
         TopicError: if there is no such topic.
         KafkaError: if no broker answers.
     """
-    starts = [TopicPartition(topic, number, 0) for number in _partitions(address, topic)]
+    starts = [
+        TopicPartition(topic, number, OFFSET_BEGINNING) for number in _partitions(address, topic)
+    ]
     found = list(read_committed(_OWNER, address, {}, starts, _TIMEOUT))
     found.sort(key=lambda record: (record.partition() or 0, record.offset() or 0))
     return [DevRecord(_bytes(record.key()), _bytes(record.value())) for record in found]

@@ -104,9 +104,9 @@ class Application:
         self._flood_gauge = FloodGauge(self._outbox)
         self._commit_log = CommitLog(settings.checkpoint)
         self._egresses = {str(egress.id): egress for egress in module.egresses}
-        self._succession = Succession(committed=-1)
+        self._succession: Succession
+        """Of the present run, as the next one."""
         self._delivery: Delivery
-        """Of the present run."""
         self._stage_error: Exception | None = None
         self._stopping = threading.Event()
         self._summary = Summary()
@@ -144,9 +144,9 @@ class Application:
                     )
                 try:
                     publisher.start(leftovers)
-                    publisher.drain(newest)
+                    publisher.drain(newest, self._stopping)
                     self._run_query(publisher, group_offsets, bounds, starts)
-                    publisher.drain(self._commit_log.newest())
+                    publisher.drain(self._commit_log.newest(), self._stopping)
                 finally:
                     publisher.stop()
                     self._failure_log.tell(at_once=True)
@@ -196,6 +196,7 @@ class Application:
             publisher.run_as_tasks(session.sparkContext)
         jvm = session._jvm  # noqa: SLF001 - py4j has no other door
         with jvm_lock(jvm, settings.checkpoint) if settings.has_lock else nullcontext():
+            self._succession.check_start(self._commit_log.newest())
             self._follow_query(session, publisher, group_offsets, bounds, starts)
 
     def _follow_query(
@@ -211,17 +212,17 @@ class Application:
         ui = session.sparkContext.uiWebUrl
         status = Status(self._summary, self._ingresses, bounds.stops, self._line, ui)
         self._status = status
-        query = self._start_query(session, publisher, bounds, starts)
-        count = len(self._functions)
-        logger.info(
-            "running %d function%s; checkpoint %s%s",
-            count,
-            "" if count == 1 else "s",
-            settings.checkpoint.location,
-            f"; Spark's UI {ui}" if ui else "",
-        )
         metrics = Metrics(self._ingresses, bounds.stops, group_offsets, self._summary)
         try:
+            query = self._start_query(session, publisher, bounds, starts)
+            count = len(self._functions)
+            logger.info(
+                "running %d function%s; checkpoint %s%s",
+                count,
+                "" if count == 1 else "s",
+                settings.checkpoint.location,
+                f"; Spark's UI {ui}" if ui else "",
+            )
             watch = IngressWatch(self._ingresses)
             jumps = JumpLog(self._clock)
             metrics.open(session)
@@ -246,7 +247,7 @@ class Application:
             raise self._reason(error, publisher) from error
         except BaseException:
             publisher.stop()  # or the stage that waits for it would never return
-            _stop(query)
+            _stop_all(session)
             raise
         finally:
             status.close()
@@ -309,6 +310,8 @@ class Application:
     def _stage(self, frame: DataFrame, batch: int, publisher: Publisher, run_id: str) -> None:
         """Run the batch, in the one action that is allowed, and make its effects durable."""
         is_first = self._succession.check(batch)
+        if is_first and self._settings.has_lock:  # no other driver can commit it any more
+            self._outbox.remove(batch)
         announcement = Announcement(self._clock.now(), self._delivery.settled(batch))
         announce(frame.sparkSession.sparkContext, announcement)
         outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
@@ -329,7 +332,7 @@ class Application:
             self._flood_gauge.look(manifest)
             self._outbox.stage(manifest)
         elif is_first:
-            self._outbox.remove(batch)  # what an earlier run has staged and not committed
+            self._outbox.remove(batch)  # what another driver has staged and not committed
         publisher.add(batch)
         if self._status is not None:
             self._status.staged(batch)
@@ -370,6 +373,15 @@ class Application:
             f"the streaming query has ended: {text}; run with spark.statefun.debug=true to see "
             "what Spark says"
         )
+
+
+def _stop_all(session: SparkSession) -> None:
+    """Stop what runs in a session, also a query that was interrupted while it was started."""
+    try:
+        for query in session.streams.active:
+            query.stop()
+    except (Py4JError, OSError):
+        logger.debug("Spark has stopped already", exc_info=True)
 
 
 def _stop(query: StreamingQuery) -> None:

@@ -11,8 +11,12 @@ from typing import Protocol
 logger = logging.getLogger("statefun")
 
 _MILLISECOND = timedelta(milliseconds=1)
-_LAG = 60_000
-"""Milliseconds that a task may begin later than its micro-batch, by the clock of its worker."""
+_LAG = 3_600_000
+"""Milliseconds that a task may begin later than its micro-batch, by the clock of its worker.
+
+A task that begins later still would take its timers for due too early; a worker's clock that is
+ahead by less makes values expire early by as much.
+"""
 _JUMP = 10_000
 """Milliseconds by which a clock and a stopwatch differ when the clock has jumped."""
 
@@ -43,7 +47,7 @@ class BatchClock:
     """The driver's time, as a task of a micro-batch continues it.
 
     The worker's own clock only says how long the task had to wait for its start, and is believed
-    within bounds: that is none at the least and a minute at most. From then on a stopwatch
+    within bounds: that is none at the least and an hour at most. From then on a stopwatch
     measures.
 
     Args:

@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pyspark
 
-from statefun.runtime.jars import MavenArtifact, NotPublishedError, resolve, spark_jars_folder
+from statefun.runtime.jars import (
+    MavenArtifact,
+    NotPublishedError,
+    is_cached,
+    resolve,
+    spark_jars_folder,
+)
 from statefun.sdk.errors import PlatformError
 
 logger = logging.getLogger("statefun")
@@ -47,10 +53,16 @@ def spark_kafka_connector(
     shipped = {name for jar in spark_jars_folder().glob("*.jar") for name in _names(jar)}
     if _CONNECTOR in shipped:
         return ()
-    for version in _fitting(spark):
-        connector = MavenArtifact("org.apache.spark", _CONNECTOR, version)
+    exclude = {*shipped, _PROVIDER.artifact}
+    connectors = [
+        MavenArtifact("org.apache.spark", _CONNECTOR, version) for version in _fitting(spark)
+    ]
+    # What is there already needs no network, whichever it is.
+    connectors.sort(key=lambda connector: not is_cached([connector], exclude=exclude))
+    for connector in connectors:
+        version = connector.version
         try:
-            jars = resolve([connector], exclude={*shipped, _PROVIDER.artifact}, progress=progress)
+            jars = resolve([connector], exclude=exclude, progress=progress)
         except NotPublishedError:
             continue
         if version != spark:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import uuid
@@ -141,6 +142,10 @@ class Folder:
             filesystem.delete_dir(path)
 
 
+_CANNOT_SYNC = {errno.EBADF, errno.EINVAL}
+"""What file systems answer on which a folder cannot be synced."""
+
+
 def _temporary(name: str) -> str:
     return f".{name}.{uuid.uuid4().hex}.tmp"
 
@@ -170,5 +175,8 @@ def _sync(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
     finally:
         os.close(descriptor)

@@ -13,7 +13,7 @@ from itertools import chain, islice
 
 from statefun.protocol.runtime_pb2 import Manifest
 from statefun.runtime.effects import read_batches
-from statefun.runtime.envelope import SEPARATOR
+from statefun.runtime.envelope import typename_of
 from statefun.runtime.outbox import Outbox
 from statefun.sdk.errors import InvocationError
 
@@ -52,13 +52,13 @@ class FloodGauge:
         if count > self._most:
             raise InvocationError(
                 f"{text}; more than {self._most:,} are not kept: mend the loop in which they grow, "
-                "and start again, or read fewer records at a time (records-per-batch)"
+                "and start again"
             )
         self._warning = 2 * count
         logger.warning("%s; at more than %s the application ends", text, f"{self._most:,}")
 
     def _most_active(self, manifest: Manifest) -> str:
-        pairs: Counter[tuple[bytes, bytes]] = Counter()
+        pairs: Counter[tuple[str, str]] = Counter()
         for segment in manifest.segments:
             if segment.messages.records:
                 with self._outbox.open(manifest.batch, segment.messages) as file:
@@ -67,12 +67,8 @@ class FloodGauge:
                         for batch in read_batches(file)
                     )
                     pairs.update(
-                        (_typename(caller.as_py()), _typename(target.as_py()))
+                        (typename_of(caller.as_py()), typename_of(target.as_py()))
                         for caller, target in islice(rows, _SAMPLE)
                     )
         [((caller, target), count)] = pairs.most_common(1)
-        return f"{count / pairs.total():.0%} of them from {caller.decode()} to {target.decode()}"
-
-
-def _typename(key: bytes) -> bytes:
-    return key.rpartition(SEPARATOR)[2]
+        return f"{count / pairs.total():.0%} of them from {caller} to {target}"

@@ -126,6 +126,11 @@ def resolve(
         ) from error
 
 
+def is_cached(artifacts: Sequence[MavenArtifact], *, exclude: Collection[str] = ()) -> bool:
+    """Tell whether ``resolve`` needs no repository for the same request."""
+    return _cached((cache_folder() / "jars").absolute() / _key(artifacts, exclude)) is not None
+
+
 def spark_jars_folder() -> Path:
     """Find the folder of the jars that Spark ships, the one that Spark itself would start from.
 

@@ -82,7 +82,15 @@ def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterato
         return False
 
     with file:
-        if not _taken(take, min(_SILENCE, patience)):
+        try:
+            is_free = _taken(take, min(_SILENCE, patience))
+        except OSError as error:
+            raise CheckpointError(
+                f"{folder / _NAME} cannot be locked: {error}; put the checkpoint on another file "
+                "system, or set spark.statefun.checkpoint-lock=none if something else sees to it "
+                "that there is only one driver"
+            ) from error
+        if not is_free:
             file.seek(0)
             holder = file.read().strip()
             logger.info(

@@ -80,6 +80,15 @@ class Succession:
     def __init__(self, committed: int) -> None:
         self._first = self._next = committed + 1
 
+    def check_start(self, committed: int) -> None:
+        """Check that no batch was committed since the run began, before its query starts.
+
+        Raises:
+            CheckpointError: if another driver has committed one.
+        """
+        if committed != self._first - 1:
+            raise _overtaken(committed)
+
     def check(self, batch: int) -> bool:
         """Take note of a batch that is to be staged; tell whether it is the run's first.
 
@@ -87,13 +96,16 @@ class Succession:
             CheckpointError: if another driver has committed batches meanwhile.
         """
         if batch != self._next:
-            raise CheckpointError(
-                f"Spark runs batch {batch} after batch {self._next - 1}: another driver, or what "
-                "is left of one, has committed to this checkpoint meanwhile; see to it that it has "
-                "ended, and start again: this one goes on from there"
-            )
+            raise _overtaken(batch - 1)
         self._next += 1
         return batch == self._first
+
+
+def _overtaken(batch: int) -> CheckpointError:
+    return CheckpointError(
+        f"another driver, or what is left of one, has committed batch {batch} to this checkpoint "
+        "meanwhile; see to it that it has ended, and start again: the next start goes on from there"
+    )
 
 
 def _staged(outbox: Outbox) -> Iterator[Staged]:

@@ -126,6 +126,10 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     with signals_interrupt(application.stop, debug=settings.debug):
         try:
             summary = application.run()
+        except StatefunError as error:
+            if isinstance(error.__cause__, Py4JError) and application.is_stopping():
+                raise KeyboardInterrupt from None
+            raise
         except (Py4JError, ConnectionError) as error:
             if application.is_stopping():
                 raise KeyboardInterrupt from None
@@ -173,12 +177,13 @@ def _show_log(settings: Settings) -> StatusLine | None:
         The line of the terminal that tells how the run is going, if there is to be one.
     """
     root = logging.getLogger("statefun")
-    if root.handlers or logging.getLogger().handlers:
-        return None
-    line = StatusLine(sys.stderr)
-    handler = LogHandler(line)
-    handler.setFormatter(logging.Formatter("statefun: %(message)s"))
-    root.addHandler(handler)
+    ours = [handler for handler in root.handlers if isinstance(handler, LogHandler)]
+    if not ours:  # else of an earlier run of this process
+        if root.handlers or logging.getLogger().handlers:
+            return None
+        ours = [LogHandler(StatusLine(sys.stderr))]
+        ours[0].setFormatter(logging.Formatter("statefun: %(message)s"))
+        root.addHandler(ours[0])
     level = logging.WARNING if settings.quiet else logging.INFO
     root.setLevel(logging.DEBUG if settings.debug else level)
-    return None if settings.quiet or settings.debug or not shows_terminal() else line
+    return None if settings.quiet or settings.debug or not shows_terminal() else ours[0].line

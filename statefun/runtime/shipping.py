@@ -8,12 +8,16 @@ sent, unless they belong to an installed package.
 
 from __future__ import annotations
 
+import atexit
+import hashlib
 import inspect
+import shutil
 import sys
 import sysconfig
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -37,9 +41,7 @@ def send_modules(context: SparkContext, functions: StatefulFunctions) -> None:
     }
     for name in sorted(_own_modules(functions) - given):
         file = Path(inspect.getfile(sys.modules[name]))
-        if file.name == "__init__.py":
-            file = _zipped(file.parent)
-        context.addPyFile(str(file))
+        context.addPyFile(str(_zipped(file.parent if file.name == "__init__.py" else file)))
 
 
 def _own_modules(functions: StatefulFunctions) -> set[str]:
@@ -61,10 +63,22 @@ def _is_below(file: Path, folders: Iterable[Path]) -> bool:
     return any(file.is_relative_to(folder) for folder in folders)
 
 
-def _zipped(package: Path) -> Path:
-    """Pack a package as Spark sends packages."""
-    archive = Path(tempfile.mkdtemp(prefix="statefun-")) / f"{package.name}.zip"
-    with zipfile.ZipFile(archive, "w") as file:
-        for source in sorted(package.rglob("*.py")):
-            file.write(source, source.relative_to(package.parent))
+def _zipped(module: Path) -> Path:
+    """Pack a module or package as Spark sends packages; another content has another name."""
+    sources = sorted(module.rglob("*.py")) if module.is_dir() else [module]
+    content = {str(source.relative_to(module.parent)): source.read_bytes() for source in sources}
+    digest = hashlib.sha256(repr(content).encode()).hexdigest()[:16]
+    archive = _archives() / f"{module.stem}-{digest}.zip"
+    if not archive.exists():
+        with zipfile.ZipFile(archive, "w") as file:
+            for name, text in content.items():
+                file.writestr(name, text)
     return archive
+
+
+@cache
+def _archives() -> Path:
+    """Return where this process keeps what it sends: Spark fetches it whenever a machine joins."""
+    folder = Path(tempfile.mkdtemp(prefix="statefun-modules-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -45,7 +47,7 @@ def signals_interrupt(stop: Callable[[], None], *, debug: bool) -> Iterator[None
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not one of the program's
         before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
     try:
-        with _end_of_jvm_stops(stop, debug=debug):
+        with _end_of_jvm_stops():
             yield
     finally:
         for number, handler in before.items():
@@ -53,7 +55,7 @@ def signals_interrupt(stop: Callable[[], None], *, debug: bool) -> Iterator[None
 
 
 @contextmanager
-def _end_of_jvm_stops(stop: Callable[[], None], *, debug: bool) -> Iterator[None]:
+def _end_of_jvm_stops() -> Iterator[None]:
     """Let a signal to the JVM of spark-submit stop its program.
 
     Nobody else gets the signal, and what the program prints goes through that JVM.
@@ -64,7 +66,7 @@ def _end_of_jvm_stops(stop: Callable[[], None], *, debug: bool) -> Iterator[None
     gateway: Any = SparkContext._gateway  # noqa: SLF001 - classes of the JVM have no other door
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # as pyspark has it
     lang = gateway.jvm.java.lang
-    hook = lang.Thread(_Farewell(stop, debug=debug))
+    hook = lang.Thread(_Farewell())
     lang.Runtime.getRuntime().addShutdownHook(hook)
     try:
         yield
@@ -76,21 +78,16 @@ def _end_of_jvm_stops(stop: Callable[[], None], *, debug: bool) -> Iterator[None
 class _Farewell:
     """Holds up the end of the JVM until the program has ended."""
 
-    def __init__(self, stop: Callable[[], None], *, debug: bool) -> None:
-        self._stop = stop
-        self._debug = debug
-
     def run(self) -> None:
-        """Stop the application; the end of this process ends the call."""
-        if not self._debug:
-            _silence_interrupted_call()
-        self._stop()
+        """Pass the signal on to the program; its end ends the call."""
+        os.kill(os.getpid(), signal.SIGTERM)
         threading.Event().wait(_FAREWELL.total_seconds())
 
     class Java:
         implements = ("java.lang.Runnable",)
 
 
+@cache
 def _silence_interrupted_call() -> None:
     """Keep py4j from logging, with the root logger itself, which call was interrupted."""
     root = logging.getLogger()

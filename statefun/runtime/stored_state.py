@@ -57,7 +57,7 @@ def _readable(checkpoint: Folder) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="statefun-") as folder:
         link = Path(folder) / "checkpoint"
         link.symlink_to(checkpoint.location)
-        yield str(link)
+        yield f"file:{link}"
 
 
 class StoredState:

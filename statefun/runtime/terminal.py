@@ -25,6 +25,7 @@ class StatusLine:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._text = ""
+        self._is_lost = False
         self._lock = threading.RLock()
 
     def show(self, text: str) -> None:
@@ -52,8 +53,15 @@ class StatusLine:
                 self._write(self._text)
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        """Write to the terminal; once it is gone, or somebody else's, nothing is shown any more."""
+        if self._is_lost:
+            return
+        try:
+            if _is_ours(self._stream):
+                self._stream.write(text)
+                self._stream.flush()
+        except (OSError, ValueError):
+            self._is_lost = True
 
 
 class LogHandler(logging.StreamHandler[TextIO]):
@@ -61,17 +69,25 @@ class LogHandler(logging.StreamHandler[TextIO]):
 
     def __init__(self, line: StatusLine) -> None:
         super().__init__()
-        self._line = line
+        self.line = line
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
-        with self._line.hidden():
+        with self.line.hidden():
             super().emit(record)
 
 
 def renews_lines(stream: TextIO) -> bool:
     """Tell whether a stream leads to a terminal on which a line can be erased."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _is_ours(stream: TextIO) -> bool:
+    """Tell whether the process is in the foreground of its terminal: only there it may draw."""
+    try:
+        return os.tcgetpgrp(stream.fileno()) == os.getpgrp()
+    except (OSError, ValueError):  # no terminal of this process's own
+        return True
 
 
 def _width(stream: TextIO) -> int:

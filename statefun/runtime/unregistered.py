@@ -40,7 +40,7 @@ class KnownFunctions:
     """What a checkpoint knows of functions."""
 
     registered: frozenset[str]
-    """The typenames that the last start registered."""
+    """The typenames that the last start registered, or found messages for."""
     left: dict[str, int]
     """At how many addresses others keep state, by typename."""
 
@@ -65,6 +65,7 @@ def check_functions(
     registered = frozenset(str(function.typename) for function in functions)
     log = CommitLog(checkpoint)
     known = known_functions(checkpoint)
+    waiting: dict[str, int] = {}
     if log.newest() < 0 or (known is not None and known.registered <= registered):
         left = unregistered(Counter(known.left if known else {}), functions)
     else:
@@ -84,6 +85,8 @@ def check_functions(
             )
     for typename, count in sorted(left.items()):
         logger.warning("%s", kept(typename, count, functions))
+    # As long as messages wait for others, a start without the policy has to find that out.
+    registered |= waiting.keys()
     if known != KnownFunctions(registered, left):
         content = {"registered": sorted(registered), "left": left}
         write_framed(checkpoint, FUNCTIONS, json.dumps(content).encode())

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 import threading
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import timedelta
-from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -28,6 +28,9 @@ _GRACE = 1.0
 _ROUNDING = 0.001
 """Seconds by which timers may be early; and no timer can be set to none at all."""
 
+_MOMENTS = 8
+_MOMENT = 1.0
+"""Seconds after which a coroutine is looked at again."""
 _LONGEST = 1e8
 """Seconds, three years, after which an alarm looks at the time again: timers have a limit."""
 
@@ -50,19 +53,30 @@ class Alarm:
         self._seconds = None if timeout is None else timeout.total_seconds()
         self._target = target
         self._begun: float | None = None
+        self._is_on = False
+        self._before: tuple[float, float] = (0.0, 0.0)
+        self._handler: Any = None
 
     def __enter__(self) -> Alarm:  # noqa: PYI034 - Python 3.10 has no Self
         if self._seconds is not None and threading.get_ident() == threading.main_thread().ident:
-            _listen()
+            handler = signal.getsignal(signal.SIGALRM)
+            if handler is not _on_alarm:
+                signal.signal(signal.SIGALRM, _on_alarm)
+                # One that nobody has set is left away: each change would cost too much.
+                self._handler = None if handler is signal.SIG_DFL else handler
             _ringing.append(self)
-            _ring_in(self._seconds / 2)
+            self._before = _ring_in(self._seconds / 2)
+            self._is_on = True
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._begun = None
-        if self in _ringing:
-            _ringing.clear()
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        if self._is_on:
+            self._is_on = False
+            _ringing.pop()
+            signal.setitimer(signal.ITIMER_REAL, *self._before)
+            if self._handler is not None:  # the user's own
+                signal.signal(signal.SIGALRM, self._handler)
 
     def begin(self) -> None:
         """Begin a call."""
@@ -92,22 +106,17 @@ class Alarm:
 
 
 _ringing: list[Alarm] = []
-"""The alarm that is on, if one is."""
+"""The alarms that are on; the last one counts."""
 
 
-def _ring_in(seconds: float) -> None:
-    signal.setitimer(signal.ITIMER_REAL, min(seconds + _ROUNDING, _LONGEST))
-
-
-@cache
-def _listen() -> None:
-    """Handle the signal, from the process's first alarm on: each time would cost too much."""
-    signal.signal(signal.SIGALRM, _on_alarm)
+def _ring_in(seconds: float) -> tuple[float, float]:
+    """Set the timer; return when it would have rung, and how often."""
+    return signal.setitimer(signal.ITIMER_REAL, min(seconds + _ROUNDING, _LONGEST))
 
 
 def _on_alarm(_number: int, _frame: FrameType | None) -> None:
-    for alarm in _ringing:
-        alarm.ring()
+    if _ringing:
+        _ringing[-1].ring()
 
 
 async def finished(
@@ -125,10 +134,10 @@ async def finished(
     if seconds is None:
         await asyncio.wait({task})
     else:
-        await asyncio.wait({task}, timeout=seconds / 2)
+        await _wait(task, seconds / 2)
         if not task.done():
             _warn(target, seconds)
-            await asyncio.wait({task}, timeout=seconds / 2)
+            await _wait(task, seconds / 2)
     if task.done():
         return asyncio.CancelledError() if task.cancelled() else task.result()
     task.cancel()
@@ -137,6 +146,18 @@ async def finished(
         raise CallTimeoutError
     error = CallTimeoutError()
     return error if task.cancelled() else error.with_traceback(_trace_of(task.result()))
+
+
+async def _wait(task: asyncio.Future[Any], seconds: float) -> None:
+    """Wait for a task, by the time in which the loop had room for it.
+
+    A moment that comes late, as the loop is busy with the calls of others, counts as a short one.
+    """
+    moments = max(_MOMENTS, math.ceil(seconds / _MOMENT))
+    for _ in range(moments):
+        await asyncio.wait({task}, timeout=seconds / moments)
+        if task.done():
+            return
 
 
 def _trace_of(error: BaseException | None) -> Any:

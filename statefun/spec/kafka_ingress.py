@@ -155,7 +155,7 @@ COMMIT_OFFSETS = Key(
 ON_DATA_LOSS = Key(
     "onDataLoss",
     member("onDataLoss", OnDataLoss),
-    "what to do when records are gone before they were read, with their topic or by its retention",
+    "what to do when records are gone before they were read, with their topic or by its retention (a topic that was made anew under its name is refused in any case)",
     default="fail",
     example="go-on",
 )

@@ -720,7 +720,7 @@ for line in sys.stdin:
             offsets = GroupOffsets((), (), CommitLog(folder))
             publisher = Publisher(egresses, settings, offsets, Retention(folder))
             publisher.start(leftovers)
-            publisher.drain(newest)
+            publisher.drain(newest, threading.Event())
             publisher.stop()
             print("published", publisher.records, flush=True)
     except CheckpointError as error:

@@ -237,7 +237,9 @@ def test_files_of_an_earlier_version_are_read_and_taken_over(tmp_path: Path) -> 
     assert not is_unframed(folder)
 
 
-@pytest.mark.parametrize("path", ["outbox/7/manifest", "timers/7", "timers/99.all"])
+@pytest.mark.parametrize(
+    "path", ["outbox/0/manifest", "outbox/7/manifest", "timers/7", "timers/99.all"]
+)
 def test_empty_files_of_an_earlier_version_are_refused(tmp_path: Path, path: str) -> None:
     """An empty manifest would be one of batch 0, an empty snapshot would forget all timers."""
     folder = Folder.at(tmp_path)
@@ -271,7 +273,7 @@ def test_an_application_goes_on_from_an_earlier_version(
     kafka.send(users, [("Ada", "a")])
     with monkeypatch.context() as patch:
         patch.setattr(Publisher, "_run", lambda _self: None)
-        patch.setattr(Publisher, "drain", lambda _self, _newest: None)
+        patch.setattr(Publisher, "drain", lambda *_: None)
         run(module, functions, checkpoint)
     unframe(checkpoint)
     assert is_unframed(Folder.at(checkpoint))

@@ -77,6 +77,7 @@ def test_offsets_and_lags_are_told_by_partition(kafka: KafkaHarness, checkpoint:
             "egress_records": 13,
             "skipped": 0,
             "dead_letters": 0,
+            "refused": 0,
             "retries": 0,
         }
         wait(lambda: expected.items() <= metrics(spark).items())

@@ -201,6 +201,36 @@ def test_many_are_refused_at_once(bench: Bench) -> None:
     assert [letter.value for letter in bench.dead()] == [f"{n}" for n in range(0, 1000, 2)]
 
 
+@both
+def test_several_of_a_batch_are_to_blame(bench: Bench) -> None:
+    """Then a broker says of the others that they are not; all of them come through."""
+    poison = REFUSED["invalid record"][0]
+    good = [bench.record(f"{n}", topic) for n in range(20) for topic in (bench.out, COMPACTED)]
+    before = len(bench.values(COMPACTED))
+
+    refused = bench.publish(bench.stage(0, [*good[:20], poison, *good[20:30], poison, *good[30:]]))
+
+    once = in_order[bench.egress.delivery_semantic]
+    assert refused == 2
+    assert once(bench.values()) == [f"{n}" for n in range(20)]
+    assert once(bench.values(COMPACTED)[before:]) == [f"{n}" for n in range(20)]
+    assert [letter.value for letter in bench.dead()] == ["x", "x"]
+
+
+@both
+def test_a_refusal_may_come_while_a_large_batch_is_written(bench: Bench) -> None:
+    """A transaction that fails meanwhile takes no more, and says why only behind that."""
+    poison = REFUSED["too large"][0]
+    records = [bench.record(f"{n}") for n in range(40_000)]
+
+    refused = bench.publish(bench.stage(0, [poison, *records]))
+
+    assert refused == 1
+    values = in_order[bench.egress.delivery_semantic](bench.values())
+    assert values == [f"{n}" for n in range(40_000)]
+    assert [letter.value for letter in bench.dead()] == ["x" * 5000]
+
+
 def test_only_what_was_taken_back_is_refused_with_its_topic(bench: Bench) -> None:
     """What is written already is no dead letter, even if its topic has begun to refuse."""
     reason = ClientError(ClientError.TOPIC_AUTHORIZATION_FAILED)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import errno
+import io
 import logging
 import os
 import pty
@@ -68,3 +70,23 @@ def test_only_terminals_renew_lines(
         assert not renews_lines(file)
     monkeypatch.setenv("TERM", "dumb")
     assert not renews_lines(terminal[0])
+
+
+def test_a_terminal_that_is_gone_stops_nothing(
+    terminal: tuple[TextIO, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the status nor a line of the log is worth more than the application."""
+
+    class Gone(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise OSError(errno.EIO, "the terminal is closed")
+
+    line = StatusLine(Gone())
+    monkeypatch.setattr("sys.stderr", terminal[0])
+    handler = LogHandler(line)
+
+    line.show("one")
+    handler.emit(logging.makeLogRecord({"msg": "said"}))
+    line.clear()
+
+    assert drawn_on(terminal[1]) == "said\n"

@@ -17,10 +17,14 @@ from statefun import (
     IntType,
     Message,
     StatefulFunctions,
+    UnknownFunctionError,
     ValueSpec,
     message_builder,
 )
-from statefun.protocol.runtime_pb2 import Bucket, DelayedMessage, Manifest, Segment
+from statefun.protocol.runtime_pb2 import Bucket, DelayedMessage, Manifest, Retry, Segment
+from statefun.runtime.dispatch.calls import failed_row
+from statefun.runtime.dispatch.failures import RETRY
+from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
 from statefun.runtime.effects import MESSAGE_SCHEMA, EffectRows
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox, effect_stream
@@ -37,7 +41,7 @@ def functions(*names: str) -> StatefulFunctions:
             ctx.storage.seen = (ctx.storage.seen or 0) + 1
             if ctx.caller is None:
                 again = message_builder(ctx.address.typename, ctx.address.id, str_value="again")
-                ctx.send_after(timedelta(milliseconds=1500), again)
+                ctx.send_after(timedelta(seconds=12), again)
 
     return registry
 
@@ -63,6 +67,9 @@ def test_messages_for_a_function_that_is_gone_refuse_the_start(
             on_unregistered="dead-letter",
         )
     summary = run(module, functions("kept", "new"), checkpoint, on_unregistered="dead-letter")
+    if not summary.dead_letters:  # not due yet: they still refuse a start that says nothing
+        with pytest.raises(CheckpointError):
+            run(module, functions("kept", "new"), checkpoint)
     while not summary.dead_letters:
         summary = run(module, functions("kept", "new"), checkpoint, on_unregistered="dead-letter")
     caplog.clear()
@@ -98,3 +105,16 @@ def test_messages_that_are_not_delivered_yet_are_found(tmp_path: Path) -> None:
         Outbox(checkpoint).stage(Manifest(batch=batch, segments=[segment]))
 
     assert list(undelivered(checkpoint)) == ["t/of-1", "statefun.timers/bucket", "t/late"]
+
+
+def test_what_is_tried_again_is_buried_as_what_it_was() -> None:
+    """Also if its function is gone: the letter can be replayed."""
+    again = Retry(attempts=2, caller=b"Alan\0t/g", typename="t/value", value=b"v")
+    again.record.topic, again.record.offset = "users", 7
+    columns = Columns([b""], [RETRY], [again.SerializeToString()], [None], lambda *_: None)
+    group = Group(b"Ada\0t/gone", columns, 0, 1, AddressValues(None))
+
+    failed = failed_row(group, 0, UnknownFunctionError("no function t/gone is registered"))
+
+    assert (failed.typename, failed.value, failed.caller) == ("t/value", b"v", b"Alan\0t/g")
+    assert (failed.attempts, failed.record) == (3, again.record)

@@ -202,3 +202,41 @@ def test_other_timeouts_are_refused(timeout: Any) -> None:
     """The error names the function."""
     with pytest.raises(DefinitionError, match=r"_wait .*a timeout is a positive timedelta or None"):
         StatefulFunctions().register("t/f", _wait, timeout=timeout)
+
+
+def test_an_alarm_of_the_users_own_rings() -> None:
+    """Handler and timer are as they were, also if a function has set them between two calls."""
+    rung = []
+    before = signal.signal(signal.SIGALRM, lambda *_: rung.append("theirs"))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        result = _invoke(_sleep, 1, HANG, 3)  # it is ended before that
+        time.sleep(0.5)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert [failed.cause for failed in result.failures] == ["TimeoutError"]
+    assert rung == ["theirs"]
+
+
+def test_calls_that_wait_for_others_are_not_late() -> None:
+    """Coroutines share a loop: the time that others take is not theirs."""
+    functions = StatefulFunctions()
+
+    def compute() -> None:
+        time.sleep(0.05)
+
+    @functions.bind("t/busy", timeout=timedelta(milliseconds=400))
+    async def busy(ctx: Context, message: Message) -> None:
+        compute()
+        await asyncio.sleep(0)
+        compute()
+
+    async def side_by_side() -> list[InvocationResult]:
+        batch = InvocationBatch(
+            Address("t", "busy", "Ada"), {}, [Invocation(None, typed(1, IntType))]
+        )
+        function = functions.for_typename("t/busy")
+        return await asyncio.gather(*(invoke_async(function, batch) for _ in range(20)))
+
+    assert [result.failures for result in asyncio.run(side_by_side())] == [[]] * 20

@@ -84,6 +84,8 @@ def _go_on(
                 send(Row(part_key(group.key, part), group.key, TICK, b""), effects)
         send(Row(group.key, group.key, _FORGET, b""), effects)
         parts = 0
-    is_over = not entries and not parts and _FORGET in typenames and TICK not in typenames
+    is_over = (
+        group.last and not (entries or parts) and _FORGET in typenames and TICK not in typenames
+    )
     state = None if is_over else TypedValue(_SPLIT, parts.to_bytes(PARTS // 8, "big"))
     group.values.apply({BUCKET: state})

@@ -144,13 +144,20 @@ def failed_message(failed: FailedInvocation, call: Call) -> FailedMessage:
 
 def failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
     """Return a row of a group as a message that cannot be handled."""
-    columns = group.columns
+    columns, cause = group.columns, type(error).__name__
+    caller, typename, value = columns.caller[row], columns.typename[row], columns.value[row]
+    if typename != RETRY:
+        record = columns.record(row)
+        return FailedMessage(group.key, caller, typename, value, record, error, cause)
+    again = RetriedMessage.FromString(value)
     return FailedMessage(
         group.key,
-        columns.caller[row],
-        columns.typename[row],
-        columns.value[row],
-        columns.record(row),
+        again.caller or None,
+        again.typename,
+        again.value if again.HasField("value") else None,
+        again.record if again.HasField("record") else None,
         error,
-        type(error).__name__,
+        cause,
+        again.attempts + 1,
+        trace=again.trace or None,
     )

@@ -14,6 +14,7 @@ from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.runtime.dispatch.calls import Call, batch_of, failed_message, ingress_record
 from statefun.runtime.dispatch.failures import FailedMessage
 from statefun.runtime.envelope import RECORDS
+from statefun.sdk.deadline import Alarm
 from statefun.sdk.errors import ValueDecodeError
 from statefun.sdk.invocation import FailedInvocation
 from statefun.sdk.message import encoded
@@ -46,7 +47,9 @@ def deserialized(call: Call, deserializers: Mapping[str, Deserializer]) -> Deser
         value: TypedValue | None = invocation.argument
         if is_record(invocation.argument.typename):
             try:
-                value = _value(call, index, deserializers)
+                with Alarm(call.function.timeout, call.batch.target) as alarm:
+                    alarm.begin()
+                    value = _value(call, index, deserializers)
             except BaseException as error:  # noqa: BLE001 - what users' code raises is theirs to choose
                 failed.append(failed_message(_failure(call, index, error), call))
                 continue

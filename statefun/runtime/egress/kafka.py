@@ -151,7 +151,10 @@ class AtLeastOnce:
                 except KafkaException as error:
                     if self._has_failed():
                         return  # it takes no more
-                    self._take(record, error.args[0], alone=True)
+                    reason: ClientError = error.args[0]
+                    self._take(record, reason, alone=True)
+                    if reason.code() == ClientError._STATE:  # noqa: SLF001 - as above
+                        return  # the transaction has failed; why is about to be told
                     self._check()
                     break
                 else:

@@ -85,7 +85,7 @@ class ProgressTopic:
         """
         admin = self._admin()
         metadata = cluster_metadata(self._owner, self._egress.address, admin, timeout)
-        if self._former_name in metadata.topics:
+        if self._former_name in metadata.topics and self.name not in metadata.topics:
             self.name = self._former_name
         found = metadata.topics.get(self.name)
         try:

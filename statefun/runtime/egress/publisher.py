@@ -35,6 +35,8 @@ from statefun.spec.model import DeliverySemantic, KafkaEgress
 
 _POLL_LOCAL = timedelta(milliseconds=5)
 _POLL_REMOTE = timedelta(milliseconds=100)
+_LOOK = timedelta(milliseconds=500)
+"""How often whoever waits for everything looks whether it is told to stop."""
 
 
 @attrs.define
@@ -122,14 +124,22 @@ class Publisher:
             self._uncommitted.append(batch)
             self._changed.notify_all()
 
-    def drain(self, newest_commit: int) -> None:
+    def drain(self, newest_commit: int, stopping: threading.Event) -> None:
         """Wait until everything up to ``newest_commit`` is published.
 
         Raises:
             StatefunError: if publishing has failed.
+            KeyboardInterrupt: if told to stop before.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: self.error is not None or self._oldest() > newest_commit)
+        done = False
+        while not done:
+            if stopping.is_set():
+                raise KeyboardInterrupt
+            with self._changed:
+                done = self._changed.wait_for(
+                    lambda: self.error is not None or self._oldest() > newest_commit,
+                    timeout=_LOOK.total_seconds(),
+                )
         if self.error is not None:
             raise self.error
 
