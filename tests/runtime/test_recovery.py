@@ -124,7 +124,7 @@ def test_batches_of_a_run_follow_each_other() -> None:
     assert [succession.check(batch) for batch in (5, 6, 7)] == [True, False, False]
     with pytest.raises(CheckpointError, match=r"has committed batch 8 to this checkpoint"):
         succession.check(9)
-    with pytest.raises(CheckpointError, match=r"runs batch 1 after batch -1"):
+    with pytest.raises(CheckpointError, match=r"has committed batch 0 to this checkpoint"):
         Succession(committed=-1).check(1)
 
 
