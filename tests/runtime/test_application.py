@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import random
 import sys
 import types
@@ -16,7 +17,6 @@ from statefun import (
     BindingError,
     CheckpointError,
     Context,
-    EngineError,
     FunctionError,
     IntType,
     KafkaEgressMessage,
@@ -25,6 +25,7 @@ from statefun import (
     RecordError,
     SimpleType,
     StatefulFunctions,
+    StatefunError,
     TopicError,
     UnknownEgressError,
     ValueDecodeError,
@@ -315,7 +316,7 @@ def test_a_missing_egress_topic_keeps_the_records(kafka: KafkaHarness, checkpoin
     )
     kafka.send(users, [("Ada", "a")])
 
-    with pytest.raises(TopicError, match=f"egress test/out, topic {late}"):
+    with pytest.raises(TopicError, match=f"egress test/out: topic {late} does not exist"):
         run(module, counting(late), checkpoint)
     kafka.broker.create_topic(late)
     second = run(module, counting(late), checkpoint)
@@ -369,25 +370,47 @@ def test_a_damaged_outbox_is_named_and_kept(kafka: KafkaHarness, checkpoint: Pat
     assert outbox.manifest(0) is not None
 
 
+def failing_in_workers(
+    name: str, kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """Run functions, one of them of a module that workers have otherwise; return the error."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    functions = counting(out)
+    module = types.ModuleType(name)
+    exec("def fail(context, message): pass", module.__dict__)
+    functions.register("test.fns/gone", module.fail)
+    kafka.send(users, [("Ada", "a")])
+    monkeypatch.setitem(sys.modules, name, module)
+
+    with pytest.raises(StatefunError) as caught:
+        run(kafka.module({users: ["test.fns/count"]}), functions, checkpoint)
+
+    return str(caught.value)
+
+
 def test_an_error_of_a_worker_is_one_line(
     kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What fails in a worker outside of functions is named without its traceback."""
-    users, out = kafka.topic("users"), kafka.topic("out")
-    functions = counting(out)
-    gone = types.ModuleType("gone")
-    exec("def fail(context, message): pass", gone.__dict__)
-    functions.register("test.fns/gone", gone.fail)
-    kafka.send(users, [("Ada", "a")])
+    error = failing_in_workers("colorsys", kafka, checkpoint, monkeypatch)
 
-    monkeypatch.setitem(sys.modules, "gone", gone)
+    assert error == (
+        "[SF900] the streaming query has ended: AttributeError: Can't get attribute 'fail' on "
+        f"<module 'colorsys' from {colorsys.__file__!r}>; run with spark.statefun.debug=true to "
+        "see what Spark says"
+    )
 
-    with pytest.raises(EngineError) as caught:
-        run(kafka.module({users: ["test.fns/count"]}), functions, checkpoint)
 
-    assert caught.value.message == (
-        "the streaming query has ended: ModuleNotFoundError: No module named 'gone'; run with "
-        "spark.statefun.debug=true to see what Spark says"
+def test_a_module_that_workers_lack_is_named_with_what_helps(
+    kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is neither beside the program nor installed."""
+    error = failing_in_workers("gone", kafka, checkpoint, monkeypatch)
+
+    assert error == (
+        "[SF700] the Python workers cannot import module gone, which a function of the application "
+        "comes from or uses; pass it with spark-submit --py-files, or install it wherever workers "
+        "run"
     )
 
 
