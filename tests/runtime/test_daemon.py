@@ -26,6 +26,35 @@ def test_a_worker_process_serves_any_number_of_tasks() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+INTERRUPTED = """
+import signal
+import pyspark.worker
+
+from statefun.runtime.dispatch import daemon
+from statefun.runtime.dispatch.operator import Operator
+
+class Commands:
+    def _read_with_length(self, file):
+        return operator.__call__, None
+
+operator = object.__new__(Operator)
+object.__setattr__(operator, "arrow", False)
+daemon.install()
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+pyspark.worker.read_command(Commands(), None)
+assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+"""
+
+
+def test_an_interruption_of_the_terminal_is_for_the_driver() -> None:
+    """A worker that runs functions does not take it for a failure of theirs."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], check=False, capture_output=True, text=True
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 GONE = """
 import os
 import socket

@@ -9,6 +9,7 @@ of them, reading a task's functions is watched: where one of them is our operato
 from __future__ import annotations
 
 import importlib
+import signal
 import socket
 import sys
 from functools import cache
@@ -43,8 +44,12 @@ def install() -> None:
         command = read_command(serializer, file)
         if isinstance(command, tuple):
             operator = getattr(command[0], "__self__", None)
-            if isinstance(operator, Operator) and operator.arrow:
-                operators.append(operator)
+            if isinstance(operator, Operator):
+                # Ctrl-C in a terminal reaches workers, too. It is the driver that stops then: here
+                # it would be a failure of the function that happens to run.
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                if operator.arrow:
+                    operators.append(operator)
         return command
 
     def watched_read_udfs(serializer: Any, file: Any, eval_type: int, *confs: Any) -> Any:
