@@ -40,13 +40,19 @@ class Folder:
         """Return the folder at a local path (made absolute) or a URI.
 
         Raises:
-            ConfigurationError: if pyarrow knows no such file system.
+            ConfigurationError: if pyarrow knows no such file system, or the URI has a password.
         """
         text = str(location)
         scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
         if scheme is None or scheme[1] == "file":
             path = text if scheme is None else unquote(urlsplit(text).path)
             return cls(str(Path(path).absolute()))
+        if urlsplit(text).password is not None:
+            raise ConfigurationError(
+                f"the URI of a folder ({scheme[1]}://...) has a password in it, which logs and "
+                "errors would show; give it to Spark (such as spark.hadoop.fs.s3a.secret.key) and "
+                "to pyarrow (such as the environment variable AWS_SECRET_ACCESS_KEY)"
+            )
         path, mark, query = text.partition("?")
         folder = cls(path.rstrip("/") + mark + query)
         try:

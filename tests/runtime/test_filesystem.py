@@ -262,6 +262,15 @@ def test_a_question_mark_in_a_local_path_is_one() -> None:
     )
 
 
+def test_passwords_in_locations_are_refused() -> None:
+    """They would be logged with the location; the error does not show them either."""
+    with pytest.raises(ConfigurationError, match="has a password in it") as caught:
+        Folder.at("s3a://KEY:SECRET@bucket/checkpoint")
+
+    assert "KEY" not in str(caught.value).replace("AWS_SECRET_ACCESS_KEY", "")
+    assert "SECRET@" not in str(caught.value)
+
+
 def test_unknown_file_systems_are_refused() -> None:
     """The error says which location, and why."""
     with pytest.raises(ConfigurationError) as caught:
