@@ -239,17 +239,19 @@ def test_locations_of_other_file_systems_stay_uris() -> None:
     assert pickle.loads(pickle.dumps(folder)) == folder
 
 
-def test_options_of_a_file_system_stay_behind_its_path() -> None:
+def test_options_of_a_file_system_stay_behind_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Children have paths of their own, and the same options; Spark has others."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     options = "?endpoint_override=localhost%3A9000&scheme=http&region=none"
-    folder = Folder.at(f"s3://key:secret@bucket/some/where/{options}")
+    folder = Folder.at(f"s3://bucket/some/where/{options}")
 
     child = folder.child("outbox").child("7")
 
-    assert folder.location == f"s3://key:secret@bucket/some/where{options}"
-    assert child.location == f"s3://key:secret@bucket/some/where/outbox/7{options}"
+    assert folder.location == f"s3://bucket/some/where{options}"
+    assert child.location == f"s3://bucket/some/where/outbox/7{options}"
     assert child._filesystem[1] == "bucket/some/where/outbox/7"  # noqa: SLF001 - asks no network
-    assert child.spark_uri == "s3://key:secret@bucket/some/where/outbox/7"
+    assert child.spark_uri == "s3://bucket/some/where/outbox/7"
 
 
 def test_a_question_mark_in_a_local_path_is_one() -> None:
