@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.framing import INGRESSES, is_unframed, read_framed, write_framed
+from statefun.runtime.framing import INGRESSES, damaged, is_unframed, read_framed, write_framed
 from statefun.runtime.ingress.stopping import STOPS
 from statefun.runtime.outbox import MANIFEST, Outbox, Staged
 from statefun.runtime.timers import TimerLog
@@ -67,7 +67,10 @@ def take_over(checkpoint: Folder) -> None:
     ]
     stops = [STOPS] if checkpoint.has(STOPS) else []
     for path in (*manifests, *others, *stops, INGRESSES):
-        write_framed(checkpoint, path, read_framed(checkpoint, path))
+        content = read_framed(checkpoint, path)
+        if not content:  # which a manifest of batch 0 would seem to be
+            raise damaged(checkpoint, path, "it is empty")
+        write_framed(checkpoint, path, content)
 
 
 class Succession:

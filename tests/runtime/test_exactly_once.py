@@ -694,6 +694,7 @@ def test_answers_to_commits_get_lost_fifty_times(
 
 RACER = """\
 import sys
+import threading
 from datetime import timedelta
 from functools import partial
 from statefun.runtime.commit_log import CommitLog
