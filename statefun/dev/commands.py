@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from statefun.dev.kafka import EmbeddedKafka
 from statefun.dev.progress import Progress
-from statefun.dev.records import read_records, send_record
-from statefun.runtime.kafka_client import admin_for, cluster_metadata
+from statefun.dev.records import cluster_topics, read_records, send_record
 from statefun.runtime.printable import printable
 from statefun.sdk.errors import PlatformError
 
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
 _PORT = 9092
-_TIMEOUT = timedelta(seconds=10)
 _LOOK = timedelta(milliseconds=500)
-_OWNER = "statefun dev"
 
 
 def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -70,8 +67,7 @@ def _serve(options: argparse.Namespace) -> None:
         kafka = EmbeddedKafka(port=options.port, data=options.data, progress=progress.update)
         kafka.start()
     with kafka:
-        address = kafka.bootstrap_servers
-        present = cluster_metadata(_OWNER, address, admin_for(_OWNER, address, {}), _TIMEOUT).topics
+        present = cluster_topics(kafka.bootstrap_servers).topics
         for topic in options.topic:
             if topic not in present:
                 kafka.create_topic(topic, partitions=options.partitions)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 from confluent_kafka import KafkaError as ClientError
+from confluent_kafka.admin._metadata import ClusterMetadata
 
 from statefun.runtime.kafka_client import (
     admin_for,
@@ -79,6 +80,14 @@ def _bytes(content: bytes | str | None) -> bytes | None:
     return content.encode() if isinstance(content, str) else content
 
 
+def cluster_topics(address: str) -> ClusterMetadata:
+    """Ask a broker for the topics that there are.
+
+    Raises:
+        KafkaError: if no broker answers.
+    """
+    return cluster_metadata(_OWNER, address, admin_for(_OWNER, address, {}), _TIMEOUT)
+
+
 def _partitions(address: str, topic: str) -> list[int]:
-    metadata = cluster_metadata(_OWNER, address, admin_for(_OWNER, address, {}), _TIMEOUT)
-    return partitions_of(_OWNER, topic, metadata, address)
+    return partitions_of(_OWNER, topic, cluster_topics(address), address)

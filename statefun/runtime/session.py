@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from statefun.runtime.connector import spark_kafka_connector
 from statefun.runtime.dispatch import daemon
-from statefun.runtime.settings import running_script
+from statefun.runtime.settings import is_local_master, running_script
 from statefun.runtime.terminal import renews_lines
 from statefun.sdk.errors import ConfigurationError
 
@@ -96,7 +96,7 @@ def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
     if not debug:
         _quieten()
     given = spark_conf()
-    if _is_local(given):
+    if is_local_master(given):
         # PySpark's own default is whatever "python3" the PATH has; it asks no configuration.
         python = given.get("spark.pyspark.python", sys.executable)
         os.environ.setdefault("PYSPARK_PYTHON", python)
@@ -139,7 +139,7 @@ def keep_checkpoint_locally(session: SparkSession) -> None:
 
 def is_local(session: SparkSession) -> bool:
     """Tell whether the workers of ``session`` run on this machine."""
-    return _is_local(dict(session.sparkContext.getConf().getAll()))
+    return is_local_master(dict(session.sparkContext.getConf().getAll()))
 
 
 def spark_reason(error: BaseException) -> str:
@@ -168,7 +168,7 @@ def _context_conf(given: dict[str, str]) -> dict[str, str]:
     conf = {_DAEMON: daemon.MODULE, _UNIX_SOCKETS: str(hasattr(socket, "AF_UNIX")).lower()}
     if script:
         conf["spark.app.name"] = script.stem
-    if script and _is_local(given):
+    if script and is_local_master(given):
         # Workers import the modules beside the program, as the program itself does.
         conf["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(
             [str(script.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -189,10 +189,6 @@ def _own_interrupts() -> Iterator[None]:
     yield
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)
-
-
-def _is_local(conf: dict[str, str]) -> bool:
-    return conf.get("spark.master", "local").startswith("local")
 
 
 def _quieten() -> None:

@@ -141,6 +141,11 @@ KEYS = frozenset(
 """What may follow ``spark.statefun.``."""
 
 
+def is_local_master(conf: Mapping[str, str]) -> bool:
+    """Tell whether Spark's workers run on this machine, as those of ``local-cluster`` do."""
+    return conf.get("spark.master", "local").startswith("local")
+
+
 def running_script() -> Path | None:
     """Return the program that Python runs; None in an interactive session."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
@@ -201,10 +206,9 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 def _default_checkpoint(conf: Mapping[str, str], here: Path, script: Path | None) -> Folder:
     folder = Folder.at(here / ".statefun" / (script.stem if script else "application"))
-    master = conf.get("spark.master", "local")
-    if not master.startswith("local"):
+    if not is_local_master(conf):
         raise ConfigurationError(
             f"{PREFIX}checkpoint is not set, and the default, {folder.location}, is a folder of "
-            f"this machine alone; set it to one that all machines of {master} reach"
+            f"this machine alone; set it to one that all machines of {conf['spark.master']} reach"
         )
     return folder
