@@ -37,6 +37,8 @@ _CONFIG = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "3",
+    # What is sent here stays, however old its timestamp says it is.
+    "log.retention.ms": "-1",
     # a killed broker may only come back when the session of its former life has ended
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "200",

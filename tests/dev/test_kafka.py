@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from statefun.dev import EmbeddedKafka
 from statefun.sdk.errors import KafkaError, PlatformError
@@ -82,6 +84,17 @@ def test_records_go_in_and_come_out(broker: EmbeddedKafka) -> None:
     _produce(broker, "greetings", "hello", "world")
 
     assert sorted(_consume(broker, "greetings", 2)) == ["hello", "world"]
+
+
+def test_records_of_long_ago_stay(broker: EmbeddedKafka) -> None:
+    """A record's timestamp may be any: no topic of the broker deletes it for its age."""
+    broker.create_topic("history")
+    topic = ConfigResource(ResourceType.TOPIC, "history")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, **QUIET})
+
+    [described] = admin.describe_configs([topic]).values()
+
+    assert described.result(20)["retention.ms"].value == "-1"
 
 
 def test_transactions_are_those_of_a_current_cluster(broker: EmbeddedKafka) -> None:
