@@ -45,7 +45,7 @@ from statefun.runtime.filesystem import Folder
 from statefun.runtime.framing import write_framed
 from statefun.runtime.outbox import MANIFEST, Outbox, effect_stream
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME
-from statefun.sdk.message import typed
+from statefun.sdk.types import typed
 from statefun.spec import parse_module
 
 CASES = int(os.environ.get("STATEFUN_FUZZ_CASES", "300"))

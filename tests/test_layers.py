@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-import attrs
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "statefun"
@@ -32,37 +31,16 @@ FORBIDDEN = {
 }
 
 
-@attrs.frozen
-class Import:
-    """One name that a module imports."""
-
-    name: str
-    """The module, or `module.attribute`."""
-    for_types_only: bool
-    """Whether it stands below `if TYPE_CHECKING`."""
-
-
-def _imports(source: str, package: str) -> Iterator[Import]:
-    """Find the imports of a module that is in `package`, those inside functions included."""
-    todo = [(node, False) for node in ast.parse(source).body]
-    while todo:
-        node, for_types = todo.pop()
+def _imports(source: str, package: str) -> Iterator[str]:
+    """Name what a module in ``package`` imports anywhere: modules, or ``module.attribute``."""
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (Import(alias.name, for_types) for alias in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             parents = package.split(".")[: len(package.split(".")) - node.level + 1]
             base = ".".join(parents) if node.level else ""
             origin = ".".join(part for part in (base, node.module) if part)
-            yield from (Import(f"{origin}.{alias.name}", for_types) for alias in node.names)
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            todo += [(child, True) for child in node.body]
-            todo += [(child, for_types) for child in node.orelse]
-        else:
-            todo += [
-                (child, for_types)
-                for child in ast.walk(node)
-                if child is not node and isinstance(child, ast.stmt)
-            ]
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
 
 
 def _modules() -> Mapping[str, Path]:
@@ -110,10 +88,10 @@ def test_lower_layers_import_what_they_may(layer: str) -> None:
     allowed = ALLOWED[layer] | sys.stdlib_module_names
 
     excess = [
-        f"{module} imports {found.name}"
+        f"{module} imports {found}"
         for module in _layer(layer)
         for found in IMPORTS[module]
-        if not _below(found.name, allowed)
+        if not _below(found, allowed)
     ]
 
     assert _layer(layer)
@@ -125,10 +103,10 @@ def test_the_protocol_imports_nothing_of_ours() -> None:
     sources = {path: path.read_text("utf-8") for path in (PACKAGE / "protocol").glob("*.py")}
 
     ours = [
-        f"{path.name} imports {found.name}"
+        f"{path.name} imports {found}"
         for path, source in sources.items()
         for found in _imports(source, "statefun.protocol")
-        if _below(found.name, ["statefun"]) and not _below(found.name, ["statefun.protocol"])
+        if _below(found, ["statefun"]) and not _below(found, ["statefun.protocol"])
     ]
 
     assert len(sources) > 1
@@ -139,10 +117,10 @@ def test_the_protocol_imports_nothing_of_ours() -> None:
 def test_the_runtime_runs_without_tools(layer: str) -> None:
     """What runs in production does not import what developers use."""
     excess = [
-        f"{module} imports {found.name}"
+        f"{module} imports {found}"
         for module in _layer(layer)
         for found in IMPORTS[module]
-        if _below(found.name, FORBIDDEN[layer])
+        if _below(found, FORBIDDEN[layer])
     ]
 
     assert _layer(layer)
@@ -150,13 +128,9 @@ def test_the_runtime_runs_without_tools(layer: str) -> None:
 
 
 def test_modules_do_not_import_each_other_in_circles() -> None:
-    """The modules have an order, even if imports inside functions count."""
+    """The modules have an order, even if imports inside functions and for types count."""
     graph = {
-        module: {
-            found.name if found.name in MODULES else found.name.rpartition(".")[0]
-            for found in found_all
-            if not found.for_types_only
-        }
+        module: {found if found in MODULES else found.rpartition(".")[0] for found in found_all}
         for module, found_all in IMPORTS.items()
     }
 
@@ -191,10 +165,9 @@ def function():
         pass
 """
 
-    found = {each.name: each.for_types_only for each in _imports(source, "x.y")}
+    found = sorted(_imports(source, "x.y"))
 
-    runtime = ["a", "b.c", "e.f.g", "x.k.l", "x.y.h", "x.y.i.j", "n", "o"]
-    assert found == {**dict.fromkeys(runtime, False), "m": True}
+    assert found == ["a", "b.c", "e.f.g", "m", "n", "o", "x.k.l", "x.y.h", "x.y.i.j"]
 
 
 def test_circles_are_found() -> None:

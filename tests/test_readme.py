@@ -28,7 +28,7 @@ from statefun import (
 from statefun.cli import parser
 from statefun.runtime.settings import KEYS
 from statefun.sdk.functions import default_functions
-from statefun.sdk.message import typed
+from statefun.sdk.types import typed
 from statefun.spec import parse_module
 from statefun.spec.loader import load_module_files
 from statefun.spec.model import AvroValues, FromDate

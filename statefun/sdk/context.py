@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 from statefun.sdk.address import Address, is_unicode
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import DefinitionError, FunctionError, InvocationError, StatefunError
-from statefun.sdk.message import Message, check_value
-from statefun.sdk.record import IngressRecord, traced
+from statefun.sdk.message import Message
+from statefun.sdk.record import IngressRecord
 from statefun.sdk.storage import Storage
+from statefun.sdk.tracing import traced
+from statefun.sdk.types import check_value
 
 _MAX_DELAY = timedelta(days=365_250)
 

@@ -15,8 +15,7 @@ from google.protobuf.message import DecodeError
 from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.message import typed
-from statefun.sdk.types import Type, TypedValue
+from statefun.sdk.types import Type, TypedValue, typed
 
 Headers = Mapping[str, "str | bytes | None"] | Iterable[tuple[str, "str | bytes | None"]]
 """Names and values; given as pairs, a name may occur more than once."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from statefun.sdk.address import RESERVED, TypeName, is_reserved, is_unicode
+from statefun.sdk.address import TypeName
 from statefun.sdk.errors import DefinitionError, FunctionError, ValueDecodeError
+from statefun.sdk.record import IngressRecord
 from statefun.sdk.types import (
     BoolType,
     DoubleType,
@@ -19,15 +20,10 @@ from statefun.sdk.types import (
     Type,
     TypedValue,
     default_types,
+    typed,
 )
 
-if TYPE_CHECKING:
-    from statefun.sdk.record import IngressRecord
-
 T = TypeVar("T")
-
-MAX_VALUE_BYTES = 64 * 1024 * 1024
-"""How large the value of a message, or one that is stored, can be."""
 
 
 class Message:
@@ -229,51 +225,3 @@ def message_builder(  # noqa: PLR0913 - one keyword per primitive type, as users
             f"a message to {target_typename}/{target_id} needs exactly one value, not {len(given)}"
         )
     return Message(target_typename, target_id, typed(*given[0]))
-
-
-def typed(value: Any, type_: Type[Any] | None) -> TypedValue:
-    """Encode ``value`` with ``type_``.
-
-    Raises:
-        DefinitionError: if the type is missing or cannot encode the value.
-    """
-    if not isinstance(type_, Type):
-        raise DefinitionError(f"value {value!r} needs its value_type, a Type, not {type_!r}")
-    return encoded(value, type_)
-
-
-def encoded(value: Any, type_: Type[Any]) -> TypedValue:
-    """Encode ``value`` with ``type_``, which is known to be a type.
-
-    Raises:
-        DefinitionError: if the type cannot encode the value.
-    """
-    try:
-        content = type_.serializer().serialize(value)
-        if not isinstance(content, bytes):
-            raise TypeError(f"its serializer returned {type(content).__name__}, not bytes")
-    except Exception as error:
-        raise DefinitionError(
-            f"{value!r} does not encode as {type_.typename}: {type(error).__name__}: {error}"
-        ) from error
-    return check_value(TypedValue(type_.typename, content))
-
-
-def check_value(typed_value: TypedValue) -> TypedValue:
-    """Return a value that can be sent and stored.
-
-    Raises:
-        DefinitionError: if it has more than 64 MiB, is no value at all, or of a type of the
-            runtime's own.
-    """
-    typename, content = typed_value
-    if not (is_unicode(typename) and isinstance(content, bytes)):
-        raise DefinitionError(f"a typed value is a typename and bytes, not {typed_value!r}")
-    if is_reserved(typename):
-        raise DefinitionError(f"typename {typename!r} {RESERVED}")
-    if len(content) > MAX_VALUE_BYTES:
-        raise DefinitionError(
-            f"a value of type {typename} has {len(content):,} bytes, and {MAX_VALUE_BYTES:,} are "
-            "the most that can be sent or stored; keep it elsewhere, and send where it is"
-        )
-    return typed_value

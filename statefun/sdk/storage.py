@@ -11,8 +11,7 @@ from typing import Any
 import attrs
 
 from statefun.sdk.errors import DefinitionError, StateDecodeError
-from statefun.sdk.message import encoded
-from statefun.sdk.types import Type, TypedValue
+from statefun.sdk.types import Type, TypedValue, encoded
 
 
 @attrs.frozen

@@ -30,7 +30,7 @@ from statefun.sdk.invocation import (
     invoke,
     invoke_async,
 )
-from statefun.sdk.message import typed
+from statefun.sdk.types import typed
 
 TARGET = Address("t", "hangs", "Ada")
 SOON = timedelta(milliseconds=200)

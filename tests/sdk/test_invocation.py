@@ -35,7 +35,7 @@ from statefun.sdk.invocation import (
     invoke,
     invoke_async,
 )
-from statefun.sdk.message import typed
+from statefun.sdk.types import typed
 
 TARGET = Address("com.example.fns", "counter", "Ada")
 CALLER = Address("com.example.fns", "greeter", "Bob")

@@ -25,7 +25,7 @@ from statefun import (
     message_builder,
     simple_type,
 )
-from statefun.sdk.message import typed
+from statefun.sdk.types import typed
 
 TARGET = "com.example.fns/greeter"
 

@@ -19,8 +19,8 @@ from statefun import (
     TypedValue,
     ValueSpec,
 )
-from statefun.sdk.message import typed
 from statefun.sdk.storage import Storage, changes, value_specs
+from statefun.sdk.types import typed
 
 TYPES: dict[str, Type[Any]] = {
     **{type_.typename.rpartition("/")[2] + "_": type_ for type_ in PRIMITIVE_TYPES},

@@ -17,10 +17,9 @@ from statefun.runtime.envelope import RECORDS
 from statefun.sdk.deadline import Alarm
 from statefun.sdk.errors import ValueDecodeError
 from statefun.sdk.invocation import FailedInvocation
-from statefun.sdk.message import encoded
 from statefun.sdk.raised import class_name, text_of, traceback_of
 from statefun.sdk.record import KafkaRecord
-from statefun.sdk.types import TypedValue
+from statefun.sdk.types import TypedValue, encoded
 from statefun.spec.model import Deserializer
 
 

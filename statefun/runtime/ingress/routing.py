@@ -21,7 +21,7 @@ from statefun.runtime.envelope import (
     TARGET_TYPE_HEADER,
     VALUE_TYPE_HEADER,
 )
-from statefun.sdk.record import TRACE_HEADERS
+from statefun.sdk.tracing import TRACE_HEADERS
 from statefun.sdk.types import default_types
 from statefun.spec.model import TopicRoute, route_of
 

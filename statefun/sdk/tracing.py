@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trace that a message is part of, carried on to all that it causes."""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar
+
+from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
+from statefun.sdk.message import Message
+
+M = TypeVar("M", Message, EgressMessage)
+
+TRACE_HEADERS = ("traceparent", "tracestate", "baggage")
+"""What is carried from a record to all that it causes: W3C's Trace Context, and Baggage."""
+
+
+def traced(message: M, trace: str) -> M:
+    r"""Return a copy of ``message`` that is part of a trace.
+
+    Args:
+        message: what is sent.
+        trace: headers as ``name=value``, a line each.
+
+    A record keeps the headers of these names that it has.
+
+    >>> record = KafkaEgressMessage("com.example/greets", topic="greetings", value="Hello")
+    >>> traced(record, "traceparent=00-1-2-01\nbaggage=a=b").headers
+    (('traceparent', b'00-1-2-01'), ('baggage', b'a=b'))
+    """
+    if isinstance(message, EgressMessage) and not isinstance(message, KafkaEgressMessage):
+        if message.typed_value.typename != KAFKA_RECORD_TYPENAME:
+            return message
+        message = KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
+    copied = copy.copy(message)
+    if isinstance(copied, KafkaEgressMessage):
+        own = {name for name, _ in copied.headers}
+        lines = (line.partition("=") for line in trace.splitlines())
+        copied.headers += tuple((name, text.encode()) for name, _, text in lines if name not in own)
+    else:
+        copied.trace = trace
+    return copied
