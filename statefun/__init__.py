@@ -63,7 +63,13 @@ if TYPE_CHECKING:
     from statefun.formats.avro import make_avro_type
     from statefun.formats.schema_registry import make_schema_registry_type
     from statefun.runtime.run import run
-    from statefun.spec.builders import KafkaEgress, KafkaIngress, KafkaStartupPosition
+    from statefun.spec.builders import (
+        KafkaEgress,
+        KafkaEgressBuilder,
+        KafkaIngress,
+        KafkaIngressBuilder,
+        KafkaStartupPosition,
+    )
 
 __all__ = [
     "Address",
@@ -83,9 +89,11 @@ __all__ = [
     "IntType",
     "InvocationError",
     "KafkaEgress",
+    "KafkaEgressBuilder",
     "KafkaEgressMessage",
     "KafkaError",
     "KafkaIngress",
+    "KafkaIngressBuilder",
     "KafkaRecord",
     "KafkaStartupPosition",
     "LongType",
@@ -129,7 +137,9 @@ _LATER = {
     "make_schema_registry_type": "statefun.formats.schema_registry",
     "run": "statefun.runtime.run",
     "KafkaEgress": "statefun.spec.builders",
+    "KafkaEgressBuilder": "statefun.spec.builders",
     "KafkaIngress": "statefun.spec.builders",
+    "KafkaIngressBuilder": "statefun.spec.builders",
     "KafkaStartupPosition": "statefun.spec.builders",
 }
 """What needs Spark, YAML or an optional package: functions do without."""

@@ -202,9 +202,9 @@ class KafkaEgressMessage(EgressMessage):
         )
 
     @staticmethod
-    def for_egress(typename: str) -> KafkaEgressBuilder:
+    def for_egress(typename: str) -> KafkaEgressMessageBuilder:
         """Start building a record for the egress with that id, ``namespace/name``."""
-        return KafkaEgressBuilder(str(TypeName.parse(typename)))
+        return KafkaEgressMessageBuilder(str(TypeName.parse(typename)))
 
     def __repr__(self) -> str:
         size = "no value" if self.value is None else f"{len(self.value)} bytes"
@@ -213,7 +213,7 @@ class KafkaEgressMessage(EgressMessage):
         )
 
 
-class KafkaEgressBuilder:
+class KafkaEgressMessageBuilder:
     """Collects the parts of a :class:`KafkaEgressMessage`; every step returns the builder."""
 
     __slots__ = ("_parts", "_typename")
@@ -222,27 +222,29 @@ class KafkaEgressBuilder:
         self._typename = typename
         self._parts: dict[str, Any] = {}
 
-    def with_topic(self, topic: str) -> KafkaEgressBuilder:
+    def with_topic(self, topic: str) -> KafkaEgressMessageBuilder:
         """Set the topic to write to."""
         return self._with(topic=topic)
 
-    def with_key(self, key: str | None) -> KafkaEgressBuilder:
+    def with_key(self, key: str | None) -> KafkaEgressMessageBuilder:
         """Set the record's key; without one, records are spread over the partitions."""
         return self._with(key=key)
 
-    def with_value(self, value: Any, value_type: Type[Any] | None = None) -> KafkaEgressBuilder:
+    def with_value(
+        self, value: Any, value_type: Type[Any] | None = None
+    ) -> KafkaEgressMessageBuilder:
         """Set the record's value; see :class:`KafkaEgressMessage` for how it is encoded."""
         return self._with(value=value, value_type=value_type)
 
-    def with_headers(self, headers: Headers) -> KafkaEgressBuilder:
+    def with_headers(self, headers: Headers) -> KafkaEgressMessageBuilder:
         """Set the record's headers."""
         return self._with(headers=headers)
 
-    def with_partition(self, partition: int | None) -> KafkaEgressBuilder:
+    def with_partition(self, partition: int | None) -> KafkaEgressMessageBuilder:
         """Set the partition to write to, whatever the key says."""
         return self._with(partition=partition)
 
-    def with_timestamp(self, timestamp: datetime | None) -> KafkaEgressBuilder:
+    def with_timestamp(self, timestamp: datetime | None) -> KafkaEgressMessageBuilder:
         """Set the record's time, with a time zone; without it, it is when the record is written."""
         return self._with(timestamp=timestamp)
 
@@ -259,7 +261,7 @@ class KafkaEgressBuilder:
                 )
         return KafkaEgressMessage(self._typename, **self._parts)
 
-    def _with(self, **parts: Any) -> KafkaEgressBuilder:
+    def _with(self, **parts: Any) -> KafkaEgressMessageBuilder:
         self._parts |= parts
         return self
 

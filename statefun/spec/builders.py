@@ -96,35 +96,18 @@ class _Builder:
         self._spec.setdefault("properties", {}).update(properties)
 
 
-class KafkaIngress(_Builder):
-    """Declares a Kafka ingress step by step; every step returns the builder.
-
-    >>> ingress = (
-    ...     KafkaIngress.for_id("com.example/users")
-    ...     .with_kafka_address("localhost:9092")
-    ...     .with_consumer_group_id("greetings")
-    ...     .with_topic("users", targets=["com.example.fns/greeter"], value_type="com.example/User")
-    ...     .with_startup_position(KafkaStartupPosition.from_latest())
-    ...     .build()
-    ... )
-    >>> ingress.topics[0].topic
-    'users'
-    """
+class KafkaIngressBuilder(_Builder):
+    """Collects what a Kafka ingress is declared with; every step returns the builder itself."""
 
     def __init__(self, id_: str, location: model.Location) -> None:
         super().__init__(id_, location)
         self._deserializer: tuple[Callable[[KafkaRecord], Any], Type[Any]] | None = None
 
-    @classmethod
-    def for_id(cls, id_: str) -> KafkaIngress:
-        """Begin an ingress of that name, ``namespace/name``."""
-        return cls(id_, _caller())
-
-    def with_kafka_address(self, address: str) -> KafkaIngress:
+    def with_kafka_address(self, address: str) -> KafkaIngressBuilder:
         """Set the brokers to start from, comma-separated ``host:port``."""
         return self._with(address=address)
 
-    def with_consumer_group_id(self, group: str) -> KafkaIngress:
+    def with_consumer_group_id(self, group: str) -> KafkaIngressBuilder:
         """Set the consumer group whose offsets are committed."""
         return self._with(consumerGroupId=group)
 
@@ -135,7 +118,7 @@ class KafkaIngress(_Builder):
         targets: Sequence[str],
         value_type: Type[Any] | str | None = None,
         **keys: Any,
-    ) -> KafkaIngress:
+    ) -> KafkaIngressBuilder:
         """Add a topic.
 
         Args:
@@ -153,7 +136,7 @@ class KafkaIngress(_Builder):
         targets: Sequence[str],
         value_type: Type[Any] | str | None = None,
         **keys: Any,
-    ) -> KafkaIngress:
+    ) -> KafkaIngressBuilder:
         """Add all topics whose whole names a regular expression matches, also later ones.
 
         Args:
@@ -166,7 +149,7 @@ class KafkaIngress(_Builder):
 
     def with_deserializer(
         self, deserializer: Callable[[KafkaRecord], Any], value_type: Type[Any]
-    ) -> KafkaIngress:
+    ) -> KafkaIngressBuilder:
         """Let a function make the values of messages out of records.
 
         It runs beside the functions, in Spark's Python workers. A record on which it raises is
@@ -179,35 +162,35 @@ class KafkaIngress(_Builder):
         self._deserializer = (deserializer, value_type)
         return self
 
-    def with_startup_position(self, position: KafkaStartupPosition) -> KafkaIngress:
+    def with_startup_position(self, position: KafkaStartupPosition) -> KafkaIngressBuilder:
         """Set where to start on a fresh checkpoint."""
         return self._with(startupPosition=position.spec)
 
-    def with_stop_position(self, position: KafkaStartupPosition) -> KafkaIngress:
+    def with_stop_position(self, position: KafkaStartupPosition) -> KafkaIngressBuilder:
         """Set where to stop: where reading would begin with the same startup position."""
         return self._with(stopPosition=position.spec)
 
     def with_auto_offset_reset_position(
         self, position: model.AutoOffsetReset | str
-    ) -> KafkaIngress:
+    ) -> KafkaIngressBuilder:
         """Set where to start when an offset is missing or out of range; latest if not set."""
         return self._with(autoOffsetResetPosition=position)
 
-    def with_failure_policy(self, policy: OnFailure) -> KafkaIngress:
+    def with_failure_policy(self, policy: OnFailure) -> KafkaIngressBuilder:
         """Set what becomes of records that no function can receive."""
         return self._with(failurePolicy=policy)
 
-    def with_properties(self, properties: Mapping[str, Any]) -> KafkaIngress:
+    def with_properties(self, properties: Mapping[str, Any]) -> KafkaIngressBuilder:
         """Add Kafka consumer properties, in Kafka's names; the other methods go before them."""
         self._properties(properties)
         return self
 
-    def with_option(self, key: str, value: Any) -> KafkaIngress:
+    def with_option(self, key: str, value: Any) -> KafkaIngressBuilder:
         """Set any other key that an ingress has in a module file, such as ``onDataLoss``."""
         return self._with(**{key: value})
 
-    def build(self) -> model.KafkaIngress:
-        """Return the ingress.
+    def build(self) -> KafkaIngress:
+        """Return the ingress, for :func:`statefun.run`.
 
         Raises:
             ModuleError: with everything that is missing or wrong.
@@ -215,7 +198,7 @@ class KafkaIngress(_Builder):
         """
         ingress = self._read("io.statefun.kafka.v1/ingress", read_kafka_ingress)
         if self._deserializer is None:
-            return ingress
+            return KafkaIngress(**attrs.asdict(ingress, recurse=False))
         read, value_type = self._deserializer
         if not callable(read) or not isinstance(value_type, Type):
             raise DefinitionError(
@@ -224,7 +207,7 @@ class KafkaIngress(_Builder):
             )
         made = model.Deserializer(str(ingress.id), read, value_type, takes_tombstones=True)
         topics = tuple(attrs.evolve(route, deserializer=made) for route in ingress.topics)
-        return attrs.evolve(ingress, topics=topics)
+        return KafkaIngress(**attrs.asdict(ingress, recurse=False) | {"topics": topics})
 
     def _route(
         self,
@@ -233,14 +216,14 @@ class KafkaIngress(_Builder):
         targets: Sequence[str],
         value_type: Type[Any] | str | None,
         keys: Mapping[str, Any],
-    ) -> KafkaIngress:
+    ) -> KafkaIngressBuilder:
         route = {key: topic, "targets": list(targets), **keys}
         if value_type is not None:
             route["valueType"] = value_type
         self._spec.setdefault("topics", []).append(route)
         return self
 
-    def _with(self, **keys: Any) -> KafkaIngress:
+    def _with(self, **keys: Any) -> KafkaIngressBuilder:
         self._spec |= keys
         return self
 
@@ -251,35 +234,20 @@ class KafkaIngress(_Builder):
         return super()._read(kind, read)
 
 
-class KafkaEgress(_Builder):
-    """Declares a Kafka egress step by step; every step returns the builder.
-
-    >>> egress = (
-    ...     KafkaEgress.for_id("com.example/greetings")
-    ...     .with_kafka_address("localhost:9092")
-    ...     .with_exactly_once_producer_semantics(timedelta(minutes=15))
-    ...     .build()
-    ... )
-    >>> egress.delivery_semantic
-    <DeliverySemantic.EXACTLY_ONCE: 'exactly-once'>
-    """
+class KafkaEgressBuilder(_Builder):
+    """Collects what a Kafka egress is declared with; every step returns the builder itself."""
 
     def __init__(self, id_: str, location: model.Location) -> None:
         super().__init__(id_, location)
         self._serializer: Callable[[Any], KafkaEgressMessage | None] | None = None
 
-    @classmethod
-    def for_id(cls, id_: str) -> KafkaEgress:
-        """Begin an egress of that name, ``namespace/name``."""
-        return cls(id_, _caller())
-
-    def with_kafka_address(self, address: str) -> KafkaEgress:
+    def with_kafka_address(self, address: str) -> KafkaEgressBuilder:
         """Set the brokers to start from, comma-separated ``host:port``."""
         return self._with(address=address)
 
     def with_serializer(
         self, serializer: Callable[[Any], KafkaEgressMessage | None]
-    ) -> KafkaEgress:
+    ) -> KafkaEgressBuilder:
         """Let a function make records of the values that functions send.
 
         They send them by ``egress_message_builder``. It runs while they send, so that what it
@@ -291,15 +259,17 @@ class KafkaEgress(_Builder):
         self._serializer = serializer
         return self
 
-    def with_no_producer_semantics(self) -> KafkaEgress:
+    def with_no_producer_semantics(self) -> KafkaEgressBuilder:
         """Promise nothing: records can be lost and come twice."""
         return self._with(deliverySemantic={"type": "none"})
 
-    def with_at_least_once_producer_semantics(self) -> KafkaEgress:
+    def with_at_least_once_producer_semantics(self) -> KafkaEgressBuilder:
         """Lose no record; the default."""
         return self._with(deliverySemantic={"type": "at-least-once"})
 
-    def with_exactly_once_producer_semantics(self, transaction_timeout: timedelta) -> KafkaEgress:
+    def with_exactly_once_producer_semantics(
+        self, transaction_timeout: timedelta
+    ) -> KafkaEgressBuilder:
         """Lose no record and write none twice, by Kafka's transactions.
 
         Args:
@@ -310,17 +280,17 @@ class KafkaEgress(_Builder):
             deliverySemantic={"type": "exactly-once", "transactionTimeoutMillis": millis}
         )
 
-    def with_properties(self, properties: Mapping[str, Any]) -> KafkaEgress:
+    def with_properties(self, properties: Mapping[str, Any]) -> KafkaEgressBuilder:
         """Add Kafka producer properties, in Kafka's names; the other methods go before them."""
         self._properties(properties)
         return self
 
-    def with_option(self, key: str, value: Any) -> KafkaEgress:
+    def with_option(self, key: str, value: Any) -> KafkaEgressBuilder:
         """Set any other key that an egress has in a module file, such as ``deadLetterTopic``."""
         return self._with(**{key: value})
 
-    def build(self) -> model.KafkaEgress:
-        """Return the egress.
+    def build(self) -> KafkaEgress:
+        """Return the egress, for :func:`statefun.run`.
 
         Raises:
             ModuleError: with everything that is missing or wrong.
@@ -331,11 +301,54 @@ class KafkaEgress(_Builder):
             raise DefinitionError(
                 f"egress {egress.id}: a serializer is a function, not {self._serializer!r}"
             )
-        return attrs.evolve(egress, serializer=self._serializer)
+        parts = attrs.asdict(egress, recurse=False)
+        return KafkaEgress(**parts | {"serializer": self._serializer})
 
-    def _with(self, **keys: Any) -> KafkaEgress:
+    def _with(self, **keys: Any) -> KafkaEgressBuilder:
         self._spec |= keys
         return self
+
+
+@attrs.frozen
+class KafkaIngress(model.KafkaIngress):
+    """A Kafka ingress; one that is declared in Python begins with :meth:`for_id`.
+
+    >>> ingress = (
+    ...     KafkaIngress.for_id("com.example/users")
+    ...     .with_kafka_address("localhost:9092")
+    ...     .with_consumer_group_id("greetings")
+    ...     .with_topic("users", targets=["com.example.fns/greeter"], value_type="com.example/User")
+    ...     .with_startup_position(KafkaStartupPosition.from_latest())
+    ...     .build()
+    ... )
+    >>> ingress.topics[0].topic
+    'users'
+    """
+
+    @staticmethod
+    def for_id(id_: str) -> KafkaIngressBuilder:
+        """Begin to declare the ingress of that name, ``namespace/name``."""
+        return KafkaIngressBuilder(id_, _caller())
+
+
+@attrs.frozen
+class KafkaEgress(model.KafkaEgress):
+    """A Kafka egress; one that is declared in Python begins with :meth:`for_id`.
+
+    >>> egress = (
+    ...     KafkaEgress.for_id("com.example/greetings")
+    ...     .with_kafka_address("localhost:9092")
+    ...     .with_exactly_once_producer_semantics(timedelta(minutes=15))
+    ...     .build()
+    ... )
+    >>> egress.delivery_semantic
+    <DeliverySemantic.EXACTLY_ONCE: 'exactly-once'>
+    """
+
+    @staticmethod
+    def for_id(id_: str) -> KafkaEgressBuilder:
+        """Begin to declare the egress of that name, ``namespace/name``."""
+        return KafkaEgressBuilder(id_, _caller())
 
 
 def _caller() -> model.Location:

@@ -67,7 +67,7 @@ def test_what_is_sent_is_kept_in_order(context: Context) -> None:
         (None, "send takes a Message or an EgressMessage, not NoneType"),
         (
             KafkaEgressMessage.for_egress("com.example/greets"),
-            "send takes a Message or an EgressMessage, not KafkaEgressBuilder; call its .build()",
+            "send takes a Message or an EgressMessage, not KafkaEgressMessageBuilder; call its .build()",
         ),
     ],
     ids=["text", "none", "builder"],
@@ -120,7 +120,7 @@ def test_delays_and_cancellations_are_kept_in_order(context: Context) -> None:
         ((timedelta(1), "Hello"), "send_after takes a Message, not str"),
         (
             (timedelta(1), KafkaEgressMessage.for_egress("a/b")),
-            "send_after takes a Message, not KafkaEgressBuilder; call its .build()",
+            "send_after takes a Message, not KafkaEgressMessageBuilder; call its .build()",
         ),
         ((timedelta(1), LATER, None), "a cancellation token is text, not None"),
         ((timedelta(1), LATER, "\ud800"), "a cancellation token is text, not "),
