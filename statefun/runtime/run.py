@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -93,8 +94,9 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         StatefunError: what went wrong, with a stable code.
     """
     script = running_script()
+    hook = sys.excepthook
     if script is not None:
-        sys.excepthook = _show
+        sys.excepthook = partial(_show, hook)
     conf = spark_conf()
     settings = Settings.resolve(
         conf,
@@ -116,7 +118,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         debug=debug,
     )
     if settings.debug:
-        sys.excepthook = sys.__excepthook__
+        sys.excepthook = hook
     line = _show_log(settings)
     modules = settings.modules
     if components and module is None and f"{PREFIX}module" not in conf:
@@ -147,11 +149,17 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             "timers wait for the next run; the first is due at %s",
             summary.next_timer.astimezone().isoformat(" ", "seconds"),
         )
+    sys.excepthook = hook
     return summary
 
 
-def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print what concerns the user: the message of an error of ours, nothing on Ctrl-C."""
+def _show(
+    others: Callable[[type[BaseException], BaseException, TracebackType | None], object],
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+) -> None:
+    """Print the message of an error of ours and a word on Ctrl-C; leave ``others`` to their hook."""
     if isinstance(error, StatefunError):
         for text in filter(None, (_new_lines(error), f"statefun: {error}")):
             print(text, file=sys.stderr)  # noqa: T201 - the program's last words
@@ -161,7 +169,7 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
             file=sys.stderr,
         )
     else:
-        sys.__excepthook__(kind, error, trace)
+        others(kind, error, trace)
 
 
 def _new_lines(error: StatefunError) -> str:

@@ -16,7 +16,7 @@ from harness import KafkaHarness
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 PROGRAM = """\
-import os, time
+import os, sys, time
 import statefun
 from statefun import IntType, KafkaEgressMessage, ValueSpec
 
@@ -35,7 +35,9 @@ def fail(ctx, message):
 
 
 if __name__ == "__main__":
+    hook = sys.excepthook
     statefun.run(records_per_batch=20)
+    assert sys.excepthook is hook, "what Python had before is not put back"
 """
 NOISE = (
     # The JVM's and Spark's words before the program has any influence.
