@@ -52,8 +52,7 @@ def test_totals_survive_sigkill(own_broker: EmbeddedKafka, tmp_path: Path) -> No
     totals = {record.key or "": record.value for record in kafka.receive("totals")}
     assert data.wrong(expected, totals) == []
     assert len(totals) == sum(map(len, expected.values()))
-    alerts = kafka.receive("alerts")
-    assert all(int(alert.value.split()[1]) >= 60 for alert in alerts)
+    assert min(int(alert.value.split()[1]) for alert in kafka.receive("alerts")) >= 60
 
 
 def test_a_plane_that_does_not_fly_on_is_reported_once(
