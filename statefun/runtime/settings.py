@@ -21,137 +21,6 @@ PREFIX = "spark.statefun."
 V = TypeVar("V")
 
 
-@attrs.frozen
-class Settings:
-    """Everything that can be set, resolved."""
-
-    modules: tuple[Path, ...]
-    """The module files."""
-    checkpoint: Folder
-    """Where state, progress and staged effects live."""
-    checkpoint_lock: str
-    """What keeps a second driver off the checkpoint: locks on local files (``file``) or nothing
-    (``none``)."""
-    trigger: timedelta
-    """Time between the starts of micro-batches; zero: as soon as the last one has ended."""
-    available_now: bool
-    """Whether to process what is there now and then end."""
-    records_per_batch: int
-    """How many records a micro-batch takes from each ingress at most."""
-    state_partitions: int | None
-    """Into how many parts state is divided; fixed by a checkpoint's first start."""
-    async_concurrency: int
-    """How many addresses of coroutine functions a worker runs side by side."""
-    immediate_messages: int
-    """How many messages of an address, to itself and to functions without state, may be delivered
-    in the micro-batch that sends them; further ones come in the next."""
-    egress_lanes: int
-    """Into how many parts an egress's records are divided; more than one are published by Spark
-    tasks, side by side."""
-    dispatch: str
-    """How workers evaluate the operator: ``arrow``, or ``pandas`` as Spark itself does."""
-    kafka_timeout: timedelta
-    """How long to try to reach a Kafka cluster at start."""
-    on_unregistered: OnFailure
-    """What becomes of messages for functions that are not registered."""
-    quiet: bool
-    """Whether to say nothing but warnings and errors."""
-    debug: bool
-    """Whether to show Spark's log and the causes of errors."""
-
-    @classmethod
-    def resolve(cls, conf: Mapping[str, str], script: Path | None, **arguments: object) -> Settings:
-        """Combine the arguments of ``run`` (None: not given) with ``spark.statefun.*`` keys.
-
-        Args:
-            conf: Spark's configuration.
-            script: the program that runs: defaults are relative to its folder.
-            arguments: by the names of this class's fields, ``modules`` as ``module``.
-
-        Raises:
-            ConfigurationError: on an unknown key or a value that cannot be used.
-        """
-        keys = {key.removeprefix(PREFIX) for key in conf if key.startswith(PREFIX)}
-        unknown = sorted(keys - KEYS)
-        if unknown:
-            raise ConfigurationError(
-                f"{PREFIX}{unknown[0]} is no setting; there are: "
-                + ", ".join(f"{PREFIX}{key}" for key in sorted(KEYS))
-            )
-        here = script.parent if script else Path.cwd()
-
-        def pick(key: str, parse: Callable[[Any], V], default: V) -> V:
-            argument = re.sub("[-.]", "_", key)
-            given, source = arguments.get(argument), f"{argument}="
-            if given is None:
-                given, source = conf.get(PREFIX + key), PREFIX + key + "="
-            if given is None:
-                return default
-            try:
-                return parse(given)
-            except (ValueError, TypeError) as error:
-                raise ConfigurationError(f"{source}{given}: {error}") from error
-
-        checkpoint = pick("checkpoint", Folder.at, None)
-        if checkpoint is None:
-            checkpoint = _default_checkpoint(conf, here, script)
-        return cls(
-            modules=pick("module", _paths, (here / "module.yaml",)),
-            checkpoint=checkpoint,
-            checkpoint_lock=pick("checkpoint-lock", _one_of("file", "none"), "file"),
-            trigger=pick("trigger", _duration, timedelta(0)),
-            available_now=pick("available-now", _flag, default=False),
-            records_per_batch=pick("records-per-batch", _positive, 100_000),
-            state_partitions=pick("state-partitions", _positive, None),
-            async_concurrency=pick("async-concurrency", _positive, 1000),
-            immediate_messages=pick("immediate-messages", _positive, 1000),
-            egress_lanes=pick("egress.lanes", _positive, 1),
-            dispatch=pick("dispatch", _one_of("arrow", "pandas"), "arrow"),
-            kafka_timeout=pick("kafka-timeout", _duration, timedelta(seconds=15)),
-            on_unregistered=pick("on-unregistered", _on_failure, OnFailure.FAIL),
-            quiet=pick("quiet", _flag, default=False),
-            debug=pick("debug", _flag, default=False),
-        )
-
-    @property
-    def has_lock(self) -> bool:
-        """Whether a second driver is to be kept off the checkpoint."""
-        return self.checkpoint_lock == "file"
-
-
-KEYS = frozenset(
-    {
-        "async-concurrency",
-        "available-now",
-        "checkpoint",
-        "checkpoint-lock",
-        "debug",
-        "dispatch",
-        "egress.lanes",
-        "kafka-timeout",
-        "module",
-        "immediate-messages",
-        "on-unregistered",
-        "quiet",
-        "records-per-batch",
-        "state-partitions",
-        "trigger",
-    }
-)
-"""What may follow ``spark.statefun.``."""
-
-
-def is_local_master(conf: Mapping[str, str]) -> bool:
-    """Tell whether Spark's workers run on this machine, as those of ``local-cluster`` do."""
-    return conf.get("spark.master", "local").startswith("local")
-
-
-def running_script() -> Path | None:
-    """Return the program that Python runs; None in an interactive session."""
-    file = getattr(sys.modules.get("__main__"), "__file__", None)
-    return Path(file).absolute() if file else None
-
-
 def _paths(value: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
@@ -202,6 +71,141 @@ def _one_of(*words: str) -> Callable[[str], str]:
         return value
 
     return parse
+
+
+def _setting(
+    parse: Callable[[Any], V], default: V | None = None, *, key: str | None = None
+) -> dict[str, Any]:
+    """Declare what a field is set by: its key is its name with dashes, unless one is given.
+
+    Args:
+        parse: makes the field's value of an argument of ``run`` or the text of a key; raises
+            ValueError or TypeError.
+        default: the value if neither is given; None is found out by :meth:`Settings.resolve`.
+        key: what follows ``spark.statefun.``; the argument of ``run`` has underscores for dots and
+            dashes.
+    """
+    return {"key": key, "parse": parse, "default": default}
+
+
+@attrs.frozen
+class Settings:
+    """Everything that can be set, resolved."""
+
+    modules: tuple[Path, ...] = attrs.field(metadata=_setting(_paths, key="module"))
+    """The module files."""
+    checkpoint: Folder = attrs.field(metadata=_setting(Folder.at))
+    """Where state, progress and staged effects live."""
+    checkpoint_lock: str = attrs.field(metadata=_setting(_one_of("file", "none"), "file"))
+    """What keeps a second driver off the checkpoint: locks on local files (``file``) or nothing
+    (``none``)."""
+    trigger: timedelta = attrs.field(metadata=_setting(_duration, timedelta(0)))
+    """Time between the starts of micro-batches; zero: as soon as the last one has ended."""
+    available_now: bool = attrs.field(metadata=_setting(_flag, default=False))
+    """Whether to process what is there now and then end."""
+    records_per_batch: int = attrs.field(metadata=_setting(_positive, 100_000))
+    """How many records a micro-batch takes from each ingress at most."""
+    state_partitions: int | None = attrs.field(metadata=_setting(_positive))
+    """Into how many parts state is divided; fixed by a checkpoint's first start."""
+    async_concurrency: int = attrs.field(metadata=_setting(_positive, 1000))
+    """How many addresses of coroutine functions a worker runs side by side."""
+    immediate_messages: int = attrs.field(metadata=_setting(_positive, 1000))
+    """How many messages of an address, to itself and to functions without state, may be delivered
+    in the micro-batch that sends them; further ones come in the next."""
+    egress_lanes: int = attrs.field(metadata=_setting(_positive, 1, key="egress.lanes"))
+    """Into how many parts an egress's records are divided; more than one are published by Spark
+    tasks, side by side."""
+    dispatch: str = attrs.field(metadata=_setting(_one_of("arrow", "pandas"), "arrow"))
+    """How workers evaluate the operator: ``arrow``, or ``pandas`` as Spark itself does."""
+    kafka_timeout: timedelta = attrs.field(metadata=_setting(_duration, timedelta(seconds=15)))
+    """How long to try to reach a Kafka cluster at start."""
+    on_unregistered: OnFailure = attrs.field(metadata=_setting(_on_failure, OnFailure.FAIL))
+    """What becomes of messages for functions that are not registered."""
+    quiet: bool = attrs.field(metadata=_setting(_flag, default=False))
+    """Whether to say nothing but warnings and errors."""
+    debug: bool = attrs.field(metadata=_setting(_flag, default=False))
+    """Whether to show Spark's log and the causes of errors."""
+
+    @classmethod
+    def resolve(cls, conf: Mapping[str, str], script: Path | None, **arguments: object) -> Settings:
+        """Combine the arguments of ``run`` (None: not given) with ``spark.statefun.*`` keys.
+
+        Args:
+            conf: Spark's configuration.
+            script: the program that runs: defaults are relative to its folder.
+            arguments: by the names of this class's fields, ``modules`` as ``module``.
+
+        Raises:
+            ConfigurationError: on an unknown key or a value that cannot be used.
+        """
+        keys = {key.removeprefix(PREFIX) for key in conf if key.startswith(PREFIX)}
+        unknown = sorted(keys - KEYS)
+        if unknown:
+            raise ConfigurationError(
+                f"{PREFIX}{unknown[0]} is no setting; there are: "
+                + ", ".join(f"{PREFIX}{key}" for key in sorted(KEYS))
+            )
+        values = {
+            field.name: _value(key, field.metadata, conf, arguments)
+            for key, field in _FIELDS.items()
+        }
+        here = script.parent if script else Path.cwd()
+        if values["modules"] is None:
+            values["modules"] = (here / "module.yaml",)
+        if values["checkpoint"] is None:
+            values["checkpoint"] = _default_checkpoint(conf, here, script)
+        return cls(**values)
+
+    @property
+    def has_lock(self) -> bool:
+        """Whether a second driver is to be kept off the checkpoint."""
+        return self.checkpoint_lock == "file"
+
+
+_FIELDS = {
+    field.metadata["key"] or field.name.replace("_", "-"): field for field in attrs.fields(Settings)
+}
+KEYS = frozenset(_FIELDS)
+"""What may follow ``spark.statefun.``."""
+
+
+def _value(
+    key: str,
+    declared: Mapping[str, Any],
+    conf: Mapping[str, str],
+    arguments: Mapping[str, object],
+) -> Any:
+    """Return what an argument gives, or else Spark's configuration, or else the default."""
+    argument = argument_of(key)
+    given, source = arguments.get(argument), f"{argument}="
+    if given is None:
+        given, source = conf.get(PREFIX + key), PREFIX + key + "="
+    if given is None:
+        return declared["default"]
+    try:
+        return declared["parse"](given)
+    except (ValueError, TypeError) as error:
+        raise ConfigurationError(f"{source}{given}: {error}") from error
+
+
+def argument_of(key: str) -> str:
+    """Return the argument of ``run`` for what follows ``spark.statefun.``.
+
+    >>> argument_of("egress.lanes")
+    'egress_lanes'
+    """
+    return re.sub("[-.]", "_", key)
+
+
+def is_local_master(conf: Mapping[str, str]) -> bool:
+    """Tell whether Spark's workers run on this machine, as those of ``local-cluster`` do."""
+    return conf.get("spark.master", "local").startswith("local")
+
+
+def running_script() -> Path | None:
+    """Return the program that Python runs; None in an interactive session."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    return Path(file).absolute() if file else None
 
 
 def _default_checkpoint(conf: Mapping[str, str], here: Path, script: Path | None) -> Folder:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
@@ -10,7 +12,8 @@ import attrs
 import pytest
 
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.settings import KEYS, Settings, running_script
+from statefun.runtime.run import run
+from statefun.runtime.settings import KEYS, Settings, argument_of, running_script
 from statefun.sdk.errors import ConfigurationError
 
 SCRIPT = Path("/srv/greeter/app.py")
@@ -48,11 +51,14 @@ def test_an_interactive_session_uses_its_working_directory(
     assert settings.checkpoint == Folder.at(tmp_path / ".statefun" / "application")
 
 
-def test_every_setting_has_a_key() -> None:
-    """What can be set by an argument can be set by Spark's configuration."""
+def test_every_setting_has_a_key_and_an_argument() -> None:
+    """What can be set by an argument, can be by Spark's configuration; both are documented."""
     fields = {field.name.replace("_", "-") for field in attrs.fields(Settings)}
+    arguments = set(inspect.signature(run).parameters) - {"functions", "components"}
 
     assert fields - {"modules"} | {"module"} == {key.replace(".", "-") for key in KEYS}
+    assert arguments == set(map(argument_of, KEYS))
+    assert set(re.findall(r"^    (\w+): ", inspect.getdoc(run) or "", re.MULTILINE)) >= arguments
 
 
 @pytest.mark.parametrize(
