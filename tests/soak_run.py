@@ -104,13 +104,6 @@ class Soak:
         self.drivers.append(driver)
         return driver
 
-    def start_and_wait(self) -> Driver:
-        """Start the application and wait until it has committed a batch, or has ended."""
-        before = self.commits()
-        driver = self.start()
-        self.wait_for(driver, lambda: self.commits() > before)
-        return driver
-
     def crash_at(self, point: str) -> None:
         """Let the driver die at a named point."""
         driver = self.start(point=point, number=self.random.randrange(1, 4))

@@ -16,7 +16,9 @@ from typing import TypeVar
 from soak_processes import PATIENCE, Driver, send
 from soak_run import HOPS, Soak
 
-_Trouble = Callable[[Soak, Driver], None]
+Trouble = Callable[[Soak, Driver], None]
+Ending = Callable[[Soak, Driver], Driver | None]
+"""It may return the next driver, if it has started that one."""
 _Choice = TypeVar("_Choice")
 _ENGINE = "[SF900]"
 _CHECKPOINT = "[SF600]"
@@ -26,18 +28,20 @@ _IDLE = timedelta(seconds=10)
 """After which there may be nothing to be committed."""
 
 
-def harass(soak: Soak, lives: int, messages: int) -> None:
+def harass(soak: Soak, lives: int, messages: int, endings: Sequence[Ending] | None = None) -> None:
     """Let drivers of an application live and end so often, each kind of trouble coming in turn.
 
     Args:
         soak: the application.
         lives: how many drivers; as many as there are endings, or more, to meet each of these.
         messages: how many are sent meanwhile.
+        endings: all there are, if not given.
     """
-    endings, troubles = _deck(soak, ENDINGS, lives), _deck(soak, TROUBLES, lives)
+    ends, troubles = _deck(soak, endings or ENDINGS, lives), _deck(soak, TROUBLES, lives)
+    heir: Driver | None = None
     for life in range(lives):
         soak.send(messages // lives)
-        driver = _living(soak)
+        driver = _living(soak, heir)
         for trouble in troubles[life::lives]:
             _let_work(soak, driver)
             _kill_worker(soak, driver)
@@ -47,8 +51,10 @@ def harass(soak: Soak, lives: int, messages: int) -> None:
         _let_work(soak, driver)
         if not driver.is_running:
             driver = _living(soak)
-        endings[life](soak, driver)
+        heir = ends[life](soak, driver)
         soak.check_group_offsets()
+    if heir is not None:
+        heir.kill()
     for driver in soak.drivers:
         driver.wait_for_all()
 
@@ -60,15 +66,21 @@ def _deck(soak: Soak, kinds: Sequence[_Choice], lives: int) -> list[_Choice]:
     return deck
 
 
-def _living(soak: Soak) -> Driver:
+def _living(soak: Soak, heir: Driver | None = None) -> Driver:
     """Return a driver that has committed a batch, after as many starts as that takes.
+
+    Args:
+        soak: the application.
+        heir: a driver that was started already, if one was.
 
     Raises:
         AssertionError: if one ends with anything but an error for which there is a reason.
     """
     for _ in range(_MAX_STARTS):
         soak.send(HOPS)  # or there may be nothing to commit
-        driver = soak.start_and_wait()
+        before = soak.commits()
+        driver, heir = heir or soak.start(), None
+        soak.wait_for(driver, lambda: soak.commits() > before)  # noqa: B023 - it is over then
         if driver.is_running:
             return driver
         _note_end(soak, driver)
@@ -134,7 +146,8 @@ def _start_rival(soak: Soak, driver: Driver) -> None:
     soak.done["rivals of frozen programs refused"] += 1
 
 
-def _kill_all(soak: Soak, driver: Driver) -> None:
+def kill_all(soak: Soak, driver: Driver) -> None:
+    """Leave nothing."""
     driver.kill()
     soak.done["programs and JVMs killed together"] += 1
 
@@ -157,23 +170,17 @@ def _kill_jvm(soak: Soak, driver: Driver) -> None:
     soak.done["JVMs killed alone"] += 1
 
 
-def _leave_frozen_jvm(soak: Soak, driver: Driver) -> None:
+def _leave_frozen_jvm(soak: Soak, driver: Driver) -> Driver:
     """Leave a frozen JVM, which goes on or is killed while the next driver waits for its end."""
     jvm = _orphan(driver)
-    soak.send(HOPS)
     successor = soak.start()
     deadline = time.monotonic() + PATIENCE.total_seconds()
-    while not (successor.jvm() or time.monotonic() > deadline):
+    while not successor.jvm() and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(soak.random.uniform(0, 8))
     send(jvm, soak.random.choice([signal.SIGCONT, signal.SIGKILL]))
-    commits = soak.commits()
-    soak.wait_for(successor, lambda: soak.commits() > commits)
     soak.done["successors that waited for a frozen JVM"] += 1
-    if successor.is_running:
-        _kill_program(soak, successor)
-    else:
-        _note_end(soak, successor)
+    return successor
 
 
 def _leave_jvm_frozen(soak: Soak, driver: Driver) -> None:
@@ -210,7 +217,7 @@ def _wait_for_end(driver: Driver) -> None:
     driver.program.wait(PATIENCE.total_seconds())
 
 
-TROUBLES: tuple[_Trouble, ...] = (
+TROUBLES: tuple[Trouble, ...] = (
     _freeze_broker,
     _kill_broker,
     _freeze_program,
@@ -218,8 +225,8 @@ TROUBLES: tuple[_Trouble, ...] = (
     _start_rival,
 )
 """What a driver may live through."""
-ENDINGS: tuple[_Trouble, ...] = (
-    _kill_all,
+ENDINGS: tuple[Ending, ...] = (
+    kill_all,
     _kill_program,
     _kill_jvm,
     _leave_frozen_jvm,
