@@ -8,6 +8,7 @@ started at once, and meets whatever is left of the last one.
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -22,8 +23,14 @@ Ending = Callable[[Soak, Driver], Driver | None]
 _Choice = TypeVar("_Choice")
 _ENGINE = "[SF900]"
 _CHECKPOINT = "[SF600]"
-_BROKER = "[SF500]"
+_REASONS = (_ENGINE, _CHECKPOINT, "[SF500]")
+"""Why drivers may end by themselves: workers, broker, or what is left of another driver."""
+_FROZEN_JVM = "in use by Spark's JVM"
+_LEFT = (_FROZEN_JVM, "has committed batch")
+"""What is said of what is left of another driver."""
 _MAX_STARTS = 10
+_SOON = timedelta(minutes=1)
+"""A program whose JVM is gone has nothing to wait for."""
 _IDLE = timedelta(seconds=10)
 """After which there may be nothing to be committed."""
 
@@ -96,10 +103,12 @@ def _let_work(soak: Soak, driver: Driver) -> None:
 
 
 def _note_end(soak: Soak, driver: Driver) -> None:
-    code, _, _ = driver.last_words().partition(" ")
-    if code not in {_ENGINE, _CHECKPOINT, _BROKER}:
+    words = driver.last_words()
+    if not words.startswith(_REASONS):
         raise AssertionError(f"ended with {driver.program.returncode}: {driver.log()}")
-    soak.done[f"drivers that ended with {code}"] += 1
+    if words.startswith(_CHECKPOINT) and not any(left in words for left in _LEFT):
+        raise AssertionError(f"refused a checkpoint that nothing is wrong with: {driver.log()}")
+    soak.done[f"drivers that ended with {words.partition(' ')[0]}"] += 1
 
 
 def _kill_worker(soak: Soak, driver: Driver) -> None:
@@ -164,7 +173,7 @@ def _kill_jvm(soak: Soak, driver: Driver) -> None:
     jvm = driver.jvm()
     if not jvm or not send(jvm, signal.SIGKILL):
         raise AssertionError(f"there is no JVM to be killed: {driver.log()}")
-    _wait_for_end(driver)
+    _wait_for_end(driver, _SOON)
     if not driver.last_words().startswith(_ENGINE):
         raise AssertionError(f"without its JVM ended with something else: {driver.log()}")
     soak.done["JVMs killed alone"] += 1
@@ -174,9 +183,6 @@ def _leave_frozen_jvm(soak: Soak, driver: Driver) -> Driver:
     """Leave a frozen JVM, which goes on or is killed while the next driver waits for its end."""
     jvm = _orphan(driver)
     successor = soak.start()
-    deadline = time.monotonic() + PATIENCE.total_seconds()
-    while not successor.jvm() and time.monotonic() < deadline:
-        time.sleep(0.1)
     time.sleep(soak.random.uniform(0, 8))
     send(jvm, soak.random.choice([signal.SIGCONT, signal.SIGKILL]))
     soak.done["successors that waited for a frozen JVM"] += 1
@@ -186,7 +192,7 @@ def _leave_frozen_jvm(soak: Soak, driver: Driver) -> Driver:
 def _leave_jvm_frozen(soak: Soak, driver: Driver) -> None:
     """Leave a frozen JVM until the next driver is refused; then it goes on late, or is killed."""
     jvm = _orphan(driver)
-    _check_refused(soak, soak.start(), "in use by Spark's JVM")
+    _check_refused(soak, soak.start(), _FROZEN_JVM)
     soak.done["successors refused for a frozen JVM"] += 1
     send(jvm, soak.random.choice([signal.SIGCONT, signal.SIGKILL]))
 
@@ -202,19 +208,22 @@ def _orphan(driver: Driver) -> int:
 
 
 def _check_refused(soak: Soak, driver: Driver, reason: str) -> None:
-    _wait_for_end(driver)
+    _wait_for_end(driver, PATIENCE)
     words = driver.last_words()
     if not words.startswith(_CHECKPOINT) or reason not in words:
         raise AssertionError(f"not refused because it is {reason!r}: {driver.log()}")
 
 
-def _wait_for_end(driver: Driver) -> None:
+def _wait_for_end(driver: Driver, patience: timedelta) -> None:
     """Wait for a program that is about to end by itself.
 
     Raises:
-        TimeoutExpired: if it does not.
+        AssertionError: if it does not.
     """
-    driver.program.wait(PATIENCE.total_seconds())
+    try:
+        driver.program.wait(patience.total_seconds())
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"still running after {patience}: {driver.log()}") from None
 
 
 TROUBLES: tuple[Trouble, ...] = (
