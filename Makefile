@@ -28,7 +28,7 @@ simulate: setup ## Try crashes and lost answers on a model, seed by seed; ARGS=-
 fuzz: setup ## Feed a million malformed values to everything that reads from outside
 	@STATEFUN_FUZZ_CASES=150000 $(VENV)/python -m pytest -q tests/test_fuzz.py $(ARGS)
 
-soak: setup ## Kill a real application again and again, and check every record; takes hours
+soak: setup ## Kill and freeze a real application's processes, and check every record; ARGS=--jobs=2
 	@$(VENV)/python tests/soak.py $(ARGS)
 
 lint: setup ## Check style and types

@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 
 _END_TRANSACTION = 26
 """The number of the request ``EndTxn`` in Kafka's protocol."""
@@ -28,6 +29,8 @@ class LossyProxy:
         self.lost = 0
         self.bytes_per_second = 0
         """How many bytes of requests it passes on; 0 for as many as there are."""
+        self.latency = timedelta()
+        """How long each request takes besides."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -66,10 +69,13 @@ class LossyProxy:
                 what, _, number = _HEADER.unpack_from(frame)
                 if what == _END_TRANSACTION:
                     commits.add(number)
-                if self.bytes_per_second:
-                    time.sleep(len(frame) / self.bytes_per_second)
+                time.sleep(self._delay(len(frame)).total_seconds())
                 broker.sendall(struct.pack(">i", len(frame)) + frame)
             broker.shutdown(socket.SHUT_WR)
+
+    def _delay(self, size: int) -> timedelta:
+        transfer = size / self.bytes_per_second if self.bytes_per_second else 0
+        return self.latency + timedelta(seconds=transfer)
 
 
 def _frames(connection: socket.socket) -> Iterator[bytes]:

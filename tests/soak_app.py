@@ -20,6 +20,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from statefun import (
@@ -32,15 +33,14 @@ from statefun import (
     StringType,
     ValueSpec,
     message_builder,
+    run,
 )
 from statefun.runtime.application import Application
 from statefun.runtime.egress.kafka import AtLeastOnce, ExactlyOnce, Unconfirmed
 from statefun.runtime.egress.publisher import Publisher
 from statefun.runtime.outbox import Outbox
 from statefun.runtime.retention import Retention
-from statefun.runtime.settings import Settings
 from statefun.runtime.timers import TimerLog
-from statefun.spec import parse_module
 
 FUNCTIONS = 128
 SEMANTICS = ("exactly-once", "at-least-once", "none")
@@ -168,6 +168,10 @@ POINTS: dict[str, tuple[type, str, bool]] = {
 }
 """Where the driver can die, besides inside of a function: a method, and whether after it."""
 INSIDE = "inside a function"
+OF_PUBLISHING = frozenset(
+    name for name, (class_, _, _) in POINTS.items() if issubclass(class_, AtLeastOnce)
+)
+"""Which of them Python workers pass, not the driver, when there are several lanes."""
 
 
 def main() -> None:
@@ -177,22 +181,18 @@ def main() -> None:
     if point in POINTS:
         class_, method, after = POINTS[point]
         crash(class_, method, number, after=after)
-    settings = Settings.resolve(
-        {},
-        None,
-        checkpoint=options["checkpoint"],
-        records_per_batch=options["records_per_batch"],
-        egress_lanes=options["lanes"],
-        state_partitions=2,
-    )
-    application = Application(
-        parse_module(module(options["address"], options["prefix"])),
-        functions(options["prefix"], 500 * number if point == INSIDE else 0),
-        settings,
-    )
-    signal.signal(signal.SIGTERM, lambda *_: application.stop())
+    folder = Path(options["folder"])
+    module_file = folder / "module.yaml"
+    module_file.write_text(module(options["address"], options["prefix"]))
     with contextlib.suppress(KeyboardInterrupt):
-        application.run()
+        run(
+            module_file,
+            folder / "checkpoint",
+            records_per_batch=options["records_per_batch"],
+            egress_lanes=options["lanes"],
+            state_partitions=2,
+            functions=functions(options["prefix"], 500 * number if point == INSIDE else 0),
+        )
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from py4j.protocol import Py4JError
 
@@ -57,6 +58,8 @@ def create_privately(checkpoint: Folder) -> None:
 def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterator[None]:
     """Hold a local checkpoint for this process; its end releases it, however it comes.
 
+    Whoever holds it finds no JVM of an earlier driver that could still commit a batch.
+
     Raises:
         ConfigurationError: if the checkpoint is on a file system that has no such lock.
         CheckpointError: if another process still holds it after ``patience``.
@@ -70,40 +73,22 @@ def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterato
         )
     create_privately(checkpoint)
     folder = Path(checkpoint.location)
-    try:
-        file = (folder / _NAME).open("a+")
-    except OSError as error:
-        raise CheckpointError(f"checkpoint {folder} cannot be written: {error}") from error
+    with _opened(folder / _NAME) as file:
 
-    def take() -> bool:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        return False
-
-    with file:
-        try:
-            is_free = _taken(take, min(_SILENCE, patience))
-        except OSError as error:
-            raise CheckpointError(
-                f"{folder / _NAME} cannot be locked: {error}; put the checkpoint on another file "
-                "system, or set spark.statefun.checkpoint-lock=none if something else sees to it "
-                "that there is only one driver"
-            ) from error
-        if not is_free:
+        def holder() -> str:
             file.seek(0)
-            holder = file.read().strip()
-            logger.info(
-                "checkpoint %s is in use by process %s; waiting up to %g s for it to end",
-                folder,
-                holder,
-                patience.total_seconds(),
+            return f"process {file.read().strip()}"
+
+        if not _awaited(folder, partial(_try, fcntl.flock, file), holder, patience):
+            raise CheckpointError(
+                f"checkpoint {folder} is in use by {holder()}; stop that one, or give this one a "
+                "checkpoint of its own"
             )
-            if not _taken(take, patience - _SILENCE):
-                raise CheckpointError(
-                    f"checkpoint {folder} is in use by process {holder}; stop that one, or give "
-                    "this one a checkpoint of its own"
-                )
+        with _opened(folder / _JVM_NAME) as jvm_file:
+            # The kind of lock that Java takes. This process does not keep it: its own JVM takes it.
+            take = partial(_try, fcntl.lockf, jvm_file)
+            if not _awaited(folder, take, lambda: "the JVM of an earlier driver", patience):
+                raise _in_use_by_jvm(checkpoint)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -128,15 +113,60 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
     file = jvm.java.io.RandomAccessFile(f"{checkpoint.location}/{_JVM_NAME}", "rw")
     try:
         if not _taken(lambda: file.getChannel().tryLock() is not None, patience):
-            raise CheckpointError(
-                f"checkpoint {checkpoint.location} is in use by Spark's JVM of an earlier driver, "
-                f"whose program has ended; stop it (fuser {checkpoint.location}/{_JVM_NAME} names "
-                "the process)"
-            )
+            raise _in_use_by_jvm(checkpoint)
         yield
     finally:
         with contextlib.suppress(Py4JError, OSError):  # the JVM has ended, and so has its lock
             file.close()
+
+
+def _in_use_by_jvm(checkpoint: Folder) -> CheckpointError:
+    return CheckpointError(
+        f"checkpoint {checkpoint.location} is in use by Spark's JVM of an earlier driver, "
+        f"whose program has ended; stop it (fuser {checkpoint.location}/{_JVM_NAME} names "
+        "the process)"
+    )
+
+
+def _opened(path: Path) -> IO[str]:
+    try:
+        return path.open("a+")
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {path.parent} cannot be written: {error}") from error
+
+
+def _try(lock: Callable[[IO[str], int], None], file: IO[str]) -> bool:
+    """Take a lock of this process; tell whether no other one has it.
+
+    Raises:
+        CheckpointError: if the file system has no such lock.
+    """
+    try:
+        lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # systems have different words for it
+        return False
+    except OSError as error:
+        raise CheckpointError(
+            f"{file.name} cannot be locked: {error}; put the checkpoint on another file "
+            "system, or set spark.statefun.checkpoint-lock=none if something else sees to it "
+            "that there is only one driver"
+        ) from error
+    return True
+
+
+def _awaited(
+    folder: Path, take: Callable[[], bool], holder: Callable[[], str], patience: timedelta
+) -> bool:
+    """Try to take a lock for so long; say so if that takes a while."""
+    if _taken(take, min(_SILENCE, patience)):
+        return True
+    logger.info(
+        "checkpoint %s is in use by %s; waiting up to %g s for it to end",
+        folder,
+        holder(),
+        patience.total_seconds(),
+    )
+    return _taken(take, patience - _SILENCE)
 
 
 def _taken(take: Callable[[], bool], patience: timedelta) -> bool:

@@ -104,6 +104,25 @@ def test_a_holder_that_is_about_to_end_is_waited_for(checkpoint: Path) -> None:
     assert owner == str(os.getpid())
 
 
+def test_a_jvm_that_has_outlived_its_program_keeps_the_next_one_off(checkpoint: Path) -> None:
+    """Before that one has read anything: what is committed late would not be among it."""
+    checkpoint.mkdir()
+    with process_that(JVM, checkpoint / "jvm.lock") as process:
+        with (
+            pytest.raises(CheckpointError, match="in use by Spark's JVM of an earlier driver"),
+            checkpoint_lock(Folder.at(checkpoint), patience=AT_ONCE),
+        ):
+            pytest.fail("the JVM may commit a batch")
+        assert process.stdin is not None
+        process.stdin.close()
+
+        with (
+            checkpoint_lock(Folder.at(checkpoint), patience=LONG),
+            process_that(JVM, checkpoint / "jvm.lock"),
+        ):
+            pass  # a JVM of its own takes the lock then
+
+
 def test_one_process_has_one_driver(checkpoint: Path) -> None:
     """A second application in the same process is refused just so."""
     folder = Folder.at(checkpoint)

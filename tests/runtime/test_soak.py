@@ -3,17 +3,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from class_archive import java_options
-from soak import Soak, found_wrong
-from soak_app import chained
+from soak import has_lanes, shared_points
+from soak_app import INSIDE, OF_PUBLISHING, POINTS, chained
+from soak_run import Soak
+from soak_troubles import ENDINGS, TROUBLES, harass, kill_all
+from soak_verdict import found_wrong
 
 from statefun.dev import EmbeddedKafka
+
+OTHER_ENDINGS = [ending for ending in ENDINGS if ending is not kill_all]
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +35,31 @@ def own_broker() -> Iterator[EmbeddedKafka]:
 def test_the_topic_holds_what_the_surviving_state_says(
     own_broker: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    """Killed when a record is published and nobody has noted it yet, and at a random instant."""
-    soak = Soak(own_broker, tmp_path, random.Random(1), "short-", java_options=java_options())
-    soak.create_topics()
-    soak.send(500)
-    soak.crash_at("after publish, exactly-once")
-    soak.harass(kills=1, messages=1000)
+    """Killed where a record is published and nobody has noted it yet, then in each other way."""
+    soak = Soak(own_broker, own_broker.bootstrap_servers, tmp_path, random.Random(1), "short-")
+    soak.java_options = java_options()
+    with contextlib.closing(soak):
+        soak.create_topics()
+        soak.send(500)
+        soak.crash_at("after publish, exactly-once")
+        # The crash was an end of program and JVM together.
+        harass(soak, len(OTHER_ENDINGS), messages=1000, endings=OTHER_ENDINGS)
 
-    assert soak.finish() == ""
-    assert soak.done["after publish, exactly-once"] == soak.done["drivers killed"] == 1
+        assert soak.finish() == ""
+    kinds = [kind for kind in soak.done if not kind.startswith("drivers that ended")]
+    assert "workers killed" in kinds
+    assert len(kinds) == 2 + len(OTHER_ENDINGS) + len(TROUBLES)
+
+
+def test_seeds_share_all_named_points() -> None:
+    """Each point as often, and none of publishing where Python workers publish."""
+    hands = shared_points(of=10, hits=3)
+
+    dealt = Counter(point for hand in hands for point in hand)
+    assert dealt == dict.fromkeys([*POINTS, INSIDE], 3)
+    assert max(map(len, hands)) - min(map(len, hands)) <= 1
+    for seed, hand in enumerate(hands):
+        assert not (has_lanes(seed) and OF_PUBLISHING.intersection(hand))
 
 
 TOKENS = ["a", "b", "c"]

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An application that is soaked: its topics and checkpoint, its starts, and its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import attrs
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from soak_app import FUNCTIONS, SEMANTICS
+from soak_processes import PATIENCE, Driver
+from soak_verdict import PARTITIONS, Output, verdict
+
+from statefun.dev import EmbeddedKafka
+from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.connector import spark_kafka_connector
+from statefun.runtime.filesystem import Folder
+
+HERE = Path(__file__).resolve().parent
+HOPS = 10
+"""So many functions handle a message, one after the other."""
+CORES = 2
+
+
+@attrs.define
+class Soak:
+    """One application on one checkpoint, its input, and what was done to it."""
+
+    kafka: EmbeddedKafka
+    address: str
+    """Of the broker or of a proxy before it."""
+    folder: Path
+    random: random.Random
+    prefix: str
+    lanes: int = 1
+    java_options: str = ""
+    sent: int = 0
+    done: Counter[str] = attrs.Factory(Counter)
+    drivers: list[Driver] = attrs.Factory(list)
+
+    def create_topics(self) -> None:
+        """Create what the application needs."""
+        for name in ("in", "audits", *SEMANTICS):
+            self.kafka.create_topic(self.prefix + name, partitions=PARTITIONS)
+
+    def send(self, messages: int) -> None:
+        """Send records that make so many messages between functions."""
+        records = messages // HOPS
+        targets = [f"f{self.random.randrange(FUNCTIONS)}" for _ in range(records)]
+        self._produce([(target, str(HOPS)) for target in targets])
+        self.sent += records * HOPS
+
+    def start(self, *, point: str = "", number: int = 1, records: int = 300) -> Driver:
+        """Start the application.
+
+        Args:
+            point: where its driver dies; nowhere if empty.
+            number: how often it comes there first.
+            records: how many of them a micro-batch takes at most.
+        """
+        options = {
+            "folder": str(self.folder),
+            "address": self.address,
+            "prefix": self.prefix,
+            "lanes": self.lanes,
+            "point": point,
+            "number": number,
+            "records_per_batch": records,
+        }
+        # Tasks that publish mostly wait, and the micro-batch is not to wait for them.
+        cores = CORES if self.lanes == 1 else CORES + self.lanes * len(SEMANTICS)
+        environment = {
+            **os.environ,
+            "PYSPARK_SUBMIT_ARGS": f"--master local[{cores},8] --driver-memory 1g "
+            "--conf spark.ui.enabled=false pyspark-shell",
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_SUBMIT_OPTS": self.java_options,
+            # Behind Spark's own jars: from there, Java can archive them as well.
+            "SPARK_DIST_CLASSPATH": ":".join(map(str, spark_kafka_connector())),
+        }
+        self.folder.mkdir(exist_ok=True)
+        log_file = self.folder / f"driver-{len(self.drivers)}.log"
+        with log_file.open("wb") as log:
+            program = subprocess.Popen(
+                [sys.executable, str(HERE / "soak_app.py"), json.dumps(options)],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        driver = Driver(program, log_file)
+        self.drivers.append(driver)
+        return driver
+
+    def crash_at(self, point: str) -> None:
+        """Let the driver die at a named point."""
+        driver = self.start(point=point, number=self.random.randrange(1, 4))
+        self.wait_for(driver, lambda: False)
+        if driver.program.returncode != -signal.SIGKILL:
+            raise AssertionError(f"not killed at {point!r}: {driver.log()}")
+        driver.kill()
+        self.check_group_offsets()
+        self.done[point] += 1
+
+    def finish(self) -> str:
+        """Let the application do what is left, and compare what it has put out with its state.
+
+        Returns:
+            What is wrong; empty if all is well.
+        """
+        driver = self.start(records=10_000)
+        exact = Output(self.address, f"{self.prefix}exactly-once")
+        self.wait_for(driver, lambda: exact.read() >= self.sent)
+        self._produce([(f"f{number}", "audit") for number in range(FUNCTIONS)])
+        audits = Output(self.address, f"{self.prefix}audits")
+        self.wait_for(driver, lambda: audits.read() >= len(exact.chains))
+        driver.program.terminate()
+        driver.program.wait()
+        if driver.program.returncode != 0:
+            return f"ended with {driver.program.returncode}: {driver.log()}"
+        driver.wait_for_all()
+        self.check_group_offsets()
+        counted = {name: chain[0] for name, chain in audits.chains.items()}
+        return verdict(self.address, self.prefix, counted, self.sent)
+
+    def close(self) -> None:
+        """End whatever of the application goes on."""
+        for driver in self.drivers:
+            driver.kill()
+
+    def wait_for(self, driver: Driver, ready: Callable[[], bool]) -> None:
+        """Wait until it is ready or the program has ended.
+
+        Raises:
+            AssertionError: if no micro-batch was committed for a long time.
+        """
+        commits, since = self.commits(), time.monotonic()
+        while driver.is_running and not ready():
+            if self.commits() > commits:
+                commits, since = self.commits(), time.monotonic()
+            if time.monotonic() - since > PATIENCE.total_seconds():
+                raise AssertionError(f"nothing happened for {PATIENCE}: {driver.log()}")
+            time.sleep(0.02)
+
+    def commits(self) -> int:
+        """Return the newest batch that is committed; -1 if none is."""
+        numbers = [path.name for path in (self.folder / "checkpoint" / "commits").glob("[0-9]*")]
+        return max((int(number) for number in numbers if number.isdecimal()), default=-1)
+
+    def check_group_offsets(self) -> None:
+        """Check that the consumer group is nowhere ahead of the last committed batch."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.address, "group.id": f"{self.prefix}soak"},
+        )
+        topic = f"{self.prefix}in"
+        asked = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        # In this order: what is left of a driver may still commit batches.
+        committed = _answer(partial(consumer.committed, asked))
+        log = CommitLog(Folder.at(str(self.folder / "checkpoint")))
+        batch = log.newest()
+        ends = (log.end_offsets(batch)[0] if batch >= 0 else None) or {}
+        read = ends.get(topic, {})
+        for found in committed:
+            if found.offset > read.get(str(found.partition), 0):
+                raise AssertionError(f"{found} is ahead of batch {batch}, which has read {read}")
+        consumer.close()
+
+    def _produce(self, records: list[tuple[str, str]]) -> None:
+        producer = Producer({"bootstrap.servers": self.address, "enable.idempotence": True})
+        for key, value in records:
+            producer.produce(f"{self.prefix}in", value, key)
+        if producer.flush(60):
+            raise AssertionError("the input cannot be written")
+
+
+def _answer(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
+    """Ask the broker, which may have been started a moment ago, until it has an answer."""
+    deadline = time.monotonic() + PATIENCE.total_seconds()
+    while True:
+        try:
+            return ask()
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)

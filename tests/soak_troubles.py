@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to a soaked application: troubles while a driver lives, and the ends of its life.
+
+A driver is a program and a JVM, and either may be killed or frozen alone. The next driver is then
+started at once, and meets whatever is left of the last one.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from soak_processes import PATIENCE, Driver, send
+from soak_run import HOPS, Soak
+
+Trouble = Callable[[Soak, Driver], None]
+Ending = Callable[[Soak, Driver], Driver | None]
+"""It may return the next driver, if it has started that one."""
+_Choice = TypeVar("_Choice")
+_ENGINE = "[SF900]"
+_CHECKPOINT = "[SF600]"
+_REASONS = (_ENGINE, _CHECKPOINT, "[SF500]")
+"""Why drivers may end by themselves: workers, broker, or what is left of another driver."""
+_FROZEN_JVM = "in use by Spark's JVM"
+_LEFT = (_FROZEN_JVM, "has committed batch")
+"""What is said of what is left of another driver."""
+_MAX_STARTS = 10
+_SOON = timedelta(minutes=1)
+"""A program whose JVM is gone has nothing to wait for."""
+_IDLE = timedelta(seconds=10)
+"""After which there may be nothing to be committed."""
+
+
+def harass(soak: Soak, lives: int, messages: int, endings: Sequence[Ending] | None = None) -> None:
+    """Let drivers of an application live and end so often, each kind of trouble coming in turn.
+
+    Args:
+        soak: the application.
+        lives: how many drivers; as many as there are endings, or more, to meet each of these.
+        messages: how many are sent meanwhile.
+        endings: all there are, if not given.
+    """
+    ends, troubles = _deck(soak, endings or ENDINGS, lives), _deck(soak, TROUBLES, lives)
+    heir: Driver | None = None
+    for life in range(lives):
+        soak.send(messages // lives)
+        driver = _living(soak, heir)
+        for trouble in troubles[life::lives]:
+            _let_work(soak, driver)
+            _kill_worker(soak, driver)
+            if not driver.is_running:
+                driver = _living(soak)
+            trouble(soak, driver)
+        _let_work(soak, driver)
+        if not driver.is_running:
+            driver = _living(soak)
+        heir = ends[life](soak, driver)
+        soak.check_group_offsets()
+    if heir is not None:
+        heir.kill()
+    for driver in soak.drivers:
+        driver.wait_for_all()
+
+
+def _deck(soak: Soak, kinds: Sequence[_Choice], lives: int) -> list[_Choice]:
+    """Return each kind equally often, shuffled: as many as there are lives, or a few more."""
+    deck = list(kinds) * -(-lives // len(kinds))
+    soak.random.shuffle(deck)
+    return deck
+
+
+def _living(soak: Soak, heir: Driver | None = None) -> Driver:
+    """Return a driver that has committed a batch, after as many starts as that takes.
+
+    Args:
+        soak: the application.
+        heir: a driver that was started already, if one was.
+
+    Raises:
+        AssertionError: if one ends with anything but an error for which there is a reason.
+    """
+    for _ in range(_MAX_STARTS):
+        soak.send(HOPS)  # or there may be nothing to commit
+        before = soak.commits()
+        driver, heir = heir or soak.start(), None
+        soak.wait_for(driver, lambda: soak.commits() > before)  # noqa: B023 - it is over then
+        if driver.is_running:
+            return driver
+        _note_end(soak, driver)
+    raise AssertionError(f"no driver of {_MAX_STARTS} has committed anything: {driver.log()}")
+
+
+def _let_work(soak: Soak, driver: Driver) -> None:
+    """Wait until some more batches are committed, or there are none; and then a random moment."""
+    target = soak.commits() + soak.random.randrange(4)
+    deadline = time.monotonic() + _IDLE.total_seconds()
+    soak.wait_for(driver, lambda: soak.commits() >= target or time.monotonic() > deadline)
+    time.sleep(soak.random.uniform(0, 0.5))
+
+
+def _note_end(soak: Soak, driver: Driver) -> None:
+    words = driver.last_words()
+    if not words.startswith(_REASONS):
+        raise AssertionError(f"ended with {driver.program.returncode}: {driver.log()}")
+    if words.startswith(_CHECKPOINT) and not any(left in words for left in _LEFT):
+        raise AssertionError(f"refused a checkpoint that nothing is wrong with: {driver.log()}")
+    soak.done[f"drivers that ended with {words.partition(' ')[0]}"] += 1
+
+
+def _kill_worker(soak: Soak, driver: Driver) -> None:
+    workers = driver.workers()
+    if workers and send(soak.random.choice(workers), signal.SIGKILL):
+        soak.done["workers killed"] += 1
+
+
+def _freeze_broker(soak: Soak, _driver: Driver) -> None:
+    soak.kafka.pause()
+    time.sleep(soak.random.uniform(0, 5))
+    soak.kafka.resume()
+    soak.done["brokers frozen"] += 1
+
+
+def _kill_broker(soak: Soak, _driver: Driver) -> None:
+    soak.kafka.kill()
+    soak.kafka.start()
+    soak.done["brokers killed"] += 1
+
+
+def _freeze_program(soak: Soak, driver: Driver) -> None:
+    send(driver.program.pid, signal.SIGSTOP)
+    time.sleep(soak.random.uniform(0, 5))
+    send(driver.program.pid, signal.SIGCONT)
+    soak.done["programs frozen"] += 1
+
+
+def _freeze_jvm(soak: Soak, driver: Driver) -> None:
+    jvm = driver.jvm()
+    if jvm and send(jvm, signal.SIGSTOP):
+        time.sleep(soak.random.uniform(0, 5))
+        send(jvm, signal.SIGCONT)
+        soak.done["JVMs frozen"] += 1
+
+
+def _start_rival(soak: Soak, driver: Driver) -> None:
+    """Start a second driver while the program of the first one is frozen: it is refused."""
+    send(driver.program.pid, signal.SIGSTOP)
+    if not driver.is_running:  # it has ended a moment ago
+        return
+    _check_refused(soak, soak.start(), "in use by process")
+    send(driver.program.pid, signal.SIGCONT)
+    soak.done["rivals of frozen programs refused"] += 1
+
+
+def kill_all(soak: Soak, driver: Driver) -> None:
+    """Leave nothing."""
+    driver.kill()
+    soak.done["programs and JVMs killed together"] += 1
+
+
+def _kill_program(soak: Soak, driver: Driver) -> None:
+    """Leave a JVM, which ends by itself, to the next driver."""
+    driver.program.kill()
+    driver.program.wait()
+    soak.done["programs killed alone"] += 1
+
+
+def _kill_jvm(soak: Soak, driver: Driver) -> None:
+    """Leave a program, which ends by itself with an error of statefun."""
+    jvm = driver.jvm()
+    if not jvm or not send(jvm, signal.SIGKILL):
+        raise AssertionError(f"there is no JVM to be killed: {driver.log()}")
+    _wait_for_end(driver, _SOON)
+    if not driver.last_words().startswith(_ENGINE):
+        raise AssertionError(f"without its JVM ended with something else: {driver.log()}")
+    soak.done["JVMs killed alone"] += 1
+
+
+def _leave_frozen_jvm(soak: Soak, driver: Driver) -> Driver:
+    """Leave a frozen JVM, which goes on or is killed while the next driver waits for its end."""
+    jvm = _orphan(driver)
+    successor = soak.start()
+    time.sleep(soak.random.uniform(0, 8))
+    send(jvm, soak.random.choice([signal.SIGCONT, signal.SIGKILL]))
+    soak.done["successors that waited for a frozen JVM"] += 1
+    return successor
+
+
+def _leave_jvm_frozen(soak: Soak, driver: Driver) -> None:
+    """Leave a frozen JVM until the next driver is refused; then it goes on late, or is killed."""
+    jvm = _orphan(driver)
+    _check_refused(soak, soak.start(), _FROZEN_JVM)
+    soak.done["successors refused for a frozen JVM"] += 1
+    send(jvm, soak.random.choice([signal.SIGCONT, signal.SIGKILL]))
+
+
+def _orphan(driver: Driver) -> int:
+    """Freeze the JVM and kill its program alone."""
+    jvm = driver.jvm()
+    if not jvm or not send(jvm, signal.SIGSTOP):
+        raise AssertionError(f"there is no JVM to be frozen: {driver.log()}")
+    driver.program.kill()
+    driver.program.wait()
+    return jvm
+
+
+def _check_refused(soak: Soak, driver: Driver, reason: str) -> None:
+    _wait_for_end(driver, PATIENCE)
+    words = driver.last_words()
+    if not words.startswith(_CHECKPOINT) or reason not in words:
+        raise AssertionError(f"not refused because it is {reason!r}: {driver.log()}")
+
+
+def _wait_for_end(driver: Driver, patience: timedelta) -> None:
+    """Wait for a program that is about to end by itself.
+
+    Raises:
+        AssertionError: if it does not.
+    """
+    try:
+        driver.program.wait(patience.total_seconds())
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"still running after {patience}: {driver.log()}") from None
+
+
+TROUBLES: tuple[Trouble, ...] = (
+    _freeze_broker,
+    _kill_broker,
+    _freeze_program,
+    _freeze_jvm,
+    _start_rival,
+)
+"""What a driver may live through."""
+ENDINGS: tuple[Ending, ...] = (
+    kill_all,
+    _kill_program,
+    _kill_jvm,
+    _leave_frozen_jvm,
+    _leave_jvm_frozen,
+)
+"""How the life of a driver may end."""

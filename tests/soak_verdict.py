@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether what a soaked application has put out is what its surviving state says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, TopicPartition
+from soak_app import SEMANTICS, chained
+
+PARTITIONS = 2
+Chains = dict[str, list[tuple[int, str]]]
+"""Counts and tokens, in order, by the function that has sent them."""
+
+
+class Output:
+    """What a topic of a soak holds, as far as it is read."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        self.chains: Chains = {}
+        self._records = 0
+        self._ended: set[int] = set()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": address,
+                "group.id": "verdict",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+
+    def read(self) -> int:
+        """Read on; return how many records there were so far."""
+        for message in self._consumer.consume(10_000, timeout=0.5):
+            partition = message.partition() or 0
+            if message.error() is not None:
+                self._ended.add(partition)
+                continue
+            self._ended.discard(partition)
+            name, count, text = json.loads(message.value() or b"")
+            self.chains.setdefault(name, []).append((count, text))
+            self._records += 1
+        return self._records
+
+    def read_all(self) -> Chains:
+        """Read to the end."""
+        while len(self._ended) < PARTITIONS:
+            self.read()
+        return self.chains
+
+
+def verdict(address: str, prefix: str, counted: Mapping[str, tuple[int, str]], sent: int) -> str:
+    """Compare what the egresses' topics hold with the counts and digests of all functions.
+
+    Args:
+        address: of the broker.
+        prefix: of the names of topics.
+        counted: what each function has said when it was asked for an audit.
+        sent: how many messages there were for the functions.
+
+    Returns:
+        What is wrong; empty if all is well.
+    """
+    handled = sum(count for count, _ in counted.values())
+    if handled != sent:
+        return f"{sent} messages were sent, and {handled} were handled"
+    for semantic in SEMANTICS:
+        chains = Output(address, prefix + semantic).read_all()
+        for name, (count, digest) in sorted(counted.items()):
+            problem = found_wrong(semantic, chains.get(name, []), count, digest)
+            if problem:
+                return f"{semantic}, {name}: {problem}"
+    return ""
+
+
+def found_wrong(semantic: str, chain: list[tuple[int, str]], count: int, digest: str) -> str:
+    """Say what is wrong with what a function has put out, given what it has counted."""
+    distinct = list(dict.fromkeys(chain))
+    if semantic == "none":
+        return "" if len({n for n, _ in distinct}) == len(distinct) else "two tokens of one"
+    if semantic == "exactly-once" and len(distinct) != len(chain):
+        return f"{len(chain) - len(distinct)} records came twice"
+    if [n for n, _ in distinct] != list(range(1, count + 1)):
+        return f"counted {count}, but the topic has {[n for n, _ in distinct]}"
+    end = ""
+    for _, token in distinct:
+        end = chained(end, token)
+    return "" if end == digest else "the topic holds what the state denies"
