@@ -128,15 +128,37 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
     file = jvm.java.io.RandomAccessFile(f"{checkpoint.location}/{_JVM_NAME}", "rw")
     try:
         if not _taken(lambda: file.getChannel().tryLock() is not None, patience):
-            raise CheckpointError(
-                f"checkpoint {checkpoint.location} is in use by Spark's JVM of an earlier driver, "
-                f"whose program has ended; stop it (fuser {checkpoint.location}/{_JVM_NAME} names "
-                "the process)"
-            )
+            raise _in_use_by_jvm(checkpoint)
         yield
     finally:
         with contextlib.suppress(Py4JError, OSError):  # the JVM has ended, and so has its lock
             file.close()
+
+
+@contextmanager
+def jvm_kept_off(checkpoint: Folder) -> Iterator[None]:
+    """Keep JVMs off a local checkpoint, for a program that has none.
+
+    Args:
+        checkpoint: one that this process holds.
+
+    Raises:
+        CheckpointError: if the JVM of a driver holds it.
+    """
+    with Path(checkpoint.location, _JVM_NAME).open("a+") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kind that Java takes
+        except BlockingIOError:
+            raise _in_use_by_jvm(checkpoint) from None
+        yield
+
+
+def _in_use_by_jvm(checkpoint: Folder) -> CheckpointError:
+    return CheckpointError(
+        f"checkpoint {checkpoint.location} is in use by Spark's JVM of an earlier driver, "
+        f"whose program has ended; stop it (fuser {checkpoint.location}/{_JVM_NAME} names "
+        "the process)"
+    )
 
 
 def _taken(take: Callable[[], bool], patience: timedelta) -> bool:
