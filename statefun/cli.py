@@ -15,6 +15,7 @@ import attrs
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from statefun import outbox_command
 from statefun.dev import commands as dev_commands
 from statefun.runtime.clusters import cluster_findings, position_findings
 from statefun.runtime.dead_letters import DeadLetter, DeadLetters
@@ -25,6 +26,7 @@ from statefun.runtime.stored_findings import checkpoint_findings
 from statefun.runtime.validation import Validation, declared_module, validate
 from statefun.sdk.errors import ConfigurationError, EngineError, StatefunError
 from statefun.spec.schema import module_schema
+from statefun.table import print_table
 
 _COLUMNS = ("id", "age", "reason", "address", "from")
 _PATIENCE = timedelta(seconds=15)
@@ -47,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _validate(options)
             case "dlq":
                 _dlq(options)
+            case "outbox":
+                outbox_command.run_command(options)
             case "dev":
                 dev_commands.run_command(options)
     except StatefunError as error:
@@ -95,6 +99,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands.add_parser("schema", help="print the JSON Schema of module files, for editors")
     dev_commands.add_commands(commands)
+    outbox_command.add_command(commands)
     dlq = commands.add_parser("dlq", help="look at dead letters, and replay them")
     actions = dlq.add_subparsers(dest="action", metavar="action", required=True)
     list_ = actions.add_parser("list", help="a table of all that were not replayed")
@@ -180,11 +185,7 @@ def _list(letters: DeadLetters) -> None:
     if not found:
         print(f"no dead letters wait in topic {letters.topic}")
         return
-    rows = [_COLUMNS, *(row for _, row in found)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+    print_table([_COLUMNS, *(row for _, row in found)])
     print(f"{len(found):,} dead letters in topic {letters.topic}")
 
 

@@ -14,6 +14,7 @@ from statefun import (
     Message,
     SimpleType,
     StatefulFunctions,
+    TopicError,
     ValueSpec,
     message_builder,
 )
@@ -223,3 +224,43 @@ def test_nothing_that_a_record_holds_reaches_the_terminal_as_it_is(
         assert len(printed.splitlines()) == lines
         assert printed.replace("\n", "").isprintable()
         assert "\\x1b[2J\\nfine" in printed
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("semantic", ["exactly-once", "at-least-once"])
+def test_a_record_that_stops_an_application_is_taken_out(
+    kafka: KafkaHarness, checkpoint: Path, capsys: pytest.CaptureFixture[str], semantic: str
+) -> None:
+    """From the wedge to the next start: everything else is published, once."""
+    inputs, out = kafka.topic("in"), kafka.topic("out")
+    module = kafka.module({inputs: ["t.fns/f"]}, value_type="t/text", semantic=semantic)
+    registry = StatefulFunctions()
+
+    @registry.bind("t.fns/f")
+    def f(ctx: Context, message: Message) -> None:
+        value = message.as_type(TEXT)
+        topic = f"{out}.missing" if value == "poison" else out
+        ctx.send(KafkaEgressMessage("test/out", topic=topic, key=ctx.address.id, value=value))
+
+    records = [(f"k{n % 7}", "poison" if n == 20 else f"{n}") for n in range(40)]
+    kafka.send(inputs, records)
+    for _ in range(2):
+        with pytest.raises(TopicError, match="the records are kept in the outbox"):
+            run(module, registry, checkpoint, records_per_batch=10)
+    capsys.readouterr()
+
+    assert main(["outbox", "list", "--records", str(checkpoint)]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if ".missing" in line]
+    batch, state, egress, _, number, topic, key, _ = line.split()
+    assert (state, egress, topic, key) == ("committed", "test/out", f"{out}.missing", "k6")
+    command = ["outbox", "skip", str(checkpoint), "--batch", batch, "--egress", egress]
+    assert main([*command, "--record", number, "--yes"]) == 0
+    summary = run(module, registry, checkpoint)
+
+    values = [record.value for record in kafka.receive(out)]
+    once = values if semantic == "exactly-once" else list(dict.fromkeys(values))
+    assert sorted(once) == sorted(value for _, value in records if value != "poison")
+    assert summary.refused == 0
+    capsys.readouterr()
+    assert main(["outbox", "list", str(checkpoint)]) == 0
+    assert capsys.readouterr().out.startswith("no batches with records to publish")

@@ -49,7 +49,7 @@ def test_every_block_has_its_test() -> None:
     assert [kind for kind, _ in BLOCKS] == [
         *("sh", "sh", "python", "yaml", "sh", "sh", "sh"),
         *("python", "python", "python", "yaml", "python", "python", "yaml", "sh"),
-        *("yaml", "python", "sh", "text", "sh"),
+        *("yaml", "sh", "python", "sh", "text", "sh"),
     ]
 
 

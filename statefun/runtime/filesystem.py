@@ -165,7 +165,7 @@ def _write_locally(folder: Path, name: str, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(folder / name)
-    _sync(folder)
+    sync_folder(folder)
 
 
 def _make(folder: Path) -> None:
@@ -173,10 +173,10 @@ def _make(folder: Path) -> None:
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(exist_ok=True)
-        _sync(folder.parent)
+        sync_folder(folder.parent)
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Put the names in a folder on the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -160,6 +160,8 @@ def _awaited(
     """Try to take a lock for so long; say so if that takes a while."""
     if _taken(take, min(_SILENCE, patience)):
         return True
+    if patience <= _SILENCE:
+        return False
     logger.info(
         "checkpoint %s is in use by %s; waiting up to %g s for it to end",
         folder,

@@ -7,7 +7,8 @@ that no other attempt uses. A folder without a manifest is left over from an att
 or from a batch that was deleted.
 
 A batch is deleted when its egress records are published and its messages are delivered. One that
-waits for the latter only has a file ``published``.
+waits for the latter only has a file ``published``. One of which people have taken out records has
+a file ``skipped``.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from __future__ import annotations
 import hashlib
 import io
 import zlib
-from collections.abc import Sequence
-from typing import BinaryIO
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, NamedTuple
 
 import attrs
 from google.protobuf.message import DecodeError
@@ -24,6 +25,7 @@ from google.protobuf.message import DecodeError
 from statefun.protocol.runtime_pb2 import EffectStream, Manifest
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.framing import damaged, read_framed, write_framed
+from statefun.runtime.skips import Skips, read_skips
 from statefun.sdk.errors import CheckpointError
 
 MANIFEST = "manifest"
@@ -49,6 +51,21 @@ class Leftovers:
     """Published, but not delivered yet."""
 
 
+class Share(NamedTuple):
+    """What a task has for an egress in one batch."""
+
+    first: int
+    """The number of its first record; a batch's records for an egress are numbered from 0 on."""
+    lane: int
+    """The one that publishes it."""
+    stream: EffectStream
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of its records."""
+        return range(self.first, self.first + self.stream.records)
+
+
 @attrs.frozen
 class Staged:
     """The effects of one batch."""
@@ -56,11 +73,35 @@ class Staged:
     manifest: Manifest
     digest: bytes
     """Of the manifest: the same number with another digest is another attempt at the batch."""
+    skips: Skips = attrs.field(factory=dict)
+    """Which of its egress records are left out."""
 
     @property
     def lanes(self) -> int:
         """Into how many lanes its egress records are divided."""
         return max(self.manifest.lanes, 1)
+
+    @property
+    def egresses(self) -> set[str]:
+        """Those that there are records for."""
+        return {egress for segment in self.manifest.segments for egress in segment.egress}
+
+    def shares(self, egress: str) -> Iterator[Share]:
+        """Yield what there is for an egress, in order."""
+        first = 0
+        for segment in self.manifest.segments:
+            if egress in segment.egress:
+                share = Share(first, segment.partition % self.lanes, segment.egress[egress])
+                yield share
+                first = share.numbers.stop
+
+    def left_out(self, egress: str) -> frozenset[int]:
+        """Return the numbers of an egress's records that are not to be published."""
+        return self.skips.get(egress, frozenset())
+
+    def total(self, egress: str) -> int:
+        """Return how many records are to be published to an egress."""
+        return sum(len(share.numbers) for share in self.shares(egress)) - len(self.left_out(egress))
 
 
 def has_messages(manifest: Manifest) -> bool:
@@ -91,8 +132,8 @@ class Outbox:
         Raises:
             CheckpointError: if it is damaged.
         """
-        staged = self.staged(batch)
-        return None if staged is None else staged.manifest
+        found = self._find(batch)
+        return None if found is None else found[0]
 
     def staged(self, batch: int) -> Staged | None:
         """Return what was staged as ``batch``, or None if nothing was (any more).
@@ -100,6 +141,11 @@ class Outbox:
         Raises:
             CheckpointError: if the manifest is damaged.
         """
+        found = self._find(batch)
+        return None if found is None else Staged(*found, read_skips(self._checkpoint, batch))
+
+    def _find(self, batch: int) -> tuple[Manifest, bytes] | None:
+        """Return a batch's manifest and its digest, if it has one."""
         path = _path(batch, MANIFEST)
         try:
             content = read_framed(self._checkpoint, path)
@@ -110,7 +156,7 @@ class Outbox:
             raise damaged(self._checkpoint, path, error) from error
         if manifest.batch != batch:  # such as 0 in an empty one that an earlier version has left
             raise damaged(self._checkpoint, path, f"it is of batch {manifest.batch}")
-        return Staged(manifest, hashlib.sha256(content).digest()[:16])
+        return manifest, hashlib.sha256(content).digest()[:16]
 
     def open(self, batch: int, stream: EffectStream) -> BinaryIO:
         """Open one of the streams of ``batch``.

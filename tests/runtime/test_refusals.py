@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import uuid
@@ -27,6 +28,7 @@ from statefun.runtime.egress.lanes import DriverLanes, LaneFactory
 from statefun.runtime.egress.refusals import Refusals, Refused
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox, Staged, effect_stream
+from statefun.runtime.unpublished import skip
 from statefun.sdk.address import TypeName
 from statefun.sdk.failure import OnFailure
 from statefun.spec.model import DeliverySemantic, KafkaEgress, Location
@@ -375,3 +377,31 @@ def test_a_cluster_that_is_gone_is_not_a_topic_that_is_missing(
         thread.join()
 
     assert len(errors) == 1
+
+
+@both
+def test_what_people_take_out_lets_the_others_through(bench: Bench, tmp_path: Path) -> None:
+    """Of a batch that is published in part: what was there already is not there twice."""
+    bench.egress = attrs.evolve(bench.egress, on_refused=OnFailure.FAIL)
+    records = [bench.record(f"{n}") for n in range(60_000)]
+    records[55_000] = REFUSED["unknown topic"][0]
+    batch = bench.stage(0, records)
+    with pytest.raises(TopicError, match="kept in the outbox"):
+        bench.publish(batch)
+    published = len(bench.values())
+
+    skip(bench.folder, 0, "t/out", [55_000, 55_001, 7], tmp_path / "saved")
+    staged = Outbox(bench.folder).staged(0)
+    assert staged is not None
+    refused = bench.publish(staged)
+
+    assert refused == 0
+    exactly = bench.egress.delivery_semantic is EXACTLY_ONCE
+    assert published == (50_000 if exactly else 59_999)
+    missing = {55_000, 55_001} if exactly else {55_000}
+    left = [f"{n}" for n in range(60_000) if n not in missing]
+    assert in_order[bench.egress.delivery_semantic](bench.values()) == left
+    saved = [json.loads(line) for line in (tmp_path / "saved").read_text().splitlines()]
+    assert [(line["record"], line["topic"]) for line in saved] == [
+        (7, bench.out), (55_000, "nowhere"), (55_001, bench.out),
+    ]  # fmt: skip

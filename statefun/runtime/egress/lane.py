@@ -20,7 +20,7 @@ claimed all lanes, one has opened each of them behind the other's claim, and see
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
 import attrs
@@ -83,17 +83,21 @@ class LaneBatch:
     number: int
     digest: bytes
     streams: tuple[EffectStream, ...]
+    left_out: frozenset[int] = frozenset()
+    """The positions of records that are not to be written, which count as if they were."""
 
     @classmethod
     def of(cls, staged: Staged, egress: str, lane: int) -> LaneBatch:
         """Take a lane's share of a batch."""
-        manifest = staged.manifest
-        streams = tuple(
-            segment.egress[egress]
-            for segment in manifest.segments
-            if egress in segment.egress and segment.partition % staged.lanes == lane
-        )
-        return cls(manifest.batch, staged.digest, streams)
+        shares = [share for share in staged.shares(egress) if share.lane == lane]
+        positions: frozenset[int] = frozenset()
+        if left_out := staged.left_out(egress):
+            numbers = chain.from_iterable(share.numbers for share in shares)
+            positions = frozenset(
+                position for position, number in enumerate(numbers) if number in left_out
+            )
+        streams = tuple(share.stream for share in shares)
+        return cls(staged.manifest.batch, staged.digest, streams, positions)
 
     @property
     def total(self) -> int:
@@ -259,9 +263,14 @@ class Lane:
         done = self._published(batch)
         records = islice(batch.records(self._outbox), done, None)
         for chunk in _chunks(records, self._chunk_records):
+            wanted = [
+                record
+                for position, record in enumerate(chunk, done)
+                if position not in batch.left_out
+            ]
             done += len(chunk)
             marker = Marker(batch.number, done, batch.digest, self._run, self._run)
-            cluster.write(chunk, marker)
+            cluster.write(wanted, marker)
             self._marker = marker
             if done < batch.total and self._is_late():
                 raise UndeliveredError

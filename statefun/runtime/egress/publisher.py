@@ -10,6 +10,7 @@ a crash in between repeats the batch, and loses nothing.
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections import deque
@@ -32,6 +33,8 @@ from statefun.runtime.retention import BACKLOG, Retention
 from statefun.runtime.settings import Settings
 from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
 from statefun.spec.model import DeliverySemantic, KafkaEgress
+
+logger = logging.getLogger("statefun.egress")
 
 _POLL_LOCAL = timedelta(milliseconds=5)
 _POLL_REMOTE = timedelta(milliseconds=100)
@@ -218,7 +221,14 @@ class Publisher:
         staged = self._outbox.staged(batch)
         egresses: set[str] = set()
         if staged is not None:
-            egresses.update(*(segment.egress for segment in staged.manifest.segments))
+            egresses.update(egress for egress in staged.egresses if staged.total(egress))
+            for egress, numbers in staged.skips.items():
+                logger.warning(
+                    "egress %s: %d records of batch %d are left out: somebody has skipped them",
+                    egress,
+                    len(numbers),
+                    batch,
+                )
         for egress in egresses - self._threads.keys():
             raise CheckpointError(
                 f"the outbox holds records for egress {egress}, which module.yaml no longer "
@@ -242,16 +252,11 @@ class Publisher:
 
     def _published(self, egress: str, published: Published) -> None:
         """Take note that an egress is done with a batch."""
-        manifest = published.staged.manifest
+        staged = published.staged
         with self._changed:
             self.refused += published.refused
-            self.records -= published.refused
-            self.records += sum(
-                segment.egress[egress].records
-                for segment in manifest.segments
-                if egress in segment.egress
-            )
-            released = next(each for each in self._released if each.batch == manifest.batch)
+            self.records += staged.total(egress) - published.refused
+            released = next(each for each in self._released if each.batch == staged.manifest.batch)
             released.egresses.discard(egress)
             self._changed.notify_all()
 
