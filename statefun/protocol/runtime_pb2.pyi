@@ -246,13 +246,10 @@ class CancellableMessage(_message.Message):
 
     TOKEN_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
-    SENT_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     token: _builtins.str
     id: _builtins.bytes
     """tells it from others that used the same token before"""
-    sent: _builtins.int
-    """milliseconds since the epoch"""
     @_builtins.property
     def message(self) -> Global___DelayedMessage: ...
     def __init__(
@@ -260,12 +257,11 @@ class CancellableMessage(_message.Message):
         *,
         token: _builtins.str = ...,
         id: _builtins.bytes = ...,
-        sent: _builtins.int = ...,
         message: Global___DelayedMessage | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "message", b"message", "sent", b"sent", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "message", b"message", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from statefun.protocol.runtime_pb2 import Outcome
-from statefun.runtime.clock import Clock, in_milliseconds
+from statefun.runtime.clock import BatchClock, in_milliseconds
 from statefun.runtime.dispatch import timers
 from statefun.runtime.dispatch.buckets import send
 from statefun.runtime.dispatch.calls import Call, call_for, failed_message, failed_row
@@ -63,7 +63,7 @@ class Dispatcher:
     def __init__(  # noqa: PLR0913 - what differs between tasks has keywords
         self,
         program: Program,
-        clock: Clock,
+        clock: BatchClock,
         *,
         batch: int,
         settled: int | None,
@@ -128,7 +128,7 @@ class Dispatcher:
         """Return what to invoke for the rows of a group; None if they are the runtime's own."""
         address = address_of(group.key)
         if address.namespace == TIMERS_NAMESPACE:
-            timers.run(address.name, group, effects, self._token_in_use)
+            timers.run(address.name, group, effects, self._clock.begun, self._token_in_use)
             return None
         if address.namespace == REJECTION_NAMESPACE:
             self._reject(address.name, group, effects)
@@ -288,7 +288,7 @@ class Dispatcher:
             row = self._row(caller, each.message)
             due = now + in_milliseconds(each.delay)
             if token:
-                timers.send_cancellable(now, due, row, token, effects)
+                timers.send_cancellable(due, row, token, effects)
             else:
                 timers.send_at(due, row, effects)
 

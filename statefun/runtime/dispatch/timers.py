@@ -41,13 +41,12 @@ def send_at(due: int, row: Row, effects: Effects) -> None:
     send(Row(bucket_key(bucket), row.caller, DELAYED, entry.SerializeToString()), effects)
 
 
-def send_cancellable(sent: int, due: int, row: Row, token: str, effects: Effects) -> None:
+def send_cancellable(due: int, row: Row, token: str, effects: Effects) -> None:
     """Send a message at ``due`` unless the caller's id cancels ``token`` until then."""
     tokens = tokens_key(row.caller)
     held = CancellableMessage(
         token=token,
         id=os.urandom(_ID_BYTES),
-        sent=sent,
         message=Entry(due=due, **row._asdict()),
     )
     send(Row(tokens, row.caller, _CANCELLABLE, held.SerializeToString()), effects)
@@ -103,12 +102,20 @@ OnConflict = Callable[[Row, FunctionError, Effects], None]
 """Called with a delayed message whose token is in use."""
 
 
-def run(name: str, group: Group, effects: Effects, on_conflict: OnConflict) -> None:
-    """Do what a reserved function of that name does with the messages of a group."""
+def run(name: str, group: Group, effects: Effects, begun: int, on_conflict: OnConflict) -> None:
+    """Do what a reserved function of that name does with the messages of a group.
+
+    Args:
+        name: which of them.
+        group: what arrived for it.
+        effects: where its messages go.
+        begun: when the micro-batch began by the driver's clock, in milliseconds since the epoch.
+        on_conflict: does what is to be done with a message whose token is in use.
+    """
     if name == BUCKET:
         run_bucket(group, effects)
     else:
-        _run_tokens(group, effects, on_conflict)
+        _run_tokens(group, effects, begun, on_conflict)
 
 
 def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
@@ -121,7 +128,7 @@ def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
         yield CancellableMessage.FromString(value).message
 
 
-def _run_tokens(group: Group, effects: Effects, on_conflict: OnConflict) -> None:
+def _run_tokens(group: Group, effects: Effects, begun: int, on_conflict: OnConflict) -> None:
     columns, held = group.columns, group.values.values
     for row in range(group.start, group.end):
         typename, value = columns.typename[row], columns.value[row]
@@ -133,15 +140,22 @@ def _run_tokens(group: Group, effects: Effects, on_conflict: OnConflict) -> None
         present = held.get(asked.token)
         waiting = CancellableMessage.FromString(present.value) if present else None
         if typename == _CANCELLABLE:
-            if waiting and waiting.message.due > asked.sent:
+            if waiting and waiting.message.due > begun:
                 on_conflict(released(asked.message), _in_use(asked), effects)
                 continue
+            if waiting:  # it is due: only its release, which is on the way, has a say in it
+                group.values.apply({waiting.id.hex(): present})
             group.values.apply({asked.token: TypedValue(_CANCELLABLE, value)})
-            if waiting:  # it is due, and its release on the way
-                send(released(waiting.message), effects)
         elif waiting and waiting.id == asked.id:
-            send(released(waiting.message), effects)
-            group.values.apply({asked.token: None})
+            _release(asked.token, group, effects)
+        elif asked.id.hex() in held:
+            _release(asked.id.hex(), group, effects)
+
+
+def _release(name: str, group: Group, effects: Effects) -> None:
+    held = CancellableMessage.FromString(group.values.values[name].value)
+    send(released(held.message), effects)
+    group.values.apply({name: None})
 
 
 def _in_use(asked: CancellableMessage) -> FunctionError:
