@@ -9,6 +9,8 @@ from datetime import timedelta
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import attrs
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -80,6 +82,7 @@ class Engine:
         """The bytes of the largest state so far."""
         self.states: dict[bytes, bytes] = {}
         """What is stored, by key."""
+        self._random = Random(targets)
         self._start = {"batch": -1, "tick": -1}
         self._batch = -1
         self.functions = StatefulFunctions()
@@ -118,15 +121,20 @@ class Engine:
     def settle(self, delays: Sequence[Delay], *, crash: bool = False) -> None:
         """Send delayed messages; run micro-batches until there is nothing to do."""
         for _ in range(12):
-            end = self._reader.latestOffset(self._start, ReadAllAvailable())
-            if end == self._start and not delays:
+            if not self.step(delays, crash=crash):
                 return
-            if crash:  # Spark has planned the batch, and will run it after the restart
-                self.restart()
-                crash = False
-            self._run(delays, end)
-            delays = []
+            delays, crash = (), False
         raise AssertionError("micro-batches without end")
+
+    def step(self, delays: Sequence[Delay], *, crash: bool = False) -> bool:
+        """Send delayed messages; run a micro-batch, unless there is nothing to do."""
+        end = self._reader.latestOffset(self._start, ReadAllAvailable())
+        if end == self._start and not delays:
+            return False
+        if crash:  # Spark has planned the batch, and will run it after the restart
+            self.restart()
+        self._run(delays, end)
+        return True
 
     def _run(self, delays: Sequence[Delay], end: dict[str, int]) -> None:
         effects, states = Effects(), dict(self.states)
@@ -162,13 +170,21 @@ class Engine:
     def _groups(self, delays: Sequence[Delay], end: dict[str, int]) -> Iterator[Group]:
         encode = StringType.serializer().serialize
         asked = [(each, "") if isinstance(each, int) else each for each in delays]
-        rows = [(KEY, None, StringType.typename, encode(json.dumps(each))) for each in asked]
+        rows: list[tuple[Any, ...]] = [
+            (KEY, None, place, None, StringType.typename, encode(json.dumps(each)))
+            for place, each in enumerate(asked)
+        ]
         if end != self._start:
             tasks = self._reader.partitions(self._start, end)
             for batch in (batch for task in tasks for batch in self._reader.read(task)):
-                names = ("target", "caller", "typename", "value")
+                names = ("target", "timestamp", "offset", "caller", "typename", "value")
                 rows += zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-        for key, own in groupby(sorted(rows, key=itemgetter(0)), itemgetter(0)):
-            _, caller, typename, value = zip(*own, strict=True)
+        # As the plan of the query says; what else there may be to order Spark does in any way.
+        self._random.shuffle(rows)
+        rows.sort(key=lambda row: (row[0], row[1] is not None, row[1], row[2]))
+        groups = [(key, list(own)) for key, own in groupby(rows, itemgetter(0))]
+        self._random.shuffle(groups)
+        for key, own in groups:
+            _, _, _, caller, typename, value = zip(*own, strict=True)
             columns = Columns(caller, typename, value, [None] * len(value), lambda *_: None)
             yield Group(key, columns, 0, len(value), AddressValues(self.states.get(key)))

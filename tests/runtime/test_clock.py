@@ -5,23 +5,16 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from itertools import combinations
 from pathlib import Path
 
 import pytest
 from engine import DAY, SECOND, START, Engine, SetClock
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from statefun.runtime.clock import BatchClock, JumpLog
 from statefun.runtime.dispatch import buckets
-from statefun.runtime.timers import bucket_for, due_tick, time_of
-
-
-def same_tick(*due: int) -> bool:
-    """Tell whether times share a tick."""
-    return len({due_tick(bucket_for(each, b"")) for each in due}) == 1
-
+from statefun.runtime.timers import time_of
 
 jumps = st.one_of(st.integers(-3 * SECOND, 3 * SECOND), st.sampled_from([-DAY, DAY, 3600 * SECOND]))
 sent = st.lists(
@@ -39,7 +32,7 @@ def test_timers_follow_a_clock_that_jumps(
 ) -> None:
     """Each comes once, when the driver's clock says that it is due, whatever that said before.
 
-    So it is when buckets are split, and those of a bucket come in order.
+    So it is when buckets are split.
     """
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(buckets, "_FULL_BYTES", full)
@@ -57,16 +50,50 @@ def test_timers_follow_a_clock_that_jumps(
         assert engine.early == []
         assert sorted(engine.arrived) == list(range(len(engine.due)))
         assert engine.states == {}, "neither buckets nor expired values are left"
-        for first, second in combinations(range(len(engine.due)), 2):
-            dues = engine.due[first], engine.due[second]
-            if (second - first) % 3 == 0 and dues[0] <= dues[1] and same_tick(*dues):
-                assert engine.arrived.index(first) < engine.arrived.index(second)
+
+
+passed = st.sampled_from([0, 1, time_of(1), time_of(1) + 1, SECOND, 3600 * SECOND])
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(passed, sent, st.sampled_from(["settle", "batch", "restart"])), max_size=9),
+    st.sampled_from([0, 100, 64 * 1024]),
+)
+@example([(0, [2 * SECOND, SECOND, 3 * SECOND, SECOND], "settle")], 64 * 1024)
+@example([(0, [2 * SECOND, SECOND], "settle"), (SECOND, [SECOND], "batch")], 0)
+def test_delayed_messages_come_in_the_order_of_their_time(
+    steps: list[tuple[int, list[int], str]], full: int
+) -> None:
+    """To each target, however many are overdue, and in whichever buckets they have waited.
+
+    Those that are due together come in the order in which they were sent.
+    """
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets, "_FULL_BYTES", full)
+        engine = Engine(Path(folder))
+        for time, delays, event in steps:
+            engine.clock.time += time
+            if event == "restart":
+                engine.restart()
+            if event == "batch":
+                engine.step(delays)
+            else:
+                engine.settle(delays)
+        engine.clock.time += 2 * DAY
+        engine.settle([])
+
+        for target in range(engine.targets):
+            own = [n for n in engine.arrived if n % engine.targets == target]
+            assert own == sorted(own, key=lambda number: (engine.due[number], number))
+        assert len(engine.arrived) == len(engine.due)
 
 
 skews = st.sampled_from([-DAY, -SECOND, 0, SECOND, 3000 * SECOND, DAY])
 tokens = st.lists(st.tuples(st.integers(0, 3 * SECOND), st.sampled_from("ab")), max_size=3)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, SECOND), skews, tokens), min_size=1, max_size=8))
 @example([(0, 0, [(2 * SECOND, "a")]), (0, 3000 * SECOND, [(2 * SECOND, "a")])])
 def test_a_token_is_free_when_the_driver_says_so(

@@ -48,6 +48,9 @@ from statefun.sdk.types import TypedValue
 _OWN = "statefun."
 """What the typenames of the runtime's own messages, and of records to be read, begin with."""
 
+_SEQUENCE_BITS = 32
+"""A task sends fewer delayed messages than that has numbers."""
+
 
 class _Target(NamedTuple):
     """What is known of the addresses of a type."""
@@ -81,6 +84,7 @@ class Dispatcher:
         self._immediate = immediate
         self._targets: dict[str, _Target] = {}
         self._invocations = 0
+        self._sequence = batch << _SEQUENCE_BITS
 
     def dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
         """Invoke the functions at the addresses of ``groups``, each of which occurs once.
@@ -287,10 +291,11 @@ class Dispatcher:
                 continue
             row = self._row(caller, each.message)
             due = now + in_milliseconds(each.delay)
+            self._sequence += 1
             if token:
-                timers.send_cancellable(due, row, token, effects)
+                timers.send_cancellable(due, row, token, effects, self._sequence)
             else:
-                timers.send_at(due, row, effects)
+                timers.send_at(due, row, effects, self._sequence)
 
     def _row(self, caller: bytes, message: Message) -> Row:
         target = message.target_id.encode() + self._target(message).suffix

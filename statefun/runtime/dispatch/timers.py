@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
-from statefun.runtime.dispatch.buckets import DELAYED, released, run_bucket, send
+from statefun.runtime.dispatch.buckets import DELAYED, release, run_bucket, send
 from statefun.runtime.dispatch.groups import Group, Row
 from statefun.runtime.effects import Effects
 from statefun.runtime.envelope import address_of
@@ -32,26 +32,34 @@ _CANCEL = f"{NAMESPACE}/cancel"
 _ID_BYTES = 8
 
 
-def send_at(due: int, row: Row, effects: Effects) -> None:
-    """Send a message at ``due``, in milliseconds since the epoch, or at the end of time."""
+def send_at(due: int, row: Row, effects: Effects, sequence: int = 0) -> None:
+    """Send a message at ``due``, in milliseconds since the epoch, or at the end of time.
+
+    Args:
+        due: when.
+        row: the message.
+        effects: where it goes until then.
+        sequence: larger than those of what the same sender has sent before, if order matters.
+    """
     due = min(due, LATEST)
     bucket = bucket_for(due, row.target)
     effects.buckets.add(bucket)
-    entry = Bucket(messages=[Entry(due=due, **row._asdict())])
+    entry = Bucket(messages=[Entry(due=due, sequence=sequence, **row._asdict())])
     send(Row(bucket_key(bucket), row.caller, DELAYED, entry.SerializeToString()), effects)
 
 
-def send_cancellable(due: int, row: Row, token: str, effects: Effects) -> None:
+def send_cancellable(due: int, row: Row, token: str, effects: Effects, sequence: int) -> None:
     """Send a message at ``due`` unless the caller's id cancels ``token`` until then."""
     tokens = tokens_key(row.caller)
     held = CancellableMessage(
         token=token,
         id=os.urandom(_ID_BYTES),
-        message=Entry(due=due, **row._asdict()),
+        message=Entry(due=due, sequence=sequence, **row._asdict()),
     )
     send(Row(tokens, row.caller, _CANCELLABLE, held.SerializeToString()), effects)
     held.ClearField("message")
-    send_at(due, Row(tokens, row.caller, _RELEASE, held.SerializeToString()), effects)
+    release_row = Row(tokens, row.caller, _RELEASE, held.SerializeToString())
+    send_at(due, release_row, effects, sequence)
 
 
 def cancel(caller: bytes, token: str, effects: Effects) -> None:
@@ -141,7 +149,7 @@ def _run_tokens(group: Group, effects: Effects, begun: int, on_conflict: OnConfl
         waiting = CancellableMessage.FromString(present.value) if present else None
         if typename == _CANCELLABLE:
             if waiting and waiting.message.due > begun:
-                on_conflict(released(asked.message), _in_use(asked), effects)
+                on_conflict(_row(asked.message), _in_use(asked), effects)
                 continue
             if waiting:  # it is due: only its release, which is on the way, has a say in it
                 group.values.apply({waiting.id.hex(): present})
@@ -154,8 +162,13 @@ def _run_tokens(group: Group, effects: Effects, begun: int, on_conflict: OnConfl
 
 def _release(name: str, group: Group, effects: Effects) -> None:
     held = CancellableMessage.FromString(group.values.values[name].value)
-    send(released(held.message), effects)
+    release(held.message, effects)
     group.values.apply({name: None})
+
+
+def _row(message: Entry) -> Row:
+    trace = message.trace or None
+    return Row(message.target, message.caller, message.typename, message.value, trace)
 
 
 def _in_use(asked: CancellableMessage) -> FunctionError:
