@@ -40,6 +40,8 @@ SECOND, DAY = 1000, 86_400_000
 START = 100 * DAY
 KEY = b"Ada\0t/f"
 LIFETIME = timedelta(seconds=2)
+CANCEL = -1
+"""In the place of a delay: cancel what waits with the token."""
 Delay = int | tuple[int, str]
 
 
@@ -104,6 +106,9 @@ class Engine:
         ctx.storage.v = 1
         number = len(self.due)
         delay, token = json.loads(message.as_string())
+        if delay == CANCEL:
+            ctx.cancel_delayed_message(token)
+            return
         self.due[number] = self.clock.now() + delay
         ctx.send_after(
             timedelta(milliseconds=delay),

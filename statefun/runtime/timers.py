@@ -25,7 +25,9 @@ from statefun.runtime.framing import damaged, read_framed, write_framed
 
 NAMESPACE = "statefun.timers"
 BUCKET = "bucket"
+CANCELLABLE = "cancellable"
 TOKENS = "tokens"
+"""Of earlier versions: one address for all tokens of an id."""
 
 LATEST = 253_370_764_800_000
 """The last moment for timers, in milliseconds since the epoch: the last year that dates have."""
@@ -97,9 +99,13 @@ def bucket_of(key: bytes) -> int:
     return int(key.rpartition(SEPARATOR)[0])
 
 
-def part_of(target: bytes) -> int:
-    """Return in which part of its bucket a message waits, if the bucket is split."""
-    return zlib.crc32(target) // _SHARDS % PARTS
+def part_of(target: bytes, sequence: int) -> int:
+    """Return in which part of its bucket a message waits, if the bucket is split.
+
+    Messages to one target are spread as well, since there may be any number of them; those
+    without a sequence stay together, as nothing else keeps them in order.
+    """
+    return zlib.crc32(b"%s %d" % (target, sequence)) // _SHARDS % PARTS
 
 
 def part_bucket(bucket: int, part: int) -> int:
@@ -120,14 +126,25 @@ def is_part(key: bytes) -> bool:
     return b"." in key.rpartition(SEPARATOR)[0]
 
 
+def token_key(sender: bytes, token: str) -> bytes:
+    r"""Return the key of the address that knows what waits with a token of a sender's id.
+
+    >>> token_key(b"Ada\0com.example.fns/greeter", "reminder")
+    b'reminder\x00Ada\x00statefun.timers/cancellable'
+    """
+    id_ = sender.rpartition(SEPARATOR)[0]
+    parts = (token.encode(), id_, f"{NAMESPACE}/{CANCELLABLE}".encode())
+    return SEPARATOR.join(parts)
+
+
 def tokens_key(sender: bytes) -> bytes:
-    r"""Return the key of the address that knows the cancellation tokens of a sender's id.
+    r"""Return the key of the address that knew all tokens of a sender's id in earlier versions.
 
     >>> tokens_key(b"Ada\0com.example.fns/greeter")
     b'Ada\x00statefun.timers/tokens'
     """
     id_ = sender.rpartition(SEPARATOR)[0]
-    return b"%s%s%s/%s" % (id_, SEPARATOR, NAMESPACE.encode(), TOKENS.encode())
+    return SEPARATOR.join((id_, f"{NAMESPACE}/{TOKENS}".encode()))
 
 
 def timer_buckets(manifest: Manifest) -> set[int]:

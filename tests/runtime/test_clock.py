@@ -7,14 +7,18 @@ import logging
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from engine import DAY, SECOND, START, Engine, SetClock
+from engine import CANCEL, DAY, SECOND, START, Engine, SetClock
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from statefun.runtime.clock import BatchClock, JumpLog
-from statefun.runtime.dispatch import buckets
-from statefun.runtime.timers import time_of
+from statefun.runtime.dispatch import buckets, timers
+from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
+from statefun.runtime.effects import Effects
+from statefun.runtime.timers import BUCKET, bucket_key, time_of, tokens_key
+from statefun.sdk.types import TypedValue
 
 jumps = st.one_of(st.integers(-3 * SECOND, 3 * SECOND), st.sampled_from([-DAY, DAY, 3600 * SECOND]))
 sent = st.lists(
@@ -115,6 +119,41 @@ def test_a_token_is_free_when_the_driver_says_so(
         assert engine.states == {}
 
 
+def test_tokens_of_an_earlier_version_go_on(tmp_path: Path) -> None:
+    """What they delayed, at one address for all of an id, is released, or cancelled."""
+    engine = Engine(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timers, "token_key", lambda sender, _token: tokens_key(sender))
+        engine.settle([(SECOND, "a"), (SECOND, "b")])
+    engine.settle([(CANCEL, "a")])
+    engine.clock.time += SECOND
+    engine.settle([])
+
+    assert engine.arrived == [1]
+    assert [key for key in engine.states if b"statefun" in key and b"bucket" not in key] == []
+
+
+def test_a_bucket_that_an_earlier_version_split_is_emptied() -> None:
+    """Its state says which parts have to be sent ticks: they have none of their own."""
+    values, effects = AddressValues(None), Effects()
+    values.apply({BUCKET: TypedValue("statefun.timers/split", (1 << 7).to_bytes(32, "big"))})
+
+    def handle(typename: str) -> None:
+        columns = Columns([None], [typename], [b""], [None], lambda *_: None)
+        buckets.run_bucket(Group(bucket_key(80), columns, 0, 1, values), effects)
+
+    handle(buckets.TICK)
+    sent = pa.ipc.open_stream(effects.messages.take()).read_all().to_pylist()
+    values.apply({BUCKET: TypedValue("statefun.timers/split", bytes(32))})
+    handle("statefun.timers/forget")
+
+    assert [(row["target"], row["typename"]) for row in sent] == [
+        (b"80.7\0statefun.timers/bucket", buckets.TICK)
+    ]
+    assert not effects
+    assert values.encoded() is None
+
+
 def test_an_hour_is_an_hour_after_a_tick_that_was_a_day_ahead(tmp_path: Path) -> None:
     """The tick is in the past of none that is sent later."""
     engine = Engine(tmp_path)
@@ -142,6 +181,25 @@ def test_a_storm_of_timers_rewrites_little(tmp_path: Path) -> None:
     assert waiting > 16 * 64 * 1024
     assert engine.largest < 70 * 1024
     assert sorted(engine.arrived) == list(range(20_000))
+
+
+@pytest.mark.parametrize("token", ["", "t-{}"])
+def test_many_timers_of_one_sender_for_one_target_rewrite_little(
+    tmp_path: Path, token: str
+) -> None:
+    """However many share a tick, with tokens or without: no state grows with their number."""
+    engine = Engine(tmp_path, targets=1)
+    for batch in range(10):
+        numbers = range(300 * batch, 300 * (batch + 1))
+        engine.settle([(3600 * SECOND, token.format(number)) for number in numbers])
+
+    waiting = sum(map(len, engine.states.values()))
+    engine.clock.time += 3600 * SECOND
+    engine.settle([])
+
+    assert waiting > 2 * 64 * 1024
+    assert engine.largest < 70 * 1024
+    assert engine.arrived == list(range(3_000))
 
 
 @given(

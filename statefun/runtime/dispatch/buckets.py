@@ -2,8 +2,7 @@
 """What the reserved function of timer buckets does: keep delayed messages until they are due.
 
 Whatever is added to a bucket is a change of its state, all of which is written again. So a bucket
-that has grown large is split: what it holds, and what still comes for it, goes on to parts of it,
-by target. A part is a bucket of its own, and is sent its own tick.
+that has grown large is split: what it holds, and what still comes for it, goes on to parts of it. A part is a bucket of its own, and is sent its own tick.
 
 All buckets that are sent a tick in a micro-batch let go of their messages in that one, whether
 they are split or not. The feedback source delivers what a target gets of them together, ordered
@@ -90,9 +89,10 @@ def _divide(key: bytes, content: bytes, effects: Effects) -> None:
     """Let the parts of a bucket have what came for it."""
     entries: defaultdict[int, Bucket] = defaultdict(Bucket)
     for message in Bucket.FromString(content).messages:
-        entries[part_bucket(bucket_of(key), part_of(message.target))].messages.append(message)
-    for part, bucket in entries.items():
-        send(Row(bucket_key(part), key, DELAYED, bucket.SerializeToString()), effects)
+        part = part_of(message.target, message.sequence)
+        entries[part_bucket(bucket_of(key), part)].messages.append(message)
+    for number, bucket in entries.items():
+        send(Row(bucket_key(number), key, DELAYED, bucket.SerializeToString()), effects)
     effects.buckets |= entries.keys()
 
 

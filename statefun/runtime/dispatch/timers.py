@@ -2,8 +2,8 @@
 """Delaying, cancelling and releasing messages: what the reserved functions of timers do.
 
 A delayed message is a message to its bucket, which keeps it until it is sent a tick, and sends it
-on then. One that can be cancelled waits with its token, at an address of the sender's id; what
-goes to the bucket instead is the request to release it. So a cancellation needs to know nothing
+on then. One that can be cancelled waits at an address of its token and the sender's id; what goes
+to the bucket instead is the request to release it. So a cancellation needs to know nothing
 but the token, and is in time if it was sent before the message became due: the request reaches
 the token at least two micro-batches after that, the cancellation one after it was sent.
 """
@@ -19,7 +19,15 @@ from statefun.runtime.dispatch.buckets import DELAYED, release, run_bucket, send
 from statefun.runtime.dispatch.groups import Group, Row
 from statefun.runtime.effects import Effects
 from statefun.runtime.envelope import address_of
-from statefun.runtime.timers import BUCKET, LATEST, NAMESPACE, bucket_for, bucket_key, tokens_key
+from statefun.runtime.timers import (
+    BUCKET,
+    LATEST,
+    NAMESPACE,
+    bucket_for,
+    bucket_key,
+    token_key,
+    tokens_key,
+)
 from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.errors import FunctionError
 from statefun.sdk.types import TypedValue
@@ -50,21 +58,23 @@ def send_at(due: int, row: Row, effects: Effects, sequence: int = 0) -> None:
 
 def send_cancellable(due: int, row: Row, token: str, effects: Effects, sequence: int) -> None:
     """Send a message at ``due`` unless the caller's id cancels ``token`` until then."""
-    tokens = tokens_key(row.caller)
+    address = token_key(row.caller, token)
     held = CancellableMessage(
         token=token,
         id=os.urandom(_ID_BYTES),
         message=Entry(due=due, sequence=sequence, **row._asdict()),
     )
-    send(Row(tokens, row.caller, _CANCELLABLE, held.SerializeToString()), effects)
+    send(Row(address, row.caller, _CANCELLABLE, held.SerializeToString()), effects)
     held.ClearField("message")
-    release_row = Row(tokens, row.caller, _RELEASE, held.SerializeToString())
+    release_row = Row(address, row.caller, _RELEASE, held.SerializeToString())
     send_at(due, release_row, effects, sequence)
 
 
 def cancel(caller: bytes, token: str, effects: Effects) -> None:
     """Drop the message that waits with ``token`` of the caller's id, if there is one."""
-    send(Row(tokens_key(caller), caller, _CANCEL, token.encode()), effects)
+    # The second one is for what an earlier version has delayed.
+    for address in (token_key(caller, token), tokens_key(caller)):
+        send(Row(address, caller, _CANCEL, token.encode()), effects)
 
 
 def settled(
@@ -123,7 +133,7 @@ def run(name: str, group: Group, effects: Effects, begun: int, on_conflict: OnCo
     if name == BUCKET:
         run_bucket(group, effects)
     else:
-        _run_tokens(group, effects, begun, on_conflict)
+        _run_token(group, effects, begun, on_conflict)
 
 
 def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
@@ -136,7 +146,7 @@ def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
         yield CancellableMessage.FromString(value).message
 
 
-def _run_tokens(group: Group, effects: Effects, begun: int, on_conflict: OnConflict) -> None:
+def _run_token(group: Group, effects: Effects, begun: int, on_conflict: OnConflict) -> None:
     columns, held = group.columns, group.values.values
     for row in range(group.start, group.end):
         typename, value = columns.typename[row], columns.value[row]
