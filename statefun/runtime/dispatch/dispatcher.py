@@ -26,6 +26,7 @@ from statefun.runtime.envelope import (
 from statefun.runtime.timers import NAMESPACE as TIMERS_NAMESPACE
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation, DelayedMessage
+from statefun.sdk.deadline import standby
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import (
     FunctionError,
@@ -101,6 +102,10 @@ class Dispatcher:
             DispatchError: if a row cannot be dispatched or an invocation failed; then no
                 effects of this call may be used.
         """
+        with standby():
+            yield from self._dispatch(groups, effects)
+
+    def _dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
         waiting: list[Call] = []
         for group in groups:
             call = self._run_plain(self._first_call(group, effects), effects)
