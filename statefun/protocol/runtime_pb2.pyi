@@ -188,6 +188,7 @@ class DelayedMessage(_message.Message):
     TYPENAME_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
     due: _builtins.int
     """milliseconds since the epoch"""
     target: _builtins.bytes
@@ -196,6 +197,8 @@ class DelayedMessage(_message.Message):
     value: _builtins.bytes
     trace: _builtins.str
     """trace-context headers, 'name=value', a line each"""
+    sequence: _builtins.int
+    """larger than those of what the same address sent before; or 0"""
     def __init__(
         self,
         *,
@@ -205,10 +208,11 @@ class DelayedMessage(_message.Message):
         typename: _builtins.str = ...,
         value: _builtins.bytes = ...,
         trace: _builtins.str | None = ...,
+        sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "caller", b"caller", "due", b"due", "target", b"target", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "caller", b"caller", "due", b"due", "sequence", b"sequence", "target", b"target", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__trace: _TypeAlias = _typing.Literal["trace"]  # noqa: Y015
     _WhichOneofArgType__trace: _TypeAlias = _typing.Literal["_trace", b"_trace"]  # noqa: Y015
@@ -246,13 +250,10 @@ class CancellableMessage(_message.Message):
 
     TOKEN_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
-    SENT_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     token: _builtins.str
     id: _builtins.bytes
     """tells it from others that used the same token before"""
-    sent: _builtins.int
-    """milliseconds since the epoch"""
     @_builtins.property
     def message(self) -> Global___DelayedMessage: ...
     def __init__(
@@ -260,12 +261,11 @@ class CancellableMessage(_message.Message):
         *,
         token: _builtins.str = ...,
         id: _builtins.bytes = ...,
-        sent: _builtins.int = ...,
         message: Global___DelayedMessage | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "message", b"message", "sent", b"sent", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "message", b"message", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -56,6 +56,8 @@ class BatchClock:
     """
 
     def __init__(self, clock: Clock, begun: int) -> None:
+        self.begun = begun
+        """When the micro-batch began: the same for all of its tasks, whatever their clocks."""
         self._clock = clock
         self._difference = min(max(clock.now(), begun), begun + _LAG) - clock.monotonic()
 

@@ -26,7 +26,8 @@ SCHEMA = StructType(
     [
         StructField("target", BinaryType()),
         # Rows of one target are invoked in this order. For ingress records it is the Kafka
-        # offset, which orders what came from the same partition.
+        # offset, which orders what came from the same partition; delayed messages that are due
+        # are first ordered by their timestamps.
         StructField("offset", LongType()),
         # An address key, or null for a record from an ingress.
         StructField("caller", BinaryType()),
@@ -35,7 +36,8 @@ SCHEMA = StructType(
         # Of the ingress record; null for messages between functions.
         StructField("topic", StringType()),
         StructField("partition", IntegerType()),
-        StructField("timestamp", LongType()),  # milliseconds since the epoch
+        # Milliseconds since the epoch: of the ingress record, or when a delayed message was due.
+        StructField("timestamp", LongType()),
         # Its key, if that could not become an id.
         StructField("key", BinaryType()),
         StructField("headers", HEADERS),

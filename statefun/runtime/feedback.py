@@ -21,16 +21,17 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from statefun.protocol.runtime_pb2 import EffectStream
+from statefun.protocol.runtime_pb2 import DelayedMessage, EffectStream
 from statefun.runtime.clock import Clock
 from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.dispatch.buckets import TICK
+from statefun.runtime.dispatch.buckets import RELEASED, TICK
 from statefun.runtime.effects import MESSAGE_SCHEMA, read_batches
 from statefun.runtime.envelope import SCHEMA
 from statefun.runtime.filesystem import Folder
@@ -293,6 +294,26 @@ def _rows(messages: pa.RecordBatch, offset: int) -> pa.RecordBatch:
     count = len(messages)
     columns = dict(zip(MESSAGE_SCHEMA.names, messages.columns, strict=True))
     columns["offset"] = pa.array(range(offset, offset + count), pa.int64())
+    if pc.any(pc.equal(messages["typename"], RELEASED)).as_py():
+        columns |= _unwrapped(messages, offset)
     for field in _ARROW_SCHEMA:  # what only ingress records have
         columns.setdefault(field.name, pa.nulls(count, field.type))
     return pa.record_batch({name: columns[name] for name in SCHEMA.names})
+
+
+def _unwrapped(messages: pa.RecordBatch, offset: int) -> dict[str, pa.Array]:
+    """Return the columns of messages some of which have waited: what they were, and their place."""
+    names = ("typename", "value", "trace")
+    rows: list[tuple[Any, ...]] = []
+    columns = (messages[name].to_pylist() for name in names)
+    for place, (typename, value, trace) in enumerate(zip(*columns, strict=True), offset):
+        if typename == RELEASED:
+            entry = DelayedMessage.FromString(value)
+            # Of an earlier version: in the order in which they left their bucket.
+            number = entry.sequence or place
+            rows.append((entry.typename, entry.value, entry.trace or None, entry.due, number))
+        else:
+            rows.append((typename, value, trace, None, place))
+    types = [_ARROW_SCHEMA.field(name).type for name in (*names, "timestamp", "offset")]
+    arrays = map(pa.array, zip(*rows, strict=True), types)
+    return dict(zip((*names, "timestamp", "offset"), arrays, strict=True))

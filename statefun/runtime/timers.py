@@ -25,7 +25,9 @@ from statefun.runtime.framing import damaged, read_framed, write_framed
 
 NAMESPACE = "statefun.timers"
 BUCKET = "bucket"
+CANCELLABLE = "cancellable"
 TOKENS = "tokens"
+"""Of earlier versions: one address for all tokens of an id."""
 
 LATEST = 253_370_764_800_000
 """The last moment for timers, in milliseconds since the epoch: the last year that dates have."""
@@ -35,6 +37,8 @@ _SHARDS = 8
 """So many buckets share a tick, lest a million timers that do so were one state."""
 PARTS = 256
 """Into so many parts a bucket is split that holds too much for one state."""
+_PART = 1 << 50
+"""Larger than the numbers of whole buckets: those of parts have the part's number before it."""
 _LOG_LENGTH = 100
 """After so many additions to the log a snapshot takes their place."""
 _SNAPSHOT = ".all"
@@ -51,7 +55,7 @@ def bucket_for(due: int, target: bytes) -> int:
 
 def due_tick(bucket: int) -> int:
     """Return the tick that makes a bucket's messages due."""
-    return bucket // _SHARDS
+    return bucket % _PART // _SHARDS
 
 
 def tick_of(now: int) -> int:
@@ -74,46 +78,73 @@ def date_of(tick: int) -> datetime:
 
 
 def bucket_key(bucket: int) -> bytes:
-    r"""Return the key of a bucket's address.
+    r"""Return the key of a bucket's address, or of a part of one.
 
     >>> bucket_key(17)
     b'17\x00statefun.timers/bucket'
-    """
-    return b"%d%s%s/%s" % (bucket, SEPARATOR, NAMESPACE.encode(), BUCKET.encode())
-
-
-def part_of(target: bytes) -> int:
-    """Return in which part of its bucket a message waits, if the bucket is split."""
-    return zlib.crc32(target) // _SHARDS % PARTS
-
-
-def part_key(bucket_key: bytes, part: int) -> bytes:
-    r"""Return the key of the address of a part of a bucket.
-
-    >>> part_key(bucket_key(17), 5)
+    >>> bucket_key(part_bucket(17, 5))
     b'17.5\x00statefun.timers/bucket'
     """
-    id_, separator, typename = bucket_key.rpartition(SEPARATOR)
-    return b"%s.%d%s%s" % (id_, part, separator, typename)
+    part, whole = divmod(bucket, _PART)
+    id_ = b"%d.%d" % (whole, part - 1) if part else b"%d" % whole
+    return b"%s%s%s/%s" % (id_, SEPARATOR, NAMESPACE.encode(), BUCKET.encode())
+
+
+def bucket_of(key: bytes) -> int:
+    """Return the bucket that has an address; not for parts.
+
+    >>> bucket_of(bucket_key(17))
+    17
+    """
+    return int(key.rpartition(SEPARATOR)[0])
+
+
+def part_of(target: bytes, sequence: int) -> int:
+    """Return in which part of its bucket a message waits, if the bucket is split.
+
+    Messages to one target are spread as well, since there may be any number of them; those
+    without a sequence stay together, as nothing else keeps them in order.
+    """
+    return zlib.crc32(b"%s %d" % (target, sequence)) // _SHARDS % PARTS
+
+
+def part_bucket(bucket: int, part: int) -> int:
+    """Return a part of a bucket, which is a bucket that is due at the same tick.
+
+    >>> due_tick(part_bucket(17, 5)) == due_tick(17)
+    True
+    """
+    return bucket + (part + 1) * _PART
 
 
 def is_part(key: bytes) -> bool:
     """Tell whether a bucket's key is that of a part.
 
-    >>> is_part(bucket_key(17)), is_part(part_key(bucket_key(17), 5))
+    >>> is_part(bucket_key(17)), is_part(bucket_key(part_bucket(17, 5)))
     (False, True)
     """
     return b"." in key.rpartition(SEPARATOR)[0]
 
 
+def token_key(sender: bytes, token: str) -> bytes:
+    r"""Return the key of the address that knows what waits with a token of a sender's id.
+
+    >>> token_key(b"Ada\0com.example.fns/greeter", "reminder")
+    b'reminder\x00Ada\x00statefun.timers/cancellable'
+    """
+    id_ = sender.rpartition(SEPARATOR)[0]
+    parts = (token.encode(), id_, f"{NAMESPACE}/{CANCELLABLE}".encode())
+    return SEPARATOR.join(parts)
+
+
 def tokens_key(sender: bytes) -> bytes:
-    r"""Return the key of the address that knows the cancellation tokens of a sender's id.
+    r"""Return the key of the address that knew all tokens of a sender's id in earlier versions.
 
     >>> tokens_key(b"Ada\0com.example.fns/greeter")
     b'Ada\x00statefun.timers/tokens'
     """
     id_ = sender.rpartition(SEPARATOR)[0]
-    return b"%s%s%s/%s" % (id_, SEPARATOR, NAMESPACE.encode(), TOKENS.encode())
+    return SEPARATOR.join((id_, f"{NAMESPACE}/{TOKENS}".encode()))
 
 
 def timer_buckets(manifest: Manifest) -> set[int]:
@@ -125,7 +156,8 @@ class PendingBuckets:
     """Which buckets may hold something. One that does not takes its tick for nothing."""
 
     def __init__(self) -> None:
-        self._heap: list[int] = []
+        self._heap: list[tuple[int, int]] = []
+        """Ticks, with the buckets that are due then."""
         self._members: set[int] = set()
 
     def __len__(self) -> int:
@@ -136,11 +168,11 @@ class PendingBuckets:
         for bucket in buckets:
             if bucket not in self._members:
                 self._members.add(bucket)
-                heapq.heappush(self._heap, bucket)
+                heapq.heappush(self._heap, (due_tick(bucket), bucket))
 
     def next_tick(self) -> int | None:
         """Return the first tick at which a bucket is due, or None if there are no buckets."""
-        return due_tick(self._heap[0]) if self._heap else None
+        return self._heap[0][0] if self._heap else None
 
     def due(self, tick: int) -> list[int]:
         """Return the buckets that are due by ``tick``, in order."""
@@ -148,8 +180,8 @@ class PendingBuckets:
 
     def drop(self, tick: int) -> None:
         """Forget the buckets that have had their tick, which was ``tick`` or an earlier one."""
-        while self._heap and due_tick(self._heap[0]) <= tick:
-            self._members.remove(heapq.heappop(self._heap))
+        while self._heap and self._heap[0][0] <= tick:
+            self._members.remove(heapq.heappop(self._heap)[1])
 
     def all(self) -> Collection[int]:
         """Return all buckets, in no order."""
@@ -159,8 +191,8 @@ class PendingBuckets:
         """Walk down the heap as far as it is due: what is not costs nothing."""
         todo = [0]
         for index in todo:
-            if index < len(self._heap) and due_tick(self._heap[index]) <= tick:
-                yield self._heap[index]
+            if index < len(self._heap) and self._heap[index][0] <= tick:
+                yield self._heap[index][1]
                 todo += (2 * index + 1, 2 * index + 2)
 
 

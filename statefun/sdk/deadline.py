@@ -2,19 +2,21 @@
 """How long a call of a user's function may take, and ending one that takes longer.
 
 A plain function is interrupted by an exception that a signal handler raises in it, which works in
-the main thread of a process, where Spark's workers run functions. A coroutine is cancelled.
+the main thread of a process, where Spark's workers run functions. So is a coroutine that blocks its
+event loop. One that waits is cancelled, by the loop's watchdog.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import math
 import signal
 import threading
 import time
-from collections.abc import Coroutine
-from contextlib import suppress
+from _signal import (  # type: ignore[import-not-found] # the typeshed has none
+    getsignal,  # the public one makes enums, which takes longer than a call
+)
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
 from typing import Any
@@ -23,14 +25,8 @@ from statefun.sdk.address import Address
 
 logger = logging.getLogger("statefun")
 
-_GRACE = 1.0
-"""Seconds that a coroutine has to end after it was cancelled."""
 _ROUNDING = 0.001
 """Seconds by which timers may be early; and no timer can be set to none at all."""
-
-_MOMENTS = 8
-_MOMENT = 1.0
-"""Seconds after which a coroutine is looked at again."""
 _LONGEST = 1e8
 """Seconds, three years, after which an alarm looks at the time again: timers have a limit."""
 
@@ -39,8 +35,27 @@ class CallTimeoutError(BaseException):
     """A call took longer than it may; ``except Exception`` in users' code does not catch it."""
 
 
+@contextmanager
+def standby() -> Iterator[None]:
+    """Keep the timer of alarms for many calls: setting it for each would cost too much.
+
+    Afterwards timer and handler are as they were. A function that sets its own meanwhile makes
+    the alarms of later calls set theirs anew.
+    """
+    if _kept or not _is_main_thread():
+        yield
+        return
+    setup = _take_over(0)
+    _kept.append(True)
+    try:
+        yield
+    finally:
+        _kept.pop()
+        _give_back(setup)
+
+
 class Alarm:
-    """Interrupts calls of a plain function that take too long; a context manager around some.
+    """Interrupts calls that take too long; a context manager around calls of a plain function.
 
     Outside of the main thread, and without a timeout, it does nothing.
 
@@ -50,23 +65,22 @@ class Alarm:
     """
 
     def __init__(self, timeout: timedelta | None, target: Address) -> None:
-        self._seconds = None if timeout is None else timeout.total_seconds()
+        self.seconds = None if timeout is None else timeout.total_seconds()
         self._target = target
         self._begun: float | None = None
         self._is_on = False
-        self._before: tuple[float, float] = (0.0, 0.0)
-        self._handler: Any = None
+        self._warned = False
+        self._setup: _Setup | None = None
 
     def __enter__(self) -> Alarm:  # noqa: PYI034 - Python 3.10 has no Self
-        if self._seconds is not None and threading.get_ident() == threading.main_thread().ident:
-            handler = signal.getsignal(signal.SIGALRM)
-            if handler is not _on_alarm:
-                signal.signal(signal.SIGALRM, _on_alarm)
-                # One that nobody has set is left away: each change would cost too much.
-                self._handler = None if handler is signal.SIG_DFL else handler
+        if self.seconds is not None and _is_main_thread():
             _ringing.append(self)
-            self._before = _ring_in(self._seconds / 2)
             self._is_on = True
+            half = self.seconds / 2
+            if not _kept or getsignal(signal.SIGALRM) is not _on_alarm:
+                self._setup = _take_over(half)
+            elif not 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= half + _ROUNDING:
+                _ring_in(half)
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -74,16 +88,21 @@ class Alarm:
         if self._is_on:
             self._is_on = False
             _ringing.pop()
-            signal.setitimer(signal.ITIMER_REAL, *self._before)
-            if self._handler is not None:  # the user's own
-                signal.signal(signal.SIGALRM, self._handler)
+            if self._setup is not None:
+                _give_back(self._setup)
+                self._setup = None
 
     def begin(self) -> None:
         """Begin a call."""
+        self._warned = False
+        self.resume()
+
+    def resume(self) -> None:
+        """Begin what a coroutine does until it waits for the next time."""
         self._begun = time.monotonic()
 
     def end(self) -> None:
-        """End the call: from now on nothing is interrupted."""
+        """End what was begun: from now on nothing is interrupted."""
         self._begun = None
 
     def ring(self) -> None:
@@ -92,7 +111,7 @@ class Alarm:
         Raises:
             CallTimeoutError: inside the user's function.
         """
-        seconds, begun = self._seconds or 0.0, self._begun
+        seconds, begun = self.seconds or 0.0, self._begun
         half = seconds / 2
         passed = 0.0 if begun is None else time.monotonic() - begun
         if passed >= seconds:
@@ -102,11 +121,43 @@ class Alarm:
         next_look = (half if passed < half else seconds) - passed
         _ring_in(next_look)
         if passed >= half:
-            _warn(self._target, seconds)
+            self.warn()
+
+    def warn(self) -> None:
+        """Say, once for a call, that half of the time is over."""
+        if not self._warned:
+            self._warned = True
+            _warn(self._target, self.seconds or 0.0)
 
 
 _ringing: list[Alarm] = []
 """The alarms that are on; the last one counts."""
+_kept: list[bool] = []
+"""Not empty while the timer is kept between calls."""
+_Setup = tuple[Any, tuple[float, float]]
+"""A handler, if it has to be set again, and what the timer was set to."""
+
+
+def _is_main_thread() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def _take_over(seconds: float) -> _Setup:
+    """Set handler and timer, or no timer for 0 seconds; return what there was."""
+    handler = getsignal(signal.SIGALRM)
+    if handler is not _on_alarm:
+        signal.signal(signal.SIGALRM, _on_alarm)
+    # One that nobody has set is left away: a signal that comes late would end the process.
+    mine = handler is _on_alarm or handler == signal.SIG_DFL
+    before = _ring_in(seconds) if seconds else signal.setitimer(signal.ITIMER_REAL, 0)
+    return None if mine else handler, before
+
+
+def _give_back(setup: _Setup) -> None:
+    handler, timer = setup
+    signal.setitimer(signal.ITIMER_REAL, *timer)
+    if handler is not None:  # the user's own
+        signal.signal(signal.SIGALRM, handler)
 
 
 def _ring_in(seconds: float) -> tuple[float, float]:
@@ -117,51 +168,6 @@ def _ring_in(seconds: float) -> tuple[float, float]:
 def _on_alarm(_number: int, _frame: FrameType | None) -> None:
     if _ringing:
         _ringing[-1].ring()
-
-
-async def finished(
-    call: Coroutine[Any, Any, BaseException | None], timeout: timedelta | None, target: Address
-) -> BaseException | None:
-    """Await a coroutine that returns what it has failed on, and cancel it when it takes too long.
-
-    It is a task of its own: whatever becomes of it, the one that awaits it goes on.
-
-    Raises:
-        CallTimeoutError: if it goes on although it was cancelled.
-    """
-    seconds = None if timeout is None else timeout.total_seconds()
-    task = asyncio.ensure_future(call)
-    if seconds is None:
-        await asyncio.wait({task})
-    else:
-        await _wait(task, seconds / 2)
-        if not task.done():
-            _warn(target, seconds)
-            await _wait(task, seconds / 2)
-    if task.done():
-        return asyncio.CancelledError() if task.cancelled() else task.result()
-    task.cancel()
-    await asyncio.wait({task}, timeout=_GRACE)
-    if not task.done():
-        raise CallTimeoutError
-    error = CallTimeoutError()
-    return error if task.cancelled() else error.with_traceback(_trace_of(task.result()))
-
-
-async def _wait(task: asyncio.Future[Any], seconds: float) -> None:
-    """Wait for a task, by the time in which the loop had room for it.
-
-    A moment that comes late, as the loop is busy with the calls of others, counts as a short one.
-    """
-    moments = max(_MOMENTS, math.ceil(seconds / _MOMENT))
-    for _ in range(moments):
-        await asyncio.wait({task}, timeout=seconds / moments)
-        if task.done():
-            return
-
-
-def _trace_of(error: BaseException | None) -> Any:
-    return None if error is None else error.__traceback__
 
 
 def _warn(target: Address, seconds: float) -> None:

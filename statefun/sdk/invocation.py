@@ -15,7 +15,7 @@ import attrs
 
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation, Check, Context, DelayedMessage, turn_to
-from statefun.sdk.deadline import Alarm, CallTimeoutError, finished
+from statefun.sdk.deadline import Alarm, CallTimeoutError
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import (
     FunctionError,
@@ -31,6 +31,7 @@ from statefun.sdk.raised import class_name, text_of, traceback_of
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.storage import Storage, changes, restore
 from statefun.sdk.types import TypedValue
+from statefun.sdk.watchdog import finished
 
 _PLACED: Sequence[type[InvocationError]] = (
     FunctionError,

@@ -3,164 +3,22 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import tempfile
-from collections.abc import Iterator
-from datetime import timedelta
-from itertools import combinations, groupby
-from operator import itemgetter
 from pathlib import Path
 
-import attrs
+import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from engine import CANCEL, DAY, SECOND, START, Engine, SetClock
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from statefun import Context, IntType, Message, StatefulFunctions, ValueSpec, message_builder
-from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.clock import BatchClock, JumpLog
-from statefun.runtime.dispatch import buckets
-from statefun.runtime.dispatch.dispatcher import Dispatcher
+from statefun.runtime.dispatch import buckets, timers
 from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
-from statefun.runtime.dispatch.payload import Program
 from statefun.runtime.effects import Effects
-from statefun.runtime.feedback import FeedbackReader
-from statefun.runtime.filesystem import Folder
-from statefun.runtime.outbox import Outbox, effect_stream
-from statefun.runtime.retention import Retention
-from statefun.runtime.timers import bucket_for, due_tick, time_of
-
-SECOND, DAY = 1000, 86_400_000
-START = 100 * DAY
-KEY = b"Ada\0t/f"
-LIFETIME = timedelta(seconds=2)
-
-
-@attrs.define
-class SetClock:
-    """A clock that tests set."""
-
-    time: int = START
-    stopwatch: int = 0
-
-    def now(self) -> int:
-        """Return what was set."""
-        return self.time
-
-    def monotonic(self) -> int:
-        """Return what was set."""
-        return self.stopwatch
-
-
-class Engine:
-    """Micro-batches in plain Python: the real source, dispatcher, outbox and retention.
-
-    A function sends delayed messages, each with its number, and keeps a value that expires.
-    """
-
-    def __init__(self, folder: Path, targets: int = 3) -> None:
-        self.targets = targets
-        self.folder = Folder.at(folder)
-        self.clock = SetClock()
-        self.due: dict[int, int] = {}
-        """By number: when a message is due, as the driver's time was when it was sent."""
-        self.arrived: list[int] = []
-        self.largest = 0
-        """The bytes of the largest state so far."""
-        self.states: dict[bytes, bytes] = {}
-        """What is stored, by key."""
-        self._start = {"batch": -1, "tick": -1}
-        self._batch = -1
-        self.functions = StatefulFunctions()
-        self.functions.register(
-            "t/f", self._call, [ValueSpec("v", IntType, expire_after_write=LIFETIME)]
-        )
-        self.restart()
-
-    def _call(self, ctx: Context, message: Message) -> None:
-        if ctx.caller is not None:
-            number = message.as_int()
-            assert self.due[number] <= self.clock.now(), "early"
-            self.arrived.append(number)
-            return
-        ctx.storage.v = 1
-        number, delay = len(self.due), message.as_int()
-        self.due[number] = self.clock.now() + delay
-        ctx.send_after(
-            timedelta(milliseconds=delay),
-            message_builder("t/f", f"{number % self.targets}", int_value=number),
-        )
-
-    def restart(self) -> None:
-        """Let new processes take over."""
-        self._outbox = Outbox(self.folder)
-        self._reader = FeedbackReader(self.folder, self.clock)
-        self._retention = Retention(self.folder)
-        self._retention.start(self._outbox.recover(self._batch))
-
-    def settle(self, delays: list[int], *, crash: bool = False) -> None:
-        """Send delayed messages; run micro-batches until there is nothing to do."""
-        for _ in range(12):
-            end = self._reader.latestOffset(self._start, ReadAllAvailable())
-            if end == self._start and not delays:
-                return
-            if crash:  # Spark has planned the batch, and will run it after the restart
-                self.restart()
-                crash = False
-            self._run(delays, end)
-            delays = []
-        raise AssertionError("micro-batches without end")
-
-    def _run(self, delays: list[int], end: dict[str, int]) -> None:
-        effects, states = Effects(), dict(self.states)
-        dispatcher = Dispatcher(
-            Program(self.functions, {}),
-            BatchClock(self.clock, self.clock.now()),
-            batch=self._batch + 1,
-            settled=None,
-            concurrency=1,
-            immediate=0,
-        )
-        for group in dispatcher.dispatch(self._groups(delays, end), effects):
-            stored = group.values.encoded()
-            states.pop(group.key, None)
-            if stored is not None:
-                states[group.key] = stored
-                self.largest = max(self.largest, len(stored))
-        buckets, count = sorted(effects.buckets), len(effects.messages)
-        messages = effect_stream(effects.messages.take(), count) if count else None
-        manifest = Manifest(
-            batch=self._batch + 1, segments=[Segment(messages=messages, buckets=buckets)]
-        )
-        self._outbox.stage(manifest)
-        self._batch, self._start, self.states = self._batch + 1, end, states
-        self.folder.child("offsets").write(
-            str(self._batch), f"v1\n{{}}\n{json.dumps(end)}".encode()
-        )
-        self.folder.child("commits").write(str(self._batch), b"v1\n{}")
-        self._retention.published(manifest)
-        self._retention.committed(self._batch)
-
-    def _groups(self, delays: list[int], end: dict[str, int]) -> Iterator[Group]:
-        encode = IntType.serializer().serialize
-        rows = [(KEY, None, IntType.typename, encode(delay)) for delay in delays]
-        if end != self._start:
-            tasks = self._reader.partitions(self._start, end)
-            for batch in (batch for task in tasks for batch in self._reader.read(task)):
-                names = ("target", "caller", "typename", "value")
-                rows += zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-        for key, own in groupby(sorted(rows, key=itemgetter(0)), itemgetter(0)):
-            _, caller, typename, value = zip(*own, strict=True)
-            columns = Columns(caller, typename, value, [None] * len(value), lambda *_: None)
-            yield Group(key, columns, 0, len(value), AddressValues(self.states.get(key)))
-
-
-def same_tick(*due: int) -> bool:
-    """Tell whether times share a tick."""
-    return len({due_tick(bucket_for(each, b"")) for each in due}) == 1
-
+from statefun.runtime.timers import BUCKET, bucket_key, time_of, tokens_key
+from statefun.sdk.types import TypedValue
 
 jumps = st.one_of(st.integers(-3 * SECOND, 3 * SECOND), st.sampled_from([-DAY, DAY, 3600 * SECOND]))
 sent = st.lists(
@@ -178,7 +36,7 @@ def test_timers_follow_a_clock_that_jumps(
 ) -> None:
     """Each comes once, when the driver's clock says that it is due, whatever that said before.
 
-    So it is when buckets are split, and those of a bucket come in order.
+    So it is when buckets are split.
     """
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(buckets, "_FULL_BYTES", full)
@@ -193,12 +51,107 @@ def test_timers_follow_a_clock_that_jumps(
         engine.clock.time = max([START, *engine.due.values()]) + DAY
         engine.settle([])
 
+        assert engine.early == []
         assert sorted(engine.arrived) == list(range(len(engine.due)))
         assert engine.states == {}, "neither buckets nor expired values are left"
-        for first, second in combinations(range(len(engine.due)), 2):
-            dues = engine.due[first], engine.due[second]
-            if (second - first) % 3 == 0 and dues[0] <= dues[1] and same_tick(*dues):
-                assert engine.arrived.index(first) < engine.arrived.index(second)
+
+
+passed = st.sampled_from([0, 1, time_of(1), time_of(1) + 1, SECOND, 3600 * SECOND])
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(passed, sent, st.sampled_from(["settle", "batch", "restart"])), max_size=9),
+    st.sampled_from([0, 100, 64 * 1024]),
+)
+@example([(0, [2 * SECOND, SECOND, 3 * SECOND, SECOND], "settle")], 64 * 1024)
+@example([(0, [2 * SECOND, SECOND], "settle"), (SECOND, [SECOND], "batch")], 0)
+def test_delayed_messages_come_in_the_order_of_their_time(
+    steps: list[tuple[int, list[int], str]], full: int
+) -> None:
+    """To each target, however many are overdue, and in whichever buckets they have waited.
+
+    Those that are due together come in the order in which they were sent.
+    """
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets, "_FULL_BYTES", full)
+        engine = Engine(Path(folder))
+        for time, delays, event in steps:
+            engine.clock.time += time
+            if event == "restart":
+                engine.restart()
+            if event == "batch":
+                engine.step(delays)
+            else:
+                engine.settle(delays)
+        engine.clock.time += 2 * DAY
+        engine.settle([])
+
+        for target in range(engine.targets):
+            own = [n for n in engine.arrived if n % engine.targets == target]
+            assert own == sorted(own, key=lambda number: (engine.due[number], number))
+        assert len(engine.arrived) == len(engine.due)
+
+
+skews = st.sampled_from([-DAY, -SECOND, 0, SECOND, 3000 * SECOND, DAY])
+tokens = st.lists(st.tuples(st.integers(0, 3 * SECOND), st.sampled_from("ab")), max_size=3)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(0, SECOND), skews, tokens), min_size=1, max_size=8))
+@example([(0, 0, [(2 * SECOND, "a")]), (0, 3000 * SECOND, [(2 * SECOND, "a")])])
+def test_a_token_is_free_when_the_driver_says_so(
+    steps: list[tuple[int, int, list[tuple[int, str]]]],
+) -> None:
+    """Whichever worker uses it again: no message comes early, twice, or never."""
+    with tempfile.TemporaryDirectory() as folder:
+        engine = Engine(Path(folder))
+        for passed, skew, delays in steps:
+            engine.clock.time += passed
+            engine.skew = skew
+            engine.settle(delays)
+        engine.clock.time += 2 * DAY
+        engine.settle([])
+
+        assert engine.early == []
+        assert len(engine.arrived) == len({*engine.arrived})
+        assert len(engine.arrived) + engine.skipped == len(engine.due)
+        assert engine.states == {}
+
+
+def test_tokens_of_an_earlier_version_go_on(tmp_path: Path) -> None:
+    """What they delayed, at one address for all of an id, is released, or cancelled."""
+    engine = Engine(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timers, "token_key", lambda sender, _token: tokens_key(sender))
+        engine.settle([(SECOND, "a"), (SECOND, "b")])
+    engine.settle([(CANCEL, "a")])
+    engine.clock.time += SECOND
+    engine.settle([])
+
+    assert engine.arrived == [1]
+    assert [key for key in engine.states if b"statefun" in key and b"bucket" not in key] == []
+
+
+def test_a_bucket_that_an_earlier_version_split_is_emptied() -> None:
+    """Its state says which parts have to be sent ticks: they have none of their own."""
+    values, effects = AddressValues(None), Effects()
+    values.apply({BUCKET: TypedValue("statefun.timers/split", (1 << 7).to_bytes(32, "big"))})
+
+    def handle(typename: str) -> None:
+        columns = Columns([None], [typename], [b""], [None], lambda *_: None)
+        buckets.run_bucket(Group(bucket_key(80), columns, 0, 1, values), effects)
+
+    handle(buckets.TICK)
+    sent = pa.ipc.open_stream(effects.messages.take()).read_all().to_pylist()
+    values.apply({BUCKET: TypedValue("statefun.timers/split", bytes(32))})
+    handle("statefun.timers/forget")
+
+    assert [(row["target"], row["typename"]) for row in sent] == [
+        (b"80.7\0statefun.timers/bucket", buckets.TICK)
+    ]
+    assert not effects
+    assert values.encoded() is None
 
 
 def test_an_hour_is_an_hour_after_a_tick_that_was_a_day_ahead(tmp_path: Path) -> None:
@@ -228,6 +181,25 @@ def test_a_storm_of_timers_rewrites_little(tmp_path: Path) -> None:
     assert waiting > 16 * 64 * 1024
     assert engine.largest < 70 * 1024
     assert sorted(engine.arrived) == list(range(20_000))
+
+
+@pytest.mark.parametrize("token", ["", "t-{}"])
+def test_many_timers_of_one_sender_for_one_target_rewrite_little(
+    tmp_path: Path, token: str
+) -> None:
+    """However many share a tick, with tokens or without: no state grows with their number."""
+    engine = Engine(tmp_path, targets=1)
+    for batch in range(10):
+        numbers = range(300 * batch, 300 * (batch + 1))
+        engine.settle([(3600 * SECOND, token.format(number)) for number in numbers])
+
+    waiting = sum(map(len, engine.states.values()))
+    engine.clock.time += 3600 * SECOND
+    engine.settle([])
+
+    assert waiting > 2 * 64 * 1024
+    assert engine.largest < 70 * 1024
+    assert engine.arrived == list(range(3_000))
 
 
 @given(

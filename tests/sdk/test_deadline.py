@@ -23,6 +23,7 @@ from statefun import (
     ValueSpec,
     message_builder,
 )
+from statefun.sdk.deadline import standby
 from statefun.sdk.invocation import (
     Invocation,
     InvocationBatch,
@@ -83,6 +84,15 @@ async def _wait(ctx: Context, message: Message) -> None:
         await asyncio.sleep(60)
 
 
+async def _block(ctx: Context, message: Message) -> None:
+    _sleep(ctx, message)
+
+
+async def _busy(ctx: Context, message: Message) -> None:
+    await asyncio.sleep(0)
+    _spin(ctx, message)
+
+
 async def _swallow(ctx: Context, message: Message) -> None:
     try:
         await _wait(ctx, message)
@@ -90,7 +100,7 @@ async def _swallow(ctx: Context, message: Message) -> None:
         ctx.storage.count = 1000
 
 
-@pytest.mark.parametrize("fun", [_sleep, _spin, _wait, _swallow])
+@pytest.mark.parametrize("fun", [_sleep, _spin, _wait, _swallow, _block, _busy])
 def test_a_call_that_hangs_is_a_failure(
     fun: Callable[[Context, Message], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -124,7 +134,7 @@ def test_the_limit_is_as_short_or_long_as_can_be(
     assert [failed.cause for failed in failures] == ["TimeoutError"] * hangs
 
 
-@pytest.mark.parametrize("fun", [_sleep, _spin, _wait])
+@pytest.mark.parametrize("fun", [_sleep, _spin, _wait, _block, _busy])
 def test_the_traceback_says_where_it_hung(fun: Callable[[Context, Message], Any]) -> None:
     """The last frame of the user's code is part of it."""
     (failed,) = _invoke(fun, HANG).failures
@@ -195,6 +205,46 @@ def test_without_a_limit_no_alarm_is_set() -> None:
     _invoke(look, 1)
 
     assert seen == [False, False, True]
+
+
+def test_one_timer_serves_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is set once for all of them, is reset by nobody, and still ends the one that hangs."""
+    set_to: list[float] = []
+
+    def setitimer(which: int, *seconds: float) -> tuple[float, float]:
+        set_to.append(seconds[0])
+        return original(which, *seconds)
+
+    original = signal.setitimer
+    monkeypatch.setattr(signal, "setitimer", setitimer)
+    with standby():
+        for _ in range(100):
+            _invoke(_count, 1, timeout=timedelta(hours=1))
+        _invoke(_wait, 1, timeout=timedelta(hours=1))
+        many = len(set_to)
+        hung = _invoke(_sleep, 1, HANG, 3)
+
+    assert many == 2  # to nothing, and for the first call
+    assert [failed.index for failed in hung.failures] == [1]
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_a_timer_that_a_function_takes_away_is_set_again() -> None:
+    """For the calls that follow; so is the handler, and what the function has set stays."""
+
+    def take(ctx: Context, message: Message) -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        signal.alarm(0)
+
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        with standby():
+            _invoke(take, 1)
+            hung = _invoke(_sleep, 1, HANG, 3)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert [failed.index for failed in hung.failures] == [1]
 
 
 @pytest.mark.parametrize("timeout", [0, 5, timedelta(0), timedelta(-1), "1s"])

@@ -2,34 +2,45 @@
 """What the reserved function of timer buckets does: keep delayed messages until they are due.
 
 Whatever is added to a bucket is a change of its state, all of which is written again. So a bucket
-that has grown large is split: what it holds, and what still comes for it, goes on to parts of it,
-by target, so that messages to one target stay in order. Its own state then says which parts hold
-something. When it is sent a tick, so are they.
+that has grown large is split: what it holds, and what still comes for it, goes on to parts of it. A part is a bucket of its own, and is sent its own tick.
 
-The parts are emptied one micro-batch later than the bucket would have been. Messages that come
-behind the tick must not overtake theirs, and go on to the parts as well, until a micro-batch
-brings nothing but the bucket's own request to forget that it was split.
+All buckets that are sent a tick in a micro-batch let go of their messages in that one, whether
+they are split or not. The feedback source delivers what a target gets of them together, ordered
+by when it was due, and by when it was sent.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 
 from statefun.protocol.runtime_pb2 import Bucket
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.runtime.dispatch.groups import Group, Row
 from statefun.runtime.effects import Effects
-from statefun.runtime.timers import BUCKET, NAMESPACE, PARTS, is_part, part_key, part_of
+from statefun.runtime.timers import (
+    BUCKET,
+    NAMESPACE,
+    PARTS,
+    bucket_key,
+    bucket_of,
+    is_part,
+    part_bucket,
+    part_of,
+)
 from statefun.sdk.types import TypedValue
 
 TICK = f"{NAMESPACE}/tick"
 """The type of what the feedback source sends to a bucket that is due."""
 DELAYED = f"{NAMESPACE}/delayed"
 """The type of what is to wait in a bucket, and of what does."""
+RELEASED = f"{NAMESPACE}/released"
+"""The type of a message that has waited, until the feedback source delivers it as it was."""
 _SPLIT = f"{NAMESPACE}/split"
-"""The type of the state of a bucket that was split: a bit for each part that holds something."""
+"""The type of the state of a bucket that was split."""
+_ARRIVING = "arriving"
+"""The name of what has arrived, while there is more to come in the same micro-batch."""
 _FORGET = f"{NAMESPACE}/forget"
+"""The type of what a split bucket of an earlier version sends itself after its tick."""
 _FULL_BYTES = 64 * 1024
 """A bucket that would hold more is split."""
 
@@ -39,53 +50,61 @@ def send(row: Row, effects: Effects) -> None:
     effects.messages.append(row)
 
 
-def released(message: Entry) -> Row:
-    """Return a message that has waited, as the row that it was."""
-    trace = message.trace or None
-    return Row(message.target, message.caller, message.typename, message.value, trace)
+def release(message: Entry, effects: Effects) -> None:
+    """Send a message that has waited, with what says its place among others that have."""
+    send(Row(message.target, message.caller, RELEASED, message.SerializeToString()), effects)
 
 
 def run_bucket(group: Group, effects: Effects) -> None:
     """Do what a bucket, or a part of one, does with the messages of a group."""
     rows = slice(group.start, group.end)
-    typenames, values = group.columns.typename[rows], group.columns.value[rows]
-    stored = group.values.values.get(BUCKET)
+    typenames, held = group.columns.typename[rows], group.values.values
     # One Protobuf message behind the other is a message that has all entries.
-    arrived = b"".join(values)
-    if stored and stored.typename == _SPLIT:
-        _go_on(group, int.from_bytes(stored.value, "big"), typenames, arrived, effects)
+    arrived = b"".join(group.columns.value[rows])
+    if _ARRIVING in held:
+        arrived = held[_ARRIVING].value + arrived
+    is_due = TICK in typenames or _FORGET in typenames
+    if not (group.last or is_due):
+        group.values.apply({_ARRIVING: TypedValue(DELAYED, arrived)})
         return
-    content = (stored.value if stored else b"") + arrived
-    if TICK in typenames:  # it comes behind all messages of its micro-batch
-        for message in sorted(Bucket.FromString(content).messages, key=lambda entry: entry.due):
-            send(released(message), effects)
-        if stored:
-            group.values.apply({BUCKET: None})
-    elif len(content) > _FULL_BYTES and not is_part(group.key):
-        _go_on(group, 0, typenames, content, effects)
+    stored = held.get(BUCKET)
+    is_split = stored is not None and stored.typename == _SPLIT
+    content = (stored.value if stored and not is_split else b"") + arrived
+    state = stored
+    if is_due:
+        for message in Bucket.FromString(content).messages:
+            release(message, effects)
+        if stored and is_split:
+            _tick_parts(group.key, int.from_bytes(stored.value, "big"), effects)
+        state = None
+    elif is_split or (len(content) > _FULL_BYTES and not is_part(group.key)):
+        _divide(group.key, content, effects)
+        state = stored if is_split else TypedValue(_SPLIT, b"")
     elif arrived:
-        group.values.apply({BUCKET: TypedValue(DELAYED, content)})
+        state = TypedValue(DELAYED, content)
+    group.values.apply({BUCKET: state, _ARRIVING: None})
 
 
-def _go_on(
-    group: Group, parts: int, typenames: Iterable[str], content: bytes, effects: Effects
-) -> None:
-    """Let the parts of a bucket have what came for it; ``parts`` is a bit for each that is used."""
+def _divide(key: bytes, content: bytes, effects: Effects) -> None:
+    """Let the parts of a bucket have what came for it."""
     entries: defaultdict[int, Bucket] = defaultdict(Bucket)
     for message in Bucket.FromString(content).messages:
-        entries[part_of(message.target)].messages.append(message)
-    for part, bucket in entries.items():
-        row = Row(part_key(group.key, part), group.key, DELAYED, bucket.SerializeToString())
-        send(row, effects)
-        parts |= 1 << part
-    if TICK in typenames:
-        for part in range(PARTS):
-            if parts >> part & 1:
-                send(Row(part_key(group.key, part), group.key, TICK, b""), effects)
-        send(Row(group.key, group.key, _FORGET, b""), effects)
-        parts = 0
-    is_over = (
-        group.last and not (entries or parts) and _FORGET in typenames and TICK not in typenames
-    )
-    state = None if is_over else TypedValue(_SPLIT, parts.to_bytes(PARTS // 8, "big"))
-    group.values.apply({BUCKET: state})
+        part = part_of(message.target, message.sequence)
+        entries[part_bucket(bucket_of(key), part)].messages.append(message)
+    for number, bucket in entries.items():
+        send(Row(bucket_key(number), key, DELAYED, bucket.SerializeToString()), effects)
+    effects.buckets |= entries.keys()
+
+
+def _tick_parts(key: bytes, parts: int, effects: Effects) -> None:
+    """Send ticks to parts that have none of their own: those that an earlier version made.
+
+    Args:
+        key: of the bucket.
+        parts: a bit for each part that holds something.
+        effects: where ticks go.
+    """
+    for part in range(PARTS):
+        if parts >> part & 1:
+            to = bucket_key(part_bucket(bucket_of(key), part))
+            send(Row(to, key, TICK, b""), effects)

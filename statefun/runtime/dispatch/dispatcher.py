@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from statefun.protocol.runtime_pb2 import Outcome
-from statefun.runtime.clock import Clock, in_milliseconds
+from statefun.runtime.clock import BatchClock, in_milliseconds
 from statefun.runtime.dispatch import timers
 from statefun.runtime.dispatch.buckets import send
 from statefun.runtime.dispatch.calls import Call, call_for, failed_message, failed_row
@@ -26,6 +26,7 @@ from statefun.runtime.envelope import (
 from statefun.runtime.timers import NAMESPACE as TIMERS_NAMESPACE
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation, DelayedMessage
+from statefun.sdk.deadline import standby
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import (
     FunctionError,
@@ -48,6 +49,9 @@ from statefun.sdk.types import TypedValue
 _OWN = "statefun."
 """What the typenames of the runtime's own messages, and of records to be read, begin with."""
 
+_SEQUENCE_BITS = 32
+"""A task sends fewer delayed messages than that has numbers."""
+
 
 class _Target(NamedTuple):
     """What is known of the addresses of a type."""
@@ -63,7 +67,7 @@ class Dispatcher:
     def __init__(  # noqa: PLR0913 - what differs between tasks has keywords
         self,
         program: Program,
-        clock: Clock,
+        clock: BatchClock,
         *,
         batch: int,
         settled: int | None,
@@ -81,6 +85,7 @@ class Dispatcher:
         self._immediate = immediate
         self._targets: dict[str, _Target] = {}
         self._invocations = 0
+        self._sequence = batch << _SEQUENCE_BITS
 
     def dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
         """Invoke the functions at the addresses of ``groups``, each of which occurs once.
@@ -97,6 +102,10 @@ class Dispatcher:
             DispatchError: if a row cannot be dispatched or an invocation failed; then no
                 effects of this call may be used.
         """
+        with standby():
+            yield from self._dispatch(groups, effects)
+
+    def _dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
         waiting: list[Call] = []
         for group in groups:
             call = self._run_plain(self._first_call(group, effects), effects)
@@ -128,7 +137,7 @@ class Dispatcher:
         """Return what to invoke for the rows of a group; None if they are the runtime's own."""
         address = address_of(group.key)
         if address.namespace == TIMERS_NAMESPACE:
-            timers.run(address.name, group, effects, self._token_in_use)
+            timers.run(address.name, group, effects, self._clock.begun, self._token_in_use)
             return None
         if address.namespace == REJECTION_NAMESPACE:
             self._reject(address.name, group, effects)
@@ -287,10 +296,11 @@ class Dispatcher:
                 continue
             row = self._row(caller, each.message)
             due = now + in_milliseconds(each.delay)
+            self._sequence += 1
             if token:
-                timers.send_cancellable(now, due, row, token, effects)
+                timers.send_cancellable(due, row, token, effects, self._sequence)
             else:
-                timers.send_at(due, row, effects)
+                timers.send_at(due, row, effects, self._sequence)
 
     def _row(self, caller: bytes, message: Message) -> Row:
         target = message.target_id.encode() + self._target(message).suffix

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents give it
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from statefun.runtime.dispatch.operator import Operator
@@ -15,11 +16,14 @@ def dispatch(rows: DataFrame, operator: Operator) -> DataFrame:
     Returns:
         One column ``outcome`` of serialized ``Outcome`` messages.
     """
+    # When a delayed message was due; null for others, which sorts first.
+    due = F.when(F.col("topic").isNull(), F.col("timestamp"))
     return (
         rows.repartition("target")
-        # Spark sorts by target anyway, and takes this sort as its own. The second column keeps
-        # each address's messages in order, which shuffles, merges and spills do not.
-        .sortWithinPartitions("target", "offset")
+        # Spark sorts by target anyway, and takes this sort as its own. The rest keeps each
+        # address's messages in order, which shuffles, merges and spills do not: those that
+        # were delayed come last, by when they were due.
+        .sortWithinPartitions("target", due, "offset")
         .groupBy("target")
         .applyInPandasWithState(
             operator.__call__,

@@ -2,8 +2,8 @@
 """Delaying, cancelling and releasing messages: what the reserved functions of timers do.
 
 A delayed message is a message to its bucket, which keeps it until it is sent a tick, and sends it
-on then. One that can be cancelled waits with its token, at an address of the sender's id; what
-goes to the bucket instead is the request to release it. So a cancellation needs to know nothing
+on then. One that can be cancelled waits at an address of its token and the sender's id; what goes
+to the bucket instead is the request to release it. So a cancellation needs to know nothing
 but the token, and is in time if it was sent before the message became due: the request reaches
 the token at least two micro-batches after that, the cancellation one after it was sent.
 """
@@ -15,11 +15,19 @@ from collections.abc import Callable, Iterable, Iterator
 
 from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
-from statefun.runtime.dispatch.buckets import DELAYED, released, run_bucket, send
+from statefun.runtime.dispatch.buckets import DELAYED, release, run_bucket, send
 from statefun.runtime.dispatch.groups import Group, Row
 from statefun.runtime.effects import Effects
 from statefun.runtime.envelope import address_of
-from statefun.runtime.timers import BUCKET, LATEST, NAMESPACE, bucket_for, bucket_key, tokens_key
+from statefun.runtime.timers import (
+    BUCKET,
+    LATEST,
+    NAMESPACE,
+    bucket_for,
+    bucket_key,
+    token_key,
+    tokens_key,
+)
 from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.errors import FunctionError
 from statefun.sdk.types import TypedValue
@@ -32,32 +40,41 @@ _CANCEL = f"{NAMESPACE}/cancel"
 _ID_BYTES = 8
 
 
-def send_at(due: int, row: Row, effects: Effects) -> None:
-    """Send a message at ``due``, in milliseconds since the epoch, or at the end of time."""
+def send_at(due: int, row: Row, effects: Effects, sequence: int = 0) -> None:
+    """Send a message at ``due``, in milliseconds since the epoch, or at the end of time.
+
+    Args:
+        due: when.
+        row: the message.
+        effects: where it goes until then.
+        sequence: larger than those of what the same sender has sent before, if order matters.
+    """
     due = min(due, LATEST)
     bucket = bucket_for(due, row.target)
     effects.buckets.add(bucket)
-    entry = Bucket(messages=[Entry(due=due, **row._asdict())])
+    entry = Bucket(messages=[Entry(due=due, sequence=sequence, **row._asdict())])
     send(Row(bucket_key(bucket), row.caller, DELAYED, entry.SerializeToString()), effects)
 
 
-def send_cancellable(sent: int, due: int, row: Row, token: str, effects: Effects) -> None:
+def send_cancellable(due: int, row: Row, token: str, effects: Effects, sequence: int) -> None:
     """Send a message at ``due`` unless the caller's id cancels ``token`` until then."""
-    tokens = tokens_key(row.caller)
+    address = token_key(row.caller, token)
     held = CancellableMessage(
         token=token,
         id=os.urandom(_ID_BYTES),
-        sent=sent,
-        message=Entry(due=due, **row._asdict()),
+        message=Entry(due=due, sequence=sequence, **row._asdict()),
     )
-    send(Row(tokens, row.caller, _CANCELLABLE, held.SerializeToString()), effects)
+    send(Row(address, row.caller, _CANCELLABLE, held.SerializeToString()), effects)
     held.ClearField("message")
-    send_at(due, Row(tokens, row.caller, _RELEASE, held.SerializeToString()), effects)
+    release_row = Row(address, row.caller, _RELEASE, held.SerializeToString())
+    send_at(due, release_row, effects, sequence)
 
 
 def cancel(caller: bytes, token: str, effects: Effects) -> None:
     """Drop the message that waits with ``token`` of the caller's id, if there is one."""
-    send(Row(tokens_key(caller), caller, _CANCEL, token.encode()), effects)
+    # The second one is for what an earlier version has delayed.
+    for address in (token_key(caller, token), tokens_key(caller)):
+        send(Row(address, caller, _CANCEL, token.encode()), effects)
 
 
 def settled(
@@ -103,12 +120,20 @@ OnConflict = Callable[[Row, FunctionError, Effects], None]
 """Called with a delayed message whose token is in use."""
 
 
-def run(name: str, group: Group, effects: Effects, on_conflict: OnConflict) -> None:
-    """Do what a reserved function of that name does with the messages of a group."""
+def run(name: str, group: Group, effects: Effects, begun: int, on_conflict: OnConflict) -> None:
+    """Do what a reserved function of that name does with the messages of a group.
+
+    Args:
+        name: which of them.
+        group: what arrived for it.
+        effects: where its messages go.
+        begun: when the micro-batch began by the driver's clock, in milliseconds since the epoch.
+        on_conflict: does what is to be done with a message whose token is in use.
+    """
     if name == BUCKET:
         run_bucket(group, effects)
     else:
-        _run_tokens(group, effects, on_conflict)
+        _run_token(group, effects, begun, on_conflict)
 
 
 def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
@@ -121,7 +146,7 @@ def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
         yield CancellableMessage.FromString(value).message
 
 
-def _run_tokens(group: Group, effects: Effects, on_conflict: OnConflict) -> None:
+def _run_token(group: Group, effects: Effects, begun: int, on_conflict: OnConflict) -> None:
     columns, held = group.columns, group.values.values
     for row in range(group.start, group.end):
         typename, value = columns.typename[row], columns.value[row]
@@ -133,15 +158,27 @@ def _run_tokens(group: Group, effects: Effects, on_conflict: OnConflict) -> None
         present = held.get(asked.token)
         waiting = CancellableMessage.FromString(present.value) if present else None
         if typename == _CANCELLABLE:
-            if waiting and waiting.message.due > asked.sent:
-                on_conflict(released(asked.message), _in_use(asked), effects)
+            if waiting and waiting.message.due > begun:
+                on_conflict(_row(asked.message), _in_use(asked), effects)
                 continue
+            if waiting:  # it is due: only its release, which is on the way, has a say in it
+                group.values.apply({waiting.id.hex(): present})
             group.values.apply({asked.token: TypedValue(_CANCELLABLE, value)})
-            if waiting:  # it is due, and its release on the way
-                send(released(waiting.message), effects)
         elif waiting and waiting.id == asked.id:
-            send(released(waiting.message), effects)
-            group.values.apply({asked.token: None})
+            _release(asked.token, group, effects)
+        elif asked.id.hex() in held:
+            _release(asked.id.hex(), group, effects)
+
+
+def _release(name: str, group: Group, effects: Effects) -> None:
+    held = CancellableMessage.FromString(group.values.values[name].value)
+    release(held.message, effects)
+    group.values.apply({name: None})
+
+
+def _row(message: Entry) -> Row:
+    trace = message.trace or None
+    return Row(message.target, message.caller, message.typename, message.value, trace)
 
 
 def _in_use(asked: CancellableMessage) -> FunctionError:

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ending calls of coroutine functions that take too long: one watchdog for each event loop.
+
+Now and then it looks at all calls that run. Their time is that in which the loop had room for
+them: a moment that comes late, as the loop is busy with the calls of others, counts as a short one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator
+from datetime import timedelta
+from types import coroutine
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from statefun.sdk.address import Address
+from statefun.sdk.deadline import Alarm, CallTimeoutError
+
+_GRACE = 1.0
+"""Seconds that a coroutine has to end after it was cancelled."""
+_MOMENTS = 8
+_MOMENT = 1.0
+"""Seconds after which calls are looked at again, or a part of their timeout if that is shorter."""
+_SHORTEST = 0.001
+"""Seconds: a loop has other things to do than to look at calls."""
+
+Failing = Coroutine[Any, Any, BaseException | None]
+"""A coroutine that returns what it has failed on."""
+
+
+async def finished(
+    call: Failing, timeout: timedelta | None, target: Address
+) -> BaseException | None:
+    """Await a coroutine that returns what it has failed on, and cancel it when it takes too long.
+
+    It is a task of its own: whatever becomes of it, the one that awaits it goes on.
+
+    Raises:
+        CallTimeoutError: if it goes on although it was cancelled.
+    """
+    loop = asyncio.get_running_loop()
+    alarm = Alarm(timeout, target)
+    if alarm.seconds is None:
+        task = loop.create_task(call)
+        await _Watched(task, alarm, loop).end
+        return _result(task)
+    task = loop.create_task(_in_steps(call, alarm))
+    watched = _Watched(task, alarm, loop)
+    watchdog = _watchdog_of(loop)
+    watchdog.watch(watched)
+    try:
+        await watched.end
+    finally:
+        watchdog.forget(watched)
+    if not task.done():
+        raise CallTimeoutError
+    error = _result(task)
+    if not watched.is_over:
+        return error
+    return CallTimeoutError().with_traceback(None if error is None else error.__traceback__)
+
+
+def _result(task: asyncio.Task[BaseException | None]) -> BaseException | None:
+    return asyncio.CancelledError() if task.cancelled() else task.exception() or task.result()
+
+
+async def _in_steps(call: Failing, alarm: Alarm) -> BaseException | None:
+    return await _steps(call, alarm)
+
+
+@coroutine
+def _steps(call: Failing, alarm: Alarm) -> Generator[Any, Any, BaseException | None]:
+    """Await a coroutine with an alarm for each stretch in which it does not wait itself."""
+    step, argument = call.send, None
+    while True:
+        try:
+            with alarm:
+                alarm.resume()
+                awaited = step(argument)
+        except StopIteration as end:
+            result: BaseException | None = end.value
+            return result
+        try:
+            argument, step = (yield awaited), call.send
+        except BaseException as error:  # noqa: BLE001 - it is for the coroutine
+            argument, step = error, call.throw
+
+
+class _Watched:
+    """A call that the watchdog looks at."""
+
+    __slots__ = ("alarm", "end", "is_over", "moment", "passed", "task")
+
+    def __init__(
+        self,
+        task: asyncio.Task[BaseException | None],
+        alarm: Alarm,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.task = task
+        self.alarm = alarm
+        self.end: asyncio.Future[None] = loop.create_future()
+        """Done when nobody needs to wait for the call any longer."""
+        self.is_over = False
+        """Whether the time was over before the call was."""
+        self.passed = 0.0
+        self.moment = _moment(alarm.seconds or 0.0)
+        task.add_done_callback(self._finish)
+
+    def look(self, passed: float) -> None:
+        """Take note of time that has passed, and do what it asks for."""
+        self.passed += passed
+        seconds = self.alarm.seconds or 0.0
+        if self.is_over:
+            if self.passed >= _GRACE:
+                self._finish()
+        elif self.passed >= seconds:
+            self.is_over, self.passed, self.moment = True, 0.0, _moment(_GRACE)
+            self.task.cancel()
+        elif self.passed >= seconds / 2:
+            self.alarm.warn()
+
+    def _finish(self, _task: object = None) -> None:
+        if not self.end.done():
+            self.end.set_result(None)
+
+
+def _moment(seconds: float) -> float:
+    return max(min(seconds / _MOMENTS, _MOMENT), _SHORTEST)
+
+
+class _Watchdog:
+    """Looks at the calls that run on one loop."""
+
+    def __init__(self) -> None:
+        self._calls: set[_Watched] = set()
+        self._moment = 0.0
+        self._next: asyncio.TimerHandle | None = None
+
+    def watch(self, call: _Watched) -> None:
+        """Look at a call from now on."""
+        # The present moment is partly over, and will count in full.
+        call.passed = -call.moment
+        self._calls.add(call)
+        if self._next is None or call.moment < self._moment:
+            self._look_in(call.moment)
+
+    def forget(self, call: _Watched) -> None:
+        """Look at a call no longer."""
+        self._calls.discard(call)
+        if not self._calls and self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    def _look_in(self, moment: float) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        self._moment = moment
+        self._next = asyncio.get_running_loop().call_later(moment, self._look)
+
+    def _look(self) -> None:
+        self._next = None
+        for call in list(self._calls):
+            call.look(self._moment)
+        if self._calls:
+            self._look_in(min(call.moment for call in self._calls))
+
+
+_watchdogs: WeakKeyDictionary[asyncio.AbstractEventLoop, _Watchdog] = WeakKeyDictionary()
+
+
+def _watchdog_of(loop: asyncio.AbstractEventLoop) -> _Watchdog:
+    watchdog = _watchdogs.get(loop)
+    if watchdog is None:
+        watchdog = _watchdogs[loop] = _Watchdog()
+    return watchdog
