@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from documentation import PAGES, ROOT
 
 PATH = re.compile(
@@ -72,3 +74,16 @@ def test_missing_files_and_dead_links_are_found() -> None:
 def test_the_architecture_names_files() -> None:
     """The pattern of paths fits how pages write them."""
     assert len(PATH.findall(_prose("docs/architecture.md"))) > 30
+
+
+def test_the_hooks_run_what_setup_installs() -> None:
+    """Each entry of the pre-commit configuration names a program of ``.venv``."""
+    configuration = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
+    programs = [
+        hook["entry"].split()[0] for repo in configuration["repos"] for hook in repo["hooks"]
+    ]
+
+    assert len(programs) > 1
+    for program in programs:
+        assert program.startswith(".venv/bin/")
+        assert (Path(sys.executable).parent / Path(program).name).exists()
