@@ -17,7 +17,8 @@ _INTRODUCTION = """\
 Every key of every kind of component. A module file holds one YAML document for each component,
 with `kind` and `spec`; `version: "1.0"` to `"3.0"` with `module` are read as well. `${NAME}` in a
 value is an environment variable, `${file:/path}` the content of a file. `statefun validate` checks
-files with all findings at once; `statefun schema` prints the JSON Schema for editors.
+files with all findings at once; `statefun schema` prints the JSON Schema for editors. The tables have
+the keys below `spec`; `[]` stands for the entries of a list.
 
 This page is made from the code that reads the files (`make docs`).
 """
@@ -51,7 +52,7 @@ def _page(schema: Mapping[str, Any]) -> str:
         if ".kafka." not in kind:
             parts.append(_NOT_RUN)
         rows = [_Row("Key", "Type", "Default", "Example", "Meaning"), _Row(*("---",) * 5)]
-        rows += _rows(document["properties"]["spec"], "spec.")
+        rows += _rows(document["properties"]["spec"], "")
         parts.append("".join(f"| {' | '.join(row)} |\n" for row in rows))
     return "\n".join(parts)
 
@@ -101,7 +102,7 @@ def _row(path: str, value: Mapping[str, Any], *, required: bool) -> _Row:
     example = _code(examples[0]) if examples else ""
     meaning = value.get("description", "")
     cells = (f"`{path}`", value.get("title", "text"), default, example, meaning)
-    return _Row(*(cell.replace("|", "\\|").replace("<", "\\<") for cell in cells))
+    return _Row(*(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells))
 
 
 def _code(value: object) -> str:

@@ -71,6 +71,8 @@ if TYPE_CHECKING:
         KafkaStartupPosition,
     )
 
+    __version__: str
+
 __all__ = [
     "Address",
     "BindingError",
@@ -147,10 +149,12 @@ _LATER = {
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is asked for."""
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("statefun")
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

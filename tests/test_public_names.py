@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import statefun
@@ -85,3 +87,13 @@ def test_public_names_can_be_imported(name: str) -> None:
 def test_public_names_are_listed() -> None:
     """Also those that are imported when they are asked for: editors and people look there."""
     assert set(NAMES) <= set(dir(statefun))
+
+
+def test_the_version_is_the_one_that_is_installed() -> None:
+    """The package's metadata has it, and the changelog begins with it."""
+    root = Path(__file__).resolve().parents[1]
+    changelog = (root / "CHANGELOG.md").read_text("utf-8")
+
+    assert f'\nversion = "{statefun.__version__}"\n' in (root / "pyproject.toml").read_text("utf-8")
+    assert changelog.partition("\n## ")[2].split()[0] == statefun.__version__
+    assert "__version__" in dir(statefun)
