@@ -15,8 +15,9 @@ setup: ## Prepare Java and .venv (every other target does this first)
 demo: setup ## Run the greeter on an embedded Kafka; ARGS=--flights for 334,264 real records
 	@$(VENV)/python examples/demo.py $(ARGS)
 
+WORKERS ?= 2
 test: setup ## Run all tests, the real broker and Spark included; ARGS goes to pytest
-	@$(VENV)/python -m pytest $(ARGS)
+	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 NAME ?= dispatch growth async hop timers latency kafka
 bench: setup ## Run the benchmarks; NAME=dispatch for one of them, ARGS for its options

@@ -156,7 +156,7 @@ def test_the_wire_form_is_a_producer_record() -> None:
         ("Grüße", None, "Grüße".encode()),
         (b"\xff\0", None, b"\xff\0"),
         (bytearray(b"ab"), None, b"ab"),
-        (memoryview(b"ab"), None, b"ab"),
+        pytest.param(memoryview(b"ab"), None, b"ab", id="memoryview"),
         (258, None, b"\0\0\x01\x02"),
         (-1, None, b"\xff\xff\xff\xff"),
         (2**31 - 1, None, b"\x7f\xff\xff\xff"),
