@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from hypothesis import settings
 
 from statefun.dev import EmbeddedKafka
 
+# A shell starts what is to run in the background with Ctrl-C ignored, and programs inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 os.environ["PYSPARK_SUBMIT_ARGS"] = (
     "--master local[2] --driver-memory 2g --conf spark.ui.enabled=false "
