@@ -35,11 +35,44 @@ class Cancellation(NamedTuple):
     cancellation_token: str
 
 
-Check = Callable[[Any], Any]
+PrepareMessage = Callable[[Any], Any]
 """Returns what is sent in the place of a message, None for nothing.
 
 Raises a StatefunError if it cannot be sent: there is no such function or egress.
 """
+
+
+class Sent:
+    """What the invocations of an address have sent so far, in order."""
+
+    __slots__ = ("delayed", "egress_messages", "messages")
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        """To functions."""
+        self.delayed: list[DelayedMessage | Cancellation] = []
+        """To functions with a delay, and cancelled."""
+        self.egress_messages: list[EgressMessage] = []
+        """To egresses."""
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return how much it is, for :meth:`take_back`."""
+        return len(self.messages), len(self.delayed), len(self.egress_messages)
+
+    def take_back(self, counts: tuple[int, int, int]) -> None:
+        """Forget what came after it was so much."""
+        messages, delayed, egress_messages = counts
+        del self.messages[messages:]
+        del self.delayed[delayed:]
+        del self.egress_messages[egress_messages:]
+
+    def copy(self) -> Sent:
+        """Return the same, to be continued apart from this."""
+        copied = Sent()
+        copied.messages += self.messages
+        copied.delayed += self.delayed
+        copied.egress_messages += self.egress_messages
+        return copied
 
 
 class Context:
@@ -50,19 +83,24 @@ class Context:
     """
 
     __slots__ = (
-        "_check",
         "_message",
+        "_prepare",
+        "_sent",
         "_trace",
         "address",
         "caller",
-        "delayed",
-        "egress_messages",
-        "messages",
         "storage",
     )
 
-    def __init__(self, address: Address, storage: Storage, check: Check | None = None) -> None:
-        self._check = check
+    def __init__(
+        self,
+        address: Address,
+        storage: Storage,
+        sent: Sent,
+        prepare: PrepareMessage | None = None,
+    ) -> None:
+        self._sent = sent
+        self._prepare = prepare
         self._message: Message | None = None
         self._trace: str | None = None
         self.address = address
@@ -71,12 +109,6 @@ class Context:
         """Who sent the message; None if it came from an ingress."""
         self.storage = storage
         """The values of this address, as declared by the function's specs."""
-        self.messages: list[Message] = []
-        """What was sent to functions so far, in order."""
-        self.delayed: list[DelayedMessage | Cancellation] = []
-        """What was sent to functions with a delay, and cancelled, in order."""
-        self.egress_messages: list[EgressMessage] = []
-        """What was sent to egresses so far, in order."""
 
     @property
     def record(self) -> IngressRecord | None:
@@ -99,10 +131,10 @@ class Context:
         if isinstance(message, EgressMessage):
             ready = self._ready(message)
             if ready is not None:
-                self.egress_messages.append(ready)
+                self._sent.egress_messages.append(ready)
         elif isinstance(message, Message):
             check_value(message.typed_value)
-            self.messages.append(self._ready(message))
+            self._sent.messages.append(self._ready(message))
         else:
             raise DefinitionError(
                 f"send takes a Message or an EgressMessage, not {type(message).__name__}"
@@ -149,7 +181,8 @@ class Context:
         if not is_unicode(cancellation_token):
             raise DefinitionError(f"a cancellation token is text, not {cancellation_token!r}")
         check_value(message.typed_value)
-        self.delayed.append(DelayedMessage(duration, self._ready(message), cancellation_token))
+        ready = self._ready(message)
+        self._sent.delayed.append(DelayedMessage(duration, ready, cancellation_token))
 
     def cancel_delayed_message(self, cancellation_token: str) -> None:
         """Cancel the delayed message that this id has sent with ``cancellation_token``.
@@ -164,13 +197,13 @@ class Context:
                 f"a message is cancelled by its token, a text that is not empty, and not by "
                 f"{cancellation_token!r}"
             )
-        self.delayed.append(Cancellation(cancellation_token))
+        self._sent.delayed.append(Cancellation(cancellation_token))
 
     def _ready(self, message: Any) -> Any:
         """Return what is sent for ``message``; None if that is nothing."""
-        if self._check is not None:
+        if self._prepare is not None:
             try:
-                message = self._check(message)
+                message = self._prepare(message)
             except StatefunError as error:
                 kind = type(error) if isinstance(error, InvocationError) else FunctionError
                 address = self.address
@@ -182,8 +215,10 @@ class Context:
         return traced(message, self._trace)
 
 
-def turn_to(context: Context, message: Message, caller: Address | None, trace: str | None) -> None:
-    """Let a context be that of the next message, which is part of a trace or not."""
+def begin_message(
+    context: Context, message: Message, caller: Address | None, trace: str | None
+) -> None:
+    """Make a context that of its next message, which may be part of a trace."""
     context.caller = caller
     context._message = message  # noqa: SLF001 - users need not see how
     context._trace = trace  # noqa: SLF001 - as above

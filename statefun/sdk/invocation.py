@@ -14,7 +14,14 @@ from typing import NamedTuple
 import attrs
 
 from statefun.sdk.address import Address
-from statefun.sdk.context import Cancellation, Check, Context, DelayedMessage, turn_to
+from statefun.sdk.context import (
+    Cancellation,
+    Context,
+    DelayedMessage,
+    PrepareMessage,
+    Sent,
+    begin_message,
+)
 from statefun.sdk.deadline import Alarm, CallTimeoutError
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import (
@@ -92,10 +99,10 @@ class InvocationResult(NamedTuple):
 
 
 def invoke(
-    function: StatefulFunction, batch: InvocationBatch, check: Check | None = None
+    function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage | None = None
 ) -> InvocationResult:
     """Run a plain function over a batch, one message after the other."""
-    run = _Run(function, batch, check)
+    run = _Run(function, batch, prepare)
     with Alarm(function.timeout, batch.target) as alarm:
         for index, invocation in enumerate(batch.invocations):
             message = run.begin(index, invocation)
@@ -122,10 +129,10 @@ def _call(
 
 
 async def invoke_async(
-    function: StatefulFunction, batch: InvocationBatch, check: Check | None = None
+    function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage | None = None
 ) -> InvocationResult:
     """Run a coroutine function over a batch, one message after the other."""
-    run = _Run(function, batch, check)
+    run = _Run(function, batch, prepare)
     for index, invocation in enumerate(batch.invocations):
         message = run.begin(index, invocation)
         call = _call_async(function, run.context, message)
@@ -155,58 +162,52 @@ class _Run:
     """The invocations of a batch: they share a context, which forgets those that fail."""
 
     def __init__(
-        self, function: StatefulFunction, batch: InvocationBatch, check: Check | None
+        self, function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage | None
     ) -> None:
         self._function = function
         self._batch = batch
-        self._check = check
+        self._prepare = prepare
         self._target = batch.target
         self._record = batch.record
+        self._sent = Sent()
         self.context = self._new_context()
         self._failures: list[FailedInvocation] = []
-        self._before: tuple[int, int, int, dict[str, TypedValue | None]] = (0, 0, 0, {})
+        self._counts_before = self._sent.counts()
+        self._changes_before: dict[str, TypedValue | None] = {}
 
     def begin(self, index: int, invocation: Invocation) -> Message:
         caller, argument, trace = invocation
-        context, target = self.context, self._target
+        target = self._target
         record = None if self._record is None else partial(self._record, index)
         message = Message(target.typename, target.id, argument, record)
-        turn_to(context, message, caller, trace)
-        self._before = (
-            len(context.messages),
-            len(context.delayed),
-            len(context.egress_messages),
-            changes(context.storage).copy(),
-        )
+        begin_message(self.context, message, caller, trace)
+        self._counts_before = self._sent.counts()
+        self._changes_before = changes(self.context.storage).copy()
         return message
 
     def _new_context(self) -> Context:
         storage = Storage(self._function.specs, self._batch.state)
-        return Context(self._target, storage, self._check)
+        return Context(self._target, storage, self._sent, self._prepare)
 
     def leave_context(self) -> None:
         """Go on with a copy of the context: a call that nobody waits for may still use it."""
-        left, self.context = self.context, self._new_context()
-        self.context.messages += left.messages
-        self.context.delayed += left.delayed
-        self.context.egress_messages += left.egress_messages
-        restore(self.context.storage, changes(left.storage))
+        left = self.context.storage
+        self._sent = self._sent.copy()
+        self.context = self._new_context()
+        restore(self.context.storage, changes(left))
 
     def take_back(self, index: int, error: BaseException) -> None:
-        messages, delayed, egress_messages, changed = self._before
-        del self.context.messages[messages:]
-        del self.context.delayed[delayed:]
-        del self.context.egress_messages[egress_messages:]
-        restore(self.context.storage, changed)
+        self._sent.take_back(self._counts_before)
+        restore(self.context.storage, self._changes_before)
         self._failures.append(_failed(self._function, self._target, index, error))
 
     def result(self) -> InvocationResult:
-        context = self.context
+        sent = self._sent
         return InvocationResult(
-            changes(context.storage),
-            context.messages,
-            context.delayed,
-            context.egress_messages,
+            changes(self.context.storage),
+            sent.messages,
+            sent.delayed,
+            sent.egress_messages,
             self._failures,
         )
 

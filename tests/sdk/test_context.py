@@ -16,16 +16,22 @@ from statefun import (
     TypedValue,
     message_builder,
 )
-from statefun.sdk.context import Cancellation, DelayedMessage
+from statefun.sdk.context import Cancellation, DelayedMessage, Sent
 from statefun.sdk.storage import Storage
 
 ADDRESS = Address("com.example.fns", "greeter", "Ada")
 
 
 @pytest.fixture
-def context() -> Context:
+def sent() -> Sent:
+    """Return what the context's function has sent."""
+    return Sent()
+
+
+@pytest.fixture
+def context(sent: Sent) -> Context:
     """Return the context of a function that keeps no values."""
-    return Context(ADDRESS, Storage({}, {}))
+    return Context(ADDRESS, Storage({}, {}), sent)
 
 
 def _record(value: str) -> KafkaEgressMessage:
@@ -36,17 +42,18 @@ def test_a_context_starts_without_effects() -> None:
     """It knows its address and storage; nobody called yet, and nothing was sent."""
     storage = Storage({}, {})
 
-    context = Context(ADDRESS, storage)
+    sent = Sent()
+    context = Context(ADDRESS, storage, sent)
 
     assert context.address is ADDRESS
     assert context.storage is storage
     assert context.caller is None
-    assert context.messages == []
-    assert context.delayed == []
-    assert context.egress_messages == []
+    assert sent.messages == []
+    assert sent.delayed == []
+    assert sent.egress_messages == []
 
 
-def test_what_is_sent_is_kept_in_order(context: Context) -> None:
+def test_what_is_sent_is_kept_in_order(context: Context, sent: Sent) -> None:
     """Messages to functions and to egresses are two lists, each in the order of sending."""
     first, second = (message_builder(ADDRESS.typename, name, int_value=1) for name in "ab")
     record, other = _record("Hello"), EgressMessage("a/b", TypedValue(IntType.typename, b""))
@@ -56,8 +63,8 @@ def test_what_is_sent_is_kept_in_order(context: Context) -> None:
     context.send(second)
     context.send_egress(other)
 
-    assert context.messages == [first, second]
-    assert context.egress_messages == [record, other]
+    assert sent.messages == [first, second]
+    assert sent.egress_messages == [record, other]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +79,7 @@ def test_what_is_sent_is_kept_in_order(context: Context) -> None:
     ],
     ids=["text", "none", "builder"],
 )
-def test_other_things_cannot_be_sent(context: Context, message: Any, text: str) -> None:
+def test_other_things_cannot_be_sent(context: Context, sent: Sent, message: Any, text: str) -> None:
     """The error names the type, and the step that was forgotten."""
     with pytest.raises(DefinitionError) as raised:
         context.send(message)
@@ -80,8 +87,8 @@ def test_other_things_cannot_be_sent(context: Context, message: Any, text: str) 
         context.send_egress(message)
 
     assert raised.value.message == raised_by_alias.value.message == text
-    assert context.messages == []
-    assert context.egress_messages == []
+    assert sent.messages == []
+    assert sent.egress_messages == []
 
 
 def test_a_context_takes_no_other_attributes(context: Context) -> None:
@@ -93,13 +100,13 @@ def test_a_context_takes_no_other_attributes(context: Context) -> None:
 LATER = message_builder("a/b", "x", int_value=1)
 
 
-def test_delays_and_cancellations_are_kept_in_order(context: Context) -> None:
+def test_delays_and_cancellations_are_kept_in_order(context: Context, sent: Sent) -> None:
     """A cancellation counts for what was sent before it."""
     context.send_after(timedelta(0), LATER)
     context.send_after(timedelta(days=1), LATER, "token")
     context.cancel_delayed_message("token")
 
-    assert context.delayed == [
+    assert sent.delayed == [
         DelayedMessage(timedelta(0), LATER, ""),
         DelayedMessage(timedelta(days=1), LATER, "token"),
         Cancellation("token"),
@@ -128,20 +135,34 @@ def test_delays_and_cancellations_are_kept_in_order(context: Context) -> None:
     ids=["negative", "number", "text", "builder", "none", "surrogate"],
 )
 def test_other_things_cannot_be_delayed(
-    context: Context, arguments: tuple[Any, ...], text: str
+    context: Context, sent: Sent, arguments: tuple[Any, ...], text: str
 ) -> None:
     """A delay is a time that is not negative, and what is delayed a message to a function."""
     with pytest.raises(DefinitionError) as raised:
         context.send_after(*arguments)
 
     assert raised.value.message.startswith(text)
-    assert context.delayed == []
+    assert sent.delayed == []
 
 
 @pytest.mark.parametrize("token", ["", None, 7, "\ud800"])
-def test_other_things_cannot_be_cancelled(context: Context, token: Any) -> None:
+def test_other_things_cannot_be_cancelled(context: Context, sent: Sent, token: Any) -> None:
     """Only what was sent with a token can be, and so the token is not empty."""
     with pytest.raises(DefinitionError, match="a message is cancelled by its token"):
         context.cancel_delayed_message(token)
 
-    assert context.delayed == []
+    assert sent.delayed == []
+
+
+def test_functions_see_what_they_need() -> None:
+    """What the runtime collects from a context is not on its public face."""
+    assert [name for name in dir(Context) if not name.startswith("_")] == [
+        "address",
+        "caller",
+        "cancel_delayed_message",
+        "record",
+        "send",
+        "send_after",
+        "send_egress",
+        "storage",
+    ]
