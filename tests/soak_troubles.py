@@ -161,7 +161,7 @@ def kill_all(soak: Soak, driver: Driver) -> None:
     soak.done["programs and JVMs killed together"] += 1
 
 
-def _kill_program(soak: Soak, driver: Driver) -> None:
+def kill_program(soak: Soak, driver: Driver) -> None:
     """Leave a JVM, which ends by itself, to the next driver."""
     driver.program.kill()
     driver.program.wait()
@@ -236,7 +236,7 @@ TROUBLES: tuple[Trouble, ...] = (
 """What a driver may live through."""
 ENDINGS: tuple[Ending, ...] = (
     kill_all,
-    _kill_program,
+    kill_program,
     _kill_jvm,
     _leave_frozen_jvm,
     _leave_jvm_frozen,
