@@ -51,7 +51,7 @@ from statefun.runtime.session import (
     open_session,
 )
 from statefun.runtime.settings import Settings
-from statefun.runtime.shipping import import_paths, send_modules
+from statefun.runtime.shipping import import_paths, lacks_statefun, send_modules
 from statefun.runtime.sources import in_order
 from statefun.runtime.status import Status
 from statefun.runtime.summary import FailureLog, Summary
@@ -356,6 +356,8 @@ class Application:
             )
         if isinstance(cause, StatefunError):
             return cause
+        if lacking := lacks_statefun(str(cause)):
+            return lacking
         try:  # the likeliest reason from outside, which Spark names by its inner workings
             for ingress in self._ingresses:
                 check_topics(ingress, self._settings.kafka_timeout)
