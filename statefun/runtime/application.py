@@ -34,7 +34,7 @@ from statefun.runtime.flood import FloodGauge
 from statefun.runtime.ingress.data_loss import check_kept
 from statefun.runtime.ingress.declared import all_ingresses
 from statefun.runtime.ingress.group_offsets import GroupOffsets
-from statefun.runtime.ingress.identities import check_identities
+from statefun.runtime.ingress.identities import NewTopics, check_identities
 from statefun.runtime.ingress.kafka import read_kafka
 from statefun.runtime.ingress.startup import check_topics, starting_offsets
 from statefun.runtime.ingress.stopping import Bounds
@@ -51,7 +51,7 @@ from statefun.runtime.session import (
     open_session,
 )
 from statefun.runtime.settings import Settings
-from statefun.runtime.shipping import import_paths, send_modules
+from statefun.runtime.shipping import import_paths, lacks_statefun, send_modules
 from statefun.runtime.sources import in_order
 from statefun.runtime.status import Status
 from statefun.runtime.summary import FailureLog, Summary
@@ -213,6 +213,7 @@ class Application:
         status = Status(self._summary, self._ingresses, bounds.stops, self._line, ui)
         self._status = status
         metrics = Metrics(self._ingresses, bounds.stops, group_offsets, self._summary)
+        new_topics = NewTopics(settings.checkpoint, self._ingresses)
         try:
             query = self._start_query(session, publisher, bounds, starts)
             count = len(self._functions)
@@ -241,6 +242,7 @@ class Application:
                 status.tell(progress)
                 watch.look()
                 jumps.look()
+                new_topics.look()
         except StreamingQueryException as error:
             if self.is_stopping():
                 raise KeyboardInterrupt from None
@@ -252,6 +254,7 @@ class Application:
         finally:
             status.close()
             metrics.close()
+            new_topics.look(at_once=True)
 
     def _start_query(
         self, session: SparkSession, publisher: Publisher, bounds: Bounds, starts: list[str]
@@ -356,6 +359,8 @@ class Application:
             )
         if isinstance(cause, StatefunError):
             return cause
+        if lacking := lacks_statefun(str(cause)):
+            return lacking
         try:  # the likeliest reason from outside, which Spark names by its inner workings
             for ingress in self._ingresses:
                 check_topics(ingress, self._settings.kafka_timeout)

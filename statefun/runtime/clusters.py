@@ -6,7 +6,6 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +20,12 @@ from statefun.runtime.commit_log import CommitLog, capped
 from statefun.runtime.egress.topics import check_declared_topics, declared_topics
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.ingress.declared import all_ingresses
-from statefun.runtime.ingress.startup import admin_client, check_topics, client_properties
+from statefun.runtime.ingress.startup import (
+    admin_client,
+    check_topics,
+    client_properties,
+    readable_watermarks,
+)
 from statefun.runtime.ingress.stopping import stops_of_last_run
 from statefun.runtime.kafka_client import (
     admin_for,
@@ -101,20 +105,14 @@ def _changes(
     timeout: timedelta,
 ) -> Iterator[tuple[str, bool]]:
     """Yield what has changed, and whether the application could not go on with it."""
-    consumer = connect(Consumer, f"ingress {ingress.id}", client_properties(ingress))
-    with closing(consumer):
-        yield from _changes_of(ingress, read, consumer, timeout)
-
-
-def _changes_of(
-    ingress: KafkaIngress,
-    read: Mapping[str, Mapping[str, int]],
-    consumer: Consumer,
-    timeout: timedelta,
-) -> Iterator[tuple[str, bool]]:
     there = check_topics(ingress, timeout)
     for topic in sorted(read.keys() - there.keys()):
         yield f"topic {topic} was read so far, and is not read any more", False
+    ends = readable_watermarks(
+        ingress,
+        ((topic, n) for topic in there for n in there[topic] if str(n) in read.get(topic, {})),
+        timeout,
+    )
     for topic, numbers in there.items():
         known = {int(number): following for number, following in read.get(topic, {}).items()}
         gone = sorted(known.keys() - set(numbers))
@@ -125,9 +123,7 @@ def _changes_of(
             text = f"topic {topic} has partitions that are new: {_listed(added)}; they are read"
             yield f"{text} from their beginning", False
         for number in sorted(known.keys() & set(numbers)):
-            first, end = consumer.get_watermark_offsets(
-                KafkaPartition(topic, number), timeout.total_seconds()
-            )
+            first, end = ends[topic, number]
             following, where = known[number], f"topic {topic}, partition {number}"
             is_error = ingress.on_data_loss is OnDataLoss.FAIL
             if following < first:

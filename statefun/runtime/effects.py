@@ -35,6 +35,8 @@ MESSAGE_SCHEMA = pa.schema(
 )
 
 
+_BATCH_BYTES = 256 * 1024 * 1024
+"""A column of an Arrow batch holds 2 GiB at most, and one invocation may send more than that."""
 _NUMBER_BYTES = 4
 """Of a number, or of a column that holds nothing, about."""
 
@@ -92,16 +94,26 @@ class EffectRows:
 
     def take(self) -> bytes:
         """Return what was collected as one Arrow IPC stream, and start anew."""
-        columns = [
-            pa.array(column, field.type)
-            for column, field in zip(zip(*self._rows, strict=True), self._schema, strict=True)
-        ]
-        self._rows = []
-        self.size = 0
+        rows, self._rows, self.size = self._rows, [], 0
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._schema) as writer:
-            writer.write_batch(pa.record_batch(columns, schema=self._schema))
+            for part in _parts(rows):
+                columns = [
+                    pa.array(column, field.type)
+                    for column, field in zip(zip(*part, strict=True), self._schema, strict=True)
+                ]
+                writer.write_batch(pa.record_batch(columns, schema=self._schema))
         return bytes(sink.getvalue())
+
+
+def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """Cut rows into batches of little more than ``_BATCH_BYTES``."""
+    first = size = 0
+    for number, row in enumerate(rows, 1):
+        size += row_size(row)
+        if size >= _BATCH_BYTES or number == len(rows):
+            yield rows[first:number]
+            first, size = number, 0
 
 
 class Effects:

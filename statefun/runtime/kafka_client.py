@@ -5,13 +5,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._metadata import ClusterMetadata
 
 from statefun.runtime.kafka_security import redacted, translate
@@ -128,6 +135,42 @@ def committed_offsets(
             if error.args[0].code() not in _LOOKING or time.monotonic() > deadline:
                 raise
             time.sleep(_PAUSE.total_seconds())
+
+
+def watermarks(
+    admin: AdminClient,
+    partitions: Iterable[tuple[str, int]],
+    timeout: timedelta,
+    *,
+    committed: bool,
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return the first offset of each partition, and the next one: all are asked for at once.
+
+    Args:
+        admin: connected to the cluster.
+        partitions: topics and numbers.
+        timeout: how long the cluster may take to answer.
+        committed: whether the next one is that of readers that see what is committed alone.
+
+    Raises:
+        KafkaException: if the cluster does not tell all of them.
+    """
+    isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    asked = {TopicPartition(*partition): partition for partition in partitions}
+    if not asked:
+        return {}
+    first, end = (
+        admin.list_offsets(
+            dict.fromkeys(asked, spec),
+            isolation_level=isolation,
+            request_timeout=timeout.total_seconds(),
+        )
+        for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call] # as the client has it
+    )
+    return {
+        partition: (first[key].result().offset, end[key].result().offset)
+        for key, partition in asked.items()
+    }
 
 
 def cluster_metadata(

@@ -7,8 +7,10 @@ The source is called ``statefun``. Per ingress there are ``commitsSucceeded`` an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import attrs
@@ -24,6 +26,8 @@ from statefun.runtime.summary import Summary
 from statefun.spec.model import KafkaIngress
 
 SOURCE = "statefun"
+_TURN = timedelta(milliseconds=200)
+"""So long an update may take for partitions: each new value takes a call of the JVM."""
 
 
 class Metrics:
@@ -51,6 +55,8 @@ class Metrics:
         self._registry: Any = None
         self._gauges: dict[str, Any] = {}
         self._values: dict[str, int] = {}
+        self._left: Iterator[tuple[str, int]] | None = None
+        """Of partitions, what the last update has had no time for."""
 
     def open(self, session: SparkSession) -> None:
         """Join the metrics system of ``session``."""
@@ -66,7 +72,10 @@ class Metrics:
         self._registry = sources.head().metricRegistry()
 
     def update(self, progress: StreamingQueryProgress | None) -> None:
-        """Set everything to what it is now.
+        """Set what is told of everything, and of partitions as many as there is time for.
+
+        The next call goes on with those that are left: whoever calls has other things to look at,
+        and a hundred thousand partitions take half a minute.
 
         Args:
             progress: the newest that the query has told, if it has.
@@ -77,12 +86,13 @@ class Metrics:
         for ingress, commits in zip(self._ingresses, self._group_offsets.commits, strict=True):
             self._set(f"ingress.{ingress.id}.commitsSucceeded", commits.succeeded)
             self._set(f"ingress.{ingress.id}.commitsFailed", commits.failed)
-            self._set_all(ingress, "committedOffset", commits.offsets)
-        if progress is None:
-            return
-        for position in positions(self._ingresses, self._stops, progress):
-            self._set_all(position.ingress, "currentOffset", position.read)
-            self._set_all(position.ingress, "lag", position.lags)
+        deadline = time.monotonic() + _TURN.total_seconds()
+        self._left = self._left or self._of_partitions(progress)
+        for name, value in self._left:
+            self._set(name, value)
+            if time.monotonic() >= deadline:
+                return
+        self._left = None
 
     def close(self) -> None:
         """Take the metrics back, so that a later run of this process begins anew."""
@@ -90,11 +100,14 @@ class Metrics:
             for name in self._gauges:
                 self._registry.remove(name)
 
-    def _set_all(self, ingress: KafkaIngress, name: str, values: Offsets) -> None:
-        for topic, partitions in values.items():
-            for number, value in partitions.items():
-                where = f"ingress.{ingress.id}.topic.{topic}.partition.{number}"
-                self._set(f"{where}.{name}", value)
+    def _of_partitions(self, progress: StreamingQueryProgress | None) -> Iterator[tuple[str, int]]:
+        for ingress, commits in zip(self._ingresses, self._group_offsets.commits, strict=True):
+            yield from _named(ingress, "committedOffset", commits.offsets)
+        if progress is None:
+            return
+        for position in positions(self._ingresses, self._stops, progress):
+            yield from _named(position.ingress, "currentOffset", position.read)
+            yield from _named(position.ingress, "lag", position.lags)
 
     def _set(self, name: str, value: int) -> None:
         if self._values.get(name) == value:
@@ -105,6 +118,13 @@ class Metrics:
             self._registry.register(name, self._gauges[name])
         self._gauges[name].setValue(value)
         self._values[name] = value
+
+
+def _named(ingress: KafkaIngress, name: str, values: Offsets) -> Iterator[tuple[str, int]]:
+    """Yield values with the names of their gauges."""
+    for topic, partitions in values.items():
+        for number, value in partitions.items():
+            yield f"ingress.{ingress.id}.topic.{topic}.partition.{number}.{name}", value
 
 
 class _Source:

@@ -12,10 +12,12 @@ from pathlib import Path
 from types import TracebackType
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from statefun.runtime.application import Application
-from statefun.runtime.session import shows_terminal, spark_conf
+from statefun.runtime.session import shows_terminal, spark_conf, spark_reason
 from statefun.runtime.settings import PREFIX, Settings, running_script
+from statefun.runtime.shipping import lacks_statefun
 from statefun.runtime.signals import signals_interrupt
 from statefun.runtime.summary import Summary
 from statefun.runtime.terminal import LogHandler, StatusLine
@@ -132,9 +134,12 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             if isinstance(error.__cause__, Py4JError) and application.is_stopping():
                 raise KeyboardInterrupt from None
             raise
-        except (Py4JError, ConnectionError) as error:
+        except (Py4JError, PySparkException, ConnectionError) as error:
             if application.is_stopping():
                 raise KeyboardInterrupt from None
+            if isinstance(error, PySparkException):
+                failed = EngineError(f"Spark has failed: {spark_reason(error)}")
+                raise lacks_statefun(str(error)) or failed from error
             raise EngineError(
                 "Spark has stopped; start again to continue from the last committed batch"
             ) from error

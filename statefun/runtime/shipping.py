@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import inspect
+import re
 import shutil
 import sys
 import sysconfig
@@ -22,11 +23,26 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
+from statefun.sdk.errors import PlatformError
 from statefun.sdk.functions import StatefulFunctions
 
+_LACKS = re.compile(r"ModuleNotFoundError: No module named 'statefun\b")
+_ADVICE = (
+    "the Python workers cannot import statefun, with which they start: install it wherever workers "
+    "run, or name a Python that has it in spark.pyspark.python; what --py-files sends comes too "
+    "late for that"
+)
 _INSTALLED = tuple(
     Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")
 )
+
+
+def lacks_statefun(text: str) -> PlatformError | None:
+    """Return the error for workers without statefun, if Spark says so somewhere in a text.
+
+    Their daemon is a module of statefun, and started before what is sent to them is there.
+    """
+    return PlatformError(_ADVICE) if _LACKS.search(text) else None
 
 
 def import_paths() -> tuple[str, ...]:

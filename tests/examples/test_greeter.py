@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -84,6 +85,41 @@ def test_separate_executors(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
 
     assert process.wait() == 0, (tmp_path / "log").read_text()
     assert greetings(kafka)[before:]
+
+
+def test_workers_without_statefun_are_one_sentence(
+    own_broker: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """Where functions run; where the reading of a source is planned, it is there."""
+    python = tmp_path / "python"
+    python.write_text(  # without site-packages
+        "#!/bin/sh\n"
+        'case "$*" in *" pyspark.worker"*) lacking=-S;; esac\n'
+        f'exec "{sys.executable}" $lacking "$@"\n'
+    )
+    python.chmod(0o700)
+    kafka = KafkaHarness(own_broker, "")
+    for topic in {"users", "greetings"} - kafka.broker_topics():
+        own_broker.create_topic(topic)
+    kafka.send("users", [("Ada", b'{"name": "Ada"}')])
+
+    process = submit(
+        own_broker,
+        "greeter",
+        tmp_path,
+        *("--master", "local-cluster[1,1,1024]"),
+        *("--conf", "spark.statefun.available-now=true"),
+        *("--conf", f"spark.pyspark.driver.python={sys.executable}"),
+        *("--conf", f"spark.pyspark.python={python}"),
+    )
+
+    assert process.wait() == 1
+    log = tmp_path / "log"
+    assert_quiet(log)
+    last = log.read_text().splitlines()[-1]
+    assert last.startswith(
+        "statefun: [SF700] the Python workers cannot import statefun, with which"
+    )
 
 
 def test_a_typo_in_the_settings_is_one_line(own_broker: EmbeddedKafka, tmp_path: Path) -> None:

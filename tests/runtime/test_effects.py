@@ -1,13 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import io
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from statefun.runtime import effects
 from statefun.runtime.dispatch.groups import Row
 from statefun.runtime.dispatch.segments import InlineBudget
-from statefun.runtime.effects import EGRESS_SCHEMA, MESSAGE_SCHEMA, EffectRows, EgressRecord
+from statefun.runtime.effects import (
+    EGRESS_SCHEMA,
+    MESSAGE_SCHEMA,
+    EffectRows,
+    EgressRecord,
+    row_size,
+)
 from statefun.runtime.egress import lane
 from statefun.runtime.egress.lane import _chunks
 
@@ -67,3 +76,25 @@ def test_what_a_task_hands_to_the_driver_is_bounded(streams: list[tuple[int, int
         assert budget.takes(task, size) is fits
 
         taken += size * fits
+
+
+@given(values=st.lists(st.binary(max_size=30), min_size=1, max_size=20))
+def test_what_one_invocation_sends_may_be_larger_than_an_arrow_batch(values: list[bytes]) -> None:
+    """It is cut into several, in order: a column of a batch ends at 2 GiB."""
+    rows = EffectRows(EGRESS_SCHEMA)
+    records = [EgressRecord("t", b"k", value, [("h", value)]) for value in values]
+    for record in records:
+        rows.append(record)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(effects, "_BATCH_BYTES", 64)
+        content = rows.take()
+
+    batches = list(effects.read_batches(io.BytesIO(content)))
+    assert [*effects.read_egress_records(io.BytesIO(content))] == records
+    sizes = [
+        sum(map(row_size, map(EgressRecord, *batch.to_pydict().values()))) for batch in batches
+    ]
+    assert all(size >= 64 for size in sizes[:-1])
+    assert all(size < 64 + 100 for size in sizes)
+    assert (len(rows), rows.size) == (0, 0)

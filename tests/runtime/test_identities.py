@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
 import time
 from datetime import timedelta
 from pathlib import Path
 
+import attrs
 import pytest
 from confluent_kafka.admin import AdminClient
 from harness import KafkaHarness, run
@@ -12,10 +14,10 @@ from harness import KafkaHarness, run
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.framing import read_framed, write_framed
-from statefun.runtime.ingress.identities import FILE, check_identities
+from statefun.runtime.ingress.identities import FILE, NewTopics, check_identities
 from statefun.sdk.errors import CheckpointError
 from statefun.spec import parse_module
-from statefun.spec.model import KafkaIngress
+from statefun.spec.model import KafkaIngress, OnDataLoss
 
 pytestmark = pytest.mark.broker
 
@@ -71,6 +73,28 @@ def test_a_topic_that_was_created_anew_is_refused(kafka: KafkaHarness, checkpoin
         f"the former one, or start with a new checkpoint, or delete {checkpoint}/{FILE} to go on "
         "at the same offsets nevertheless"
     )
+
+
+def test_topics_that_are_found_later_are_noted(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """By the newest batch that is committed; one in the place of such a topic is refused."""
+    folder, first, later = Folder.at(checkpoint), kafka.topic("one"), kafka.topic("two")
+    check(folder, ingress(kafka, first), first)
+    both = ingress(kafka, first, later)
+    by_pattern = attrs.evolve(both, on_data_loss=OnDataLoss.GO_ON)
+    offsets = json.dumps({first: {"0": 1}, later: {"0": 0}})
+    new_topics = NewTopics(folder, [by_pattern])
+
+    new_topics.look()  # there is no batch yet
+    folder.child("offsets").write("0", f"v1\n{{}}\n{offsets}\n-".encode())
+    folder.child("commits").write("0", b"v1\n{}")
+    new_topics.look()  # not yet again
+    assert later not in read_framed(folder, FILE).decode()
+    new_topics.look(at_once=True)
+    assert later in read_framed(folder, FILE).decode()
+    renew(kafka, later)
+
+    with pytest.raises(CheckpointError, match=f"topic {later} at .* was deleted and created anew"):
+        check(folder, both, first, later)
 
 
 def test_a_topic_without_offsets_may_be_new(kafka: KafkaHarness, checkpoint: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 import logging
 import logging.handlers
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from harness import KafkaHarness
 
@@ -16,6 +17,7 @@ from statefun.runtime.kafka_client import (
     committed_offsets,
     connect,
     partitions_of,
+    watermarks,
 )
 from statefun.sdk.errors import ConfigurationError, KafkaError, TopicError
 
@@ -140,3 +142,35 @@ def test_a_cluster_that_has_just_started_is_asked_again() -> None:
             (found,) = committed_offsets(consumer, [TopicPartition("users", 0)], LONG)
             assert found.offset < 0
             consumer.close()
+
+
+def test_offsets_of_many_partitions_are_one_question(kafka: KafkaHarness) -> None:
+    """Of each kind; readers of what is committed stop before an open transaction."""
+    topic = kafka.topic("users", 50)
+    kafka.send(topic, [("k", "v")] * 3, partition=7)
+    producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, "v", partition=7)
+    producer.flush(30)
+    questions = []
+
+    class Counting(AdminClient):
+        def list_offsets(self, *args: Any, **kwargs: Any) -> Any:
+            questions.append(args)
+            return super().list_offsets(*args, **kwargs)
+
+    admin = Counting({"bootstrap.servers": kafka.address})
+    every = [(topic, number) for number in range(50)]
+    readable, there = (
+        watermarks(admin, every, LONG, committed=committed) for committed in (True, False)
+    )
+    producer.abort_transaction(30)
+
+    assert len(questions) == 4
+    assert watermarks(admin, [], LONG, committed=True) == {}
+    empty = dict.fromkeys(every, (0, 0))
+    assert readable == {**empty, (topic, 7): (0, 3)}
+    assert there == {**empty, (topic, 7): (0, 4)}
+    with pytest.raises(KafkaException):
+        watermarks(admin, [(topic, 50)], LONG, committed=True)

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from harness import PATIENCE, KafkaHarness, wait
@@ -16,9 +19,13 @@ from pyspark.sql import SparkSession
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.runtime.application import Application
-from statefun.runtime.metrics import SOURCE
+from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.filesystem import Folder
+from statefun.runtime.ingress.group_offsets import GroupOffsets
+from statefun.runtime.metrics import SOURCE, Metrics
 from statefun.runtime.session import open_session
 from statefun.runtime.settings import Settings
+from statefun.runtime.summary import Summary
 from statefun.spec import parse_module
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -108,3 +115,41 @@ def test_a_lag_grows_while_a_function_works(kafka: KafkaHarness, checkpoint: Pat
             wait(lambda: metrics(spark).get(lag) == 0)
     finally:
         gate.touch()
+
+
+def test_partitions_are_told_little_by_little(
+    kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update goes on where the last one has ended, and begins anew when all were told."""
+    ingresses = parse_module(kafka.module({"users": ["test.fns/f"]})).ingresses
+    spark = open_session(debug=False, state_partitions=2)
+    monkeypatch.setattr("statefun.runtime.metrics._TURN", timedelta(0))
+    prefix = "ingress.test/in.topic.users.partition"
+    names = [f"{prefix}.{n}.{kind}" for kind in ("currentOffset", "lag") for n in range(2)]
+    told = []
+
+    with closing(GroupOffsets(ingresses, [None], CommitLog(Folder.at(checkpoint)))) as groups:
+        told_of = Metrics(ingresses, [None], groups, Summary())
+        told_of.open(spark)
+        for read in (*[3] * 4, *[5] * 5):
+            source = SimpleNamespace(
+                startOffset=None,
+                endOffset=json.dumps({"users": {"0": read, "1": read}}),
+                latestOffset=json.dumps({"users": {"0": 7, "1": 7}}),
+            )
+            told_of.update(cast("Any", SimpleNamespace(sources=[source])))
+            found = metrics(spark)
+            told.append([found.get(name) for name in names])
+        told_of.close()
+
+    assert told == [
+        [3, None, None, None],
+        [3, 3, None, None],
+        [3, 3, 4, None],
+        [3, 3, 4, 4],
+        [3, 3, 4, 4],  # the end of the first round
+        [5, 3, 4, 4],
+        [5, 5, 4, 4],
+        [5, 5, 2, 4],
+        [5, 5, 2, 2],
+    ]

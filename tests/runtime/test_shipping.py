@@ -11,7 +11,7 @@ import pytest
 
 from statefun import StatefulFunctions
 from statefun.runtime.session import open_session
-from statefun.runtime.shipping import send_modules
+from statefun.runtime.shipping import lacks_statefun, send_modules
 
 
 @pytest.mark.spark
@@ -45,3 +45,21 @@ def test_modules_of_functions_are_sent(tmp_path: Path, monkeypatch: pytest.Monke
     found = context.parallelize(["sent_module", "sent_package.inner"], 1).map(imported).collect()
     monkeypatch.setattr(sys, "path", paths)
     assert not any(str(tmp_path) in file for file in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/usr/bin/python3: ... (ModuleNotFoundError: No module named 'statefun')", True),
+        ("Failed to ...:\nModuleNotFoundError: No module named 'statefun.runtime'\n", True),
+        ("ModuleNotFoundError: No module named 'statefun_extras'", False),
+        ("ModuleNotFoundError: No module named 'orders'", False),
+    ],
+)
+def test_workers_that_lack_statefun_are_known_by_what_spark_says(text: str, expected: bool) -> None:
+    """Of another module, the error that names it says more."""
+    error = lacks_statefun(text)
+
+    assert (error is not None) is expected
+    if error is not None:
+        assert error.message.startswith("the Python workers cannot import statefun, with which")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -20,6 +21,9 @@ from statefun import (
     TopicError,
 )
 from statefun.runtime.application import Application
+from statefun.runtime.filesystem import Folder
+from statefun.runtime.framing import read_framed
+from statefun.runtime.ingress.identities import FILE
 from statefun.runtime.settings import Settings
 from statefun.spec.loader import parse_module
 
@@ -81,6 +85,8 @@ def test_topics_by_pattern_are_found_while_running(
     with threads, pytest.raises(KeyboardInterrupt):
         running.result(PATIENCE.total_seconds())
     assert "no topic matches" not in caplog.text
+    noted = json.loads(read_framed(Folder.at(checkpoint), FILE))["test/in"]["topics"]
+    assert {topic.rpartition(".")[2] for topic in noted} == {"event-named", "event-1"}
 
 
 def test_a_pattern_may_match_nothing_yet(

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
-from statefun.runtime.ingress.startup import client_properties
-from statefun.runtime.kafka_client import connect
+from statefun.runtime.ingress.startup import readable_watermarks
 from statefun.sdk.errors import KafkaError
 from statefun.spec.model import KafkaIngress
 
@@ -27,23 +26,23 @@ def check_kept(
     Raises:
         KafkaError: if it is not, or the cluster does not tell.
     """
-    consumer = connect(Consumer, f"ingress {ingress.id}", client_properties(ingress))
+    following = {
+        (topic, int(number)): offset
+        for topic, partitions in read.items()
+        for number, offset in partitions.items()
+    }
     try:
-        for topic, partitions in read.items():
-            for number, following in partitions.items():
-                partition = TopicPartition(topic, int(number))
-                first, _ = consumer.get_watermark_offsets(partition, timeout.total_seconds())
-                if first > following:
-                    raise KafkaError(
-                        f"ingress {ingress.id}: records of topic {topic}, partition {number}, are "
-                        f"gone that were not read yet: the next one was that of offset {following},"
-                        f" and the first one there is that of offset {first}; set onDataLoss: "
-                        "go-on to leave them out, and keep records for longer"
-                    )
+        there = readable_watermarks(ingress, following, timeout)
     except KafkaException as error:
         raise KafkaError(
             f"ingress {ingress.id}: {ingress.address} does not tell which records it has: "
             f"{error.args[0].str()}"
         ) from error
-    finally:
-        consumer.close()
+    for (topic, number), (first, _) in there.items():
+        if first > following[topic, number]:
+            raise KafkaError(
+                f"ingress {ingress.id}: records of topic {topic}, partition {number}, are gone "
+                f"that were not read yet: the next one was that of offset "
+                f"{following[topic, number]}, and the first one there is that of offset {first}; "
+                "set onDataLoss: go-on to leave them out, and keep records for longer"
+            )

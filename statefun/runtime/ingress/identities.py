@@ -9,23 +9,33 @@ come twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+import logging
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 
 import attrs
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, TopicCollection
 
+from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.framing import damaged, read_framed, write_framed
 from statefun.runtime.ingress.startup import admin_client
+from statefun.runtime.ingress.subscription import source_option
 from statefun.runtime.kafka_client import cluster_metadata
 from statefun.sdk.errors import CheckpointError, KafkaError
 from statefun.spec.model import KafkaIngress
 
+logger = logging.getLogger("statefun.ingress")
+
 FILE = "clusters.json"
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """What brokers before Kafka 2.8 say: zero."""
+_BY_PATTERN = "subscribePattern"
+_INTERVAL = timedelta(seconds=5)
+_ANSWER = timedelta(seconds=3)
+"""How long a cluster may take to tell of topics while the application runs."""
 _UNKNOWN = {ClientError.UNKNOWN_TOPIC_OR_PART, ClientError.TOPIC_AUTHORIZATION_FAILED}
 
 
@@ -67,7 +77,61 @@ def check_identities(
         # What is not there now may come back as another one.
         kept = {topic: before.topics[topic] for topic in has_offsets if topic in before.topics}
         found[id_] = Identity(now.cluster or before.cluster, {**kept, **now.topics})
-    content = {id_: attrs.asdict(identity) for id_, identity in found.items()}
+    _write(checkpoint, found)
+
+
+class NewTopics:
+    """Takes note of topics that are found by a pattern while an application runs.
+
+    Only what is noted can be told from a topic that is made in its place before the next start.
+
+    Args:
+        checkpoint: where the note is, since the start.
+        ingresses: in the order of the query's sources.
+    """
+
+    def __init__(self, checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> None:
+        self._checkpoint = checkpoint
+        self._commit_log = CommitLog(checkpoint)
+        self._ingresses = ingresses
+        self._has_patterns = any(source_option(each)[0] == _BY_PATTERN for each in ingresses)
+        self._known = {
+            (id_, topic) for id_, known in _noted(checkpoint).items() for topic in known.topics
+        }
+        self._next = 0.0
+
+    def look(self, *, at_once: bool = False) -> None:
+        """Take note of topics that were read for the first time, unless that was looked at just now.
+
+        A cluster that does not answer is asked again at the next look.
+        """
+        if not self._has_patterns or not (at_once or time.monotonic() >= self._next):
+            return
+        self._next = time.monotonic() + _INTERVAL.total_seconds()
+        newest = self._commit_log.newest()
+        read = self._commit_log.end_offsets(newest) if newest >= 0 else []
+        for ingress, offsets in zip(self._ingresses, read, strict=False):
+            new = [each for each in offsets or () if (str(ingress.id), each) not in self._known]
+            if new:
+                self._note(ingress, new)
+
+    def _note(self, ingress: KafkaIngress, new: Sequence[str]) -> None:
+        try:
+            found = _asked(ingress, new, _ANSWER)
+        except KafkaError as error:
+            logger.warning("%s; whether topics are other ones later is not known", error.message)
+            return
+        noted, id_ = _noted(self._checkpoint), str(ingress.id)
+        before = noted.get(id_, Identity())
+        cluster = before.cluster or found.cluster
+        _write(
+            self._checkpoint, {**noted, id_: Identity(cluster, {**found.topics, **before.topics})}
+        )
+        self._known.update((id_, topic) for topic in new)
+
+
+def _write(checkpoint: Folder, identities: Mapping[str, Identity]) -> None:
+    content = {id_: attrs.asdict(identity) for id_, identity in identities.items()}
     write_framed(checkpoint, FILE, json.dumps(content).encode())
 
 

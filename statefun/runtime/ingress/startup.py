@@ -21,6 +21,7 @@ from statefun.runtime.kafka_client import (
     cluster_metadata,
     committed_offsets,
     connect,
+    watermarks,
 )
 from statefun.sdk.errors import KafkaError
 from statefun.spec.model import (
@@ -61,6 +62,19 @@ def admin_client(ingress: KafkaIngress) -> AdminClient:
     return connect(AdminClient, f"ingress {ingress.id}", properties)
 
 
+def readable_watermarks(
+    ingress: KafkaIngress, partitions: Iterable[tuple[str, int]], timeout: timedelta
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return the first offset of each partition, and the next one that the ingress may read to.
+
+    Raises:
+        KafkaException: if the cluster does not tell all of them.
+    """
+    isolation = {**ISOLATION, **ingress.properties}["isolation.level"]
+    committed = isolation == ISOLATION["isolation.level"]
+    return watermarks(admin_client(ingress), partitions, timeout, committed=committed)
+
+
 def check_topics(ingress: KafkaIngress, timeout: timedelta) -> dict[str, list[int]]:
     """Return the partitions of every topic of ``ingress``.
 
@@ -99,20 +113,16 @@ def _looked_up(
     ingress: KafkaIngress, every: list[KafkaPartition], timeout: timedelta
 ) -> dict[TopicPartition, int]:
     """Return what a cluster says of where to start."""
-    properties, seconds = client_properties(ingress), timeout.total_seconds()
-    visible = connect(Consumer, f"ingress {ingress.id}", properties)
     # What lies behind an open transaction is there, although nobody can read it yet.
-    properties["isolation.level"] = "read_uncommitted"
+    properties = {**client_properties(ingress), "isolation.level": "read_uncommitted"}
     consumer = connect(Consumer, f"ingress {ingress.id}", properties)
     reset = LATEST if ingress.auto_offset_reset is AutoOffsetReset.LATEST else EARLIEST
     try:
         wanted = _wanted(ingress, consumer, every, timeout)
-        chosen = {
-            key: offset if _in_range(consumer, key, offset, seconds) else reset
-            for key, offset in wanted.items()
-        }
-        for key, offset in chosen.items():
-            _check_readable(ingress, visible, key, offset, seconds)
+        # Less than 0: nothing committed, or no record at or after the date.
+        known = [(key.topic, key.partition) for key, offset in wanted.items() if offset >= 0]
+        there = watermarks(admin_client(ingress), known, timeout, committed=False)
+        readable = readable_watermarks(ingress, known, timeout)
     except KafkaException as error:
         raise KafkaError(
             f"ingress {ingress.id}: the offsets to start from could not be read from "
@@ -120,7 +130,12 @@ def _looked_up(
         ) from error
     finally:
         consumer.close()
-        visible.close()
+    chosen = {}
+    for key, offset in wanted.items():
+        first, end = there.get((key.topic, key.partition), (0, -1))
+        chosen[key] = offset if first <= offset <= end else reset
+        if chosen[key] >= 0:
+            _check_readable(ingress, key, offset, readable[key.topic, key.partition][1])
     return chosen
 
 
@@ -168,25 +183,12 @@ def _key(partition: KafkaPartition) -> TopicPartition:
     return TopicPartition(partition.topic, partition.partition)
 
 
-def _in_range(consumer: Consumer, key: TopicPartition, offset: int, timeout: float) -> bool:
-    if offset < 0:  # nothing committed, or no record at or after the date
-        return False
-    low, high = consumer.get_watermark_offsets(
-        KafkaPartition(key.topic, key.partition), timeout=timeout
-    )
-    return bool(low <= offset <= high)
-
-
-def _check_readable(
-    ingress: KafkaIngress, consumer: Consumer, key: TopicPartition, offset: int, timeout: float
-) -> None:
+def _check_readable(ingress: KafkaIngress, key: TopicPartition, offset: int, readable: int) -> None:
     """Check that reading can begin at an offset that is there.
 
     Raises:
         KafkaError: if it is not known yet what becomes of the records before it.
     """
-    partition = KafkaPartition(key.topic, key.partition)
-    _, readable = consumer.get_watermark_offsets(partition, timeout=timeout)
     if offset > readable:
         raise KafkaError(
             f"ingress {ingress.id}: it is to start at offset {offset} of topic {key.topic}, "

@@ -25,6 +25,7 @@ from statefun.runtime.ingress.startup import (
     EARLIEST,
     LATEST,
     client_properties,
+    readable_watermarks,
     warn_of_strangers,
 )
 from statefun.runtime.kafka_client import connect
@@ -159,9 +160,10 @@ def _stops(
     stops: dict[str, dict[str, int]] = {}
     try:
         asked = _asked(ingress, consumer, every, timeout)
+        there = readable_watermarks(ingress, ((p.topic, p.partition) for p in every), timeout)
         for partition in every:
             topic, number = partition.topic, str(partition.partition)
-            first, end = consumer.get_watermark_offsets(partition, timeout.total_seconds())
+            first, end = there[topic, partition.partition]
             start = starts.get(topic, {}).get(number, EARLIEST)
             start = {EARLIEST: first, LATEST: end}.get(start, start)
             stop = asked.get(Partition(topic, partition.partition), end)
