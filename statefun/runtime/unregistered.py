@@ -13,6 +13,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime, timezone
 
 import attrs
 from pyspark.sql import SparkSession
@@ -42,7 +43,9 @@ class KnownFunctions:
     registered: frozenset[str]
     """The typenames that the last start registered, or found messages for."""
     left: dict[str, int]
-    """At how many addresses others keep state, by typename."""
+    """At how many addresses others keep state, by typename; some may have expired since."""
+    counted: str
+    """On which day that was counted; empty if an earlier version did, or nobody."""
 
 
 def check_functions(
@@ -68,10 +71,13 @@ def check_functions(
     waiting: dict[str, int] = {}
     if log.newest() < 0 or (known is not None and known.registered <= registered):
         left = unregistered(Counter(known.left if known else {}), functions)
+        counted = known.counted if known else ""
+        as_of = f" (as of {counted or 'some earlier start'})"
     else:
         with stored_state(session, checkpoint) as state:
             left = unregistered(state.addresses(), functions)
             waiting = unregistered(waiting_messages(checkpoint, state), functions)
+        counted, as_of = datetime.now(timezone.utc).date().isoformat(), ""
         if waiting and policy is OnFailure.FAIL:
             raise CheckpointError(_refusal(checkpoint, waiting, functions))
         for typename, count in sorted(waiting.items()):
@@ -84,11 +90,11 @@ def check_functions(
                 else "they are left out",
             )
     for typename, count in sorted(left.items()):
-        logger.warning("%s", kept(typename, count, functions))
+        logger.warning("%s", kept(typename, count, functions, as_of))
     # As long as messages wait for others, a start without the policy has to find that out.
     registered |= waiting.keys()
-    if known != KnownFunctions(registered, left):
-        content = {"registered": sorted(registered), "left": left}
+    if known != KnownFunctions(registered, left, counted):
+        content = {"registered": sorted(registered), "left": left, "counted": counted}
         write_framed(checkpoint, FUNCTIONS, json.dumps(content).encode())
 
 
@@ -106,10 +112,10 @@ def unregistered(counts: Counter[str], functions: StatefulFunctions) -> dict[str
     }
 
 
-def kept(typename: str, addresses: int, functions: StatefulFunctions) -> str:
-    """Say for people what is left of a function."""
+def kept(typename: str, addresses: int, functions: StatefulFunctions, as_of: str = "") -> str:
+    """Say for people what is left of a function, and when that was so, unless it is now."""
     return (
-        f"function {typename} has state at {addresses:,} addresses, and is not registered; the "
+        f"function {typename} has state at {addresses:,} addresses{as_of}, and is not registered; the "
         "state is kept for a function that is registered under that name"
         f"{functions.hint(typename)}"
     )
@@ -154,7 +160,9 @@ def known_functions(checkpoint: Folder) -> KnownFunctions | None:
     """Return what the checkpoint knows; None if it was last run by an earlier version."""
     try:
         content = json.loads(read_framed(checkpoint, FUNCTIONS))
-        return KnownFunctions(frozenset(content["registered"]), dict(content["left"]))
+        return KnownFunctions(
+            frozenset(content["registered"]), dict(content["left"]), content.get("counted", "")
+        )
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

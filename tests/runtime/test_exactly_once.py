@@ -503,6 +503,41 @@ def test_a_progress_topic_of_an_earlier_version_stays_in_use(bench: Bench) -> No
     assert shared.name.startswith(f"{former}-")
 
 
+def test_egresses_that_shared_a_topic_go_on_from_it(bench: Bench) -> None:
+    """Each from its own marker: nothing that an earlier version has published comes again."""
+    former = f"statefun-progress-{bench.query_id}-t_out"
+    bench.kafka.broker.create_topic(former, partitions=2, config={"cleanup.policy": "compact"})
+    batch = bench.stage(0, "a", "b")
+    for id_ in (TypeName("t_", "out"), bench.egress.id):
+        earlier = attrs.evolve(bench, egress=attrs.evolve(bench.egress, id=id_))
+        progress = ProgressTopic(earlier.egress, bench.query_id)
+        progress.name = former
+        cluster = ExactlyOnce(
+            earlier.egress,
+            lambda _: False,
+            Patience(earlier.egress),
+            Refusals(earlier.egress),
+            progress,
+            0,
+        )
+        cluster.open()
+        records = list(batch.records(Outbox(bench.folder)))
+        cluster.write(records, Marker(0, 2, batch.digest, id_.name, id_.namespace))
+        cluster.close()
+    published = bench.values()
+
+    shared = ProgressTopic(bench.egress, bench.query_id, ["t/out", "t_/out", "t_out"])
+    lanes = shared.create(1, TIMEOUT)
+    found = patiently(lambda: shared.read(0))
+    other = patiently(lambda: shared.read(1))
+
+    assert shared.name != former
+    assert lanes == 2
+    assert published == ["a", "b"] * 2
+    assert found == Marker(0, 2, batch.digest, "out", "t")
+    assert other is None
+
+
 def test_more_lanes_get_more_partitions(bench: Bench) -> None:
     """A progress topic grows with the number of lanes."""
     progress = bench.progress()

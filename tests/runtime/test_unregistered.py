@@ -6,9 +6,11 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 from harness import KafkaHarness, run
+from pyspark.sql import SparkSession
 
 from statefun import (
     BindingError,
@@ -16,6 +18,7 @@ from statefun import (
     Context,
     IntType,
     Message,
+    OnFailure,
     StatefulFunctions,
     UnknownFunctionError,
     ValueSpec,
@@ -27,8 +30,9 @@ from statefun.runtime.dispatch.failures import RETRY
 from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
 from statefun.runtime.effects import MESSAGE_SCHEMA, EffectRows
 from statefun.runtime.filesystem import Folder
+from statefun.runtime.framing import write_framed
 from statefun.runtime.outbox import Outbox, effect_stream
-from statefun.runtime.unregistered import undelivered
+from statefun.runtime.unregistered import FUNCTIONS, check_functions, undelivered
 
 
 def functions(*names: str) -> StatefulFunctions:
@@ -84,6 +88,26 @@ def test_messages_for_a_function_that_is_gone_refuse_the_start(
     ]
     left = "function t.fns/old has state at 2 addresses, and is not registered; the state is kept"
     assert any(message.startswith(left) for message in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("counted", "as_of"),
+    [({"counted": "2026-01-31"}, "2026-01-31"), ({}, "some earlier start")],
+)
+def test_a_count_that_is_not_of_today_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, counted: dict[str, str], as_of: str
+) -> None:
+    """The state is not read at each start, and some of it may have expired since."""
+    content = {"registered": ["t.fns/kept"], "left": {"t.fns/old": 2}, **counted}
+    write_framed(Folder.at(tmp_path), FUNCTIONS, json.dumps(content).encode())
+    nobody = cast("SparkSession", None)
+
+    for _ in range(2):
+        check_functions(nobody, Folder.at(tmp_path), functions("kept"), OnFailure.FAIL)
+
+    assert [message.split(",")[0] for message in caplog.messages] == [
+        f"function t.fns/old has state at 2 addresses (as of {as_of})"
+    ] * 2
 
 
 def test_messages_that_are_not_delivered_yet_are_found(tmp_path: Path) -> None:

@@ -67,14 +67,18 @@ class ProgressTopic:
         """What it is called, when :meth:`create` has looked for what there is."""
         former = _former_name(id_, query_id)
         shared = any(_former_name(other, query_id) == former for other in others if other != id_)
-        self._former_name = None if shared else former
+        self._former_name = former
+        self._is_shared = shared
+        self._goes_on_from = ""
+        """The topic that has the markers of an earlier version, where this one has none."""
         self._egress = egress
         self._owner = f"egress {egress.id}"
 
     def create(self, lanes: int, timeout: timedelta) -> int:
         """Create the topic, or what it lacks.
 
-        One that an earlier version has made stays in use, with its name.
+        One that an earlier version has made stays in use, with its name; unless several egresses
+        would. Then the new one goes on from the markers there, which say whose they are.
 
         Returns:
             How many lanes it has markers for: there were more if it had been so many once.
@@ -85,7 +89,11 @@ class ProgressTopic:
         """
         admin = self._admin()
         metadata = cluster_metadata(self._owner, self._egress.address, admin, timeout)
-        if self._former_name in metadata.topics and self.name not in metadata.topics:
+        former = metadata.topics.get(self._former_name)
+        if former is not None and self._is_shared:
+            self._goes_on_from = self._former_name
+            lanes = max(lanes, len(former.partitions))
+        elif former is not None and self.name not in metadata.topics:
             self.name = self._former_name
         found = metadata.topics.get(self.name)
         try:
@@ -119,24 +127,31 @@ class ProgressTopic:
             UncertainError: if it cannot be read now.
         """
         try:
-            return self._read(lane)
+            return self._read(self.name, lane) or self._read_former(lane)
         except KafkaException as error:
             raise UncertainError(error.args[0].str()) from error
         except KafkaError as error:
             raise UncertainError(error.message) from error
 
-    def _read(self, lane: int) -> Marker | None:
-        partition = TopicPartition(self.name, lane)
+    def _read_former(self, lane: int) -> Marker | None:
+        topic = self._goes_on_from
+        if not topic:
+            return None
+        metadata = cluster_metadata(self._owner, self._egress.address, self._admin(), _TIMEOUT)
+        return self._read(topic, lane) if lane in metadata.topics[topic].partitions else None
+
+    def _read(self, topic: str, lane: int) -> Marker | None:
+        partition = TopicPartition(topic, lane)
         admin, latest = self._admin(), OffsetSpec.latest()  # type: ignore[no-untyped-call] # as the client has it
         written = _offset(admin, partition, latest, IsolationLevel.READ_UNCOMMITTED)
         if _offset(admin, partition, latest, IsolationLevel.READ_COMMITTED) < written:
-            raise UncertainError(f"a transaction is open on topic {self.name}")
+            raise UncertainError(f"a transaction is open on topic {topic}")
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # as above
         first = _offset(admin, partition, earliest, IsolationLevel.READ_COMMITTED)
         window = _WINDOW
         while True:
             start = max(first, written - window)
-            markers = self._markers(TopicPartition(self.name, lane, start)) if written else []
+            markers = self._markers(TopicPartition(topic, lane, start)) if written else []
             if markers or start == first:
                 return markers[-1] if markers else None
             window *= 10
@@ -157,7 +172,7 @@ class ProgressTopic:
             value = Progress.FromString(bytes(message.value() or b""))
         except DecodeError as broken:
             raise CheckpointError(
-                f"topic {self.name}, partition {message.partition()}, offset {message.offset()} "
+                f"topic {message.topic()}, partition {message.partition()}, offset {message.offset()} "
                 f"at {self._egress.address} holds no marker: {broken}"
             ) from broken
         return Marker(value.batch, value.records, value.digest, value.publisher, value.owner)
