@@ -4,10 +4,10 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench simulate fuzz soak lint format protocol docs clean
+.PHONY: help setup demo test bench simulate fuzz soak lint format protocol docs docs-build docs-serve clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: ## Prepare Java and .venv (every other target does this first)
 	@$(PYTHON) scripts/bootstrap.py
@@ -44,6 +44,16 @@ protocol: setup ## Generate statefun/protocol from proto/
 
 docs: setup ## Generate docs/module-yaml.md and the JSON Schema of module files
 	@$(VENV)/python scripts/generate_docs.py
+
+SITE := NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs
+
+docs-build: setup ## Build the documentation site strictly, in build/site
+	@$(PYTHON) scripts/bootstrap.py docs
+	@$(SITE) build --strict --quiet
+
+docs-serve: setup ## Show the documentation site, and follow changes
+	@$(PYTHON) scripts/bootstrap.py docs
+	@$(SITE) serve
 
 clean: ## Remove what was installed and built
 	@rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .hypothesis
