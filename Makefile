@@ -4,7 +4,7 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench simulate fuzz soak lint format protocol docs docs-build docs-serve clean
+.PHONY: help setup demo test bench simulate fuzz soak lint format protocol docs site-tools docs-build docs-serve clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,12 +47,13 @@ docs: setup ## Generate docs/module-yaml.md and the JSON Schema of module files
 
 SITE := NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs
 
-docs-build: setup ## Build the documentation site strictly, in build/site
+site-tools:
 	@$(PYTHON) scripts/bootstrap.py docs
+
+docs-build: site-tools ## Build the documentation site strictly, in build/site
 	@$(SITE) build --strict --quiet
 
-docs-serve: setup ## Show the documentation site, and follow changes
-	@$(PYTHON) scripts/bootstrap.py docs
+docs-serve: site-tools ## Show the documentation site, and follow changes
 	@$(SITE) serve
 
 clean: ## Remove what was installed and built

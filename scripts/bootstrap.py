@@ -29,12 +29,13 @@ def main() -> None:
     if sys.version_info < (3, 10):
         sys.exit(f"statefun needs Python 3.10 or newer; this is {sys.version.split()[0]}")
     ensure_java()
-    extra = sys.argv[1] if len(sys.argv) > 1 else "dev"
-    stamp, wanted = VENV / f".statefun-{extra}", fingerprint()
-    if not (stamp.exists() and stamp.read_text() == wanted):
-        ensure_venv()
-        install(extra)
-        stamp.write_text(wanted)
+    ensure_installed(
+        "dev",
+        "Installing statefun and what it needs (half a gigabyte the first time)",
+        ["-e", f"{ROOT}[dev]"],
+    )
+    for extra in sys.argv[1:]:
+        ensure_installed(extra, f"Installing what {extra} needs", [f"statefun[{extra}]"])
 
 
 def fingerprint() -> str:
@@ -105,17 +106,21 @@ def ensure_venv() -> None:
             )
 
 
-def install(extra: str) -> None:
-    """Install the project and an extra of it into ``.venv``, at the versions that are tested."""
-    titles = {"dev": "Installing statefun and what it needs (half a gigabyte the first time)"}
+def ensure_installed(extra: str, title: str, what: list[str]) -> None:
+    """Install an extra of the project into ``.venv``, at the versions that are tested."""
+    stamp, wanted = VENV / f".statefun-{extra}", fingerprint()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    ensure_venv()
     watch(
-        titles.get(extra, f"Installing what {extra} needs"),
+        title,
         [
             *(str(VENV / "bin" / "python"), "-m", "pip", "install", "--progress-bar", "off"),
             *("--disable-pip-version-check", "-c", str(ROOT / "constraints.txt")),
-            *("-e", f"{ROOT}[{extra}]"),
+            *what,
         ],
     )
+    stamp.write_text(wanted)
 
 
 def watch(title: str, command: list[str]) -> None:
