@@ -51,7 +51,7 @@ site-tools:
 	@$(PYTHON) scripts/bootstrap.py docs
 
 docs-build: site-tools ## Build the documentation site strictly, in build/site
-	@$(SITE) build --strict --quiet
+	@$(SITE) build --strict
 
 docs-serve: site-tools ## Show the documentation site, and follow changes
 	@$(SITE) serve

@@ -24,18 +24,26 @@ griffe: Any = pytest.importorskip("griffe")
 SERVED = r"(?:src|href)=\"((?:https?:)?//[^\"]+)\"|url\(\"?((?:https?:)?//[^)]+)\)"
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the site once, strictly."""
-    folder = tmp_path_factory.mktemp("site")
-
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+def _build(configuration: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Build a site as ``make docs-build`` does: with ``--quiet``, warnings would not count."""
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "mkdocs", "build", "--strict"),
+            *("--config-file", str(configuration), "--site-dir", str(folder)),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site once, strictly."""
+    folder = tmp_path_factory.mktemp("site")
+
+    done = _build(ROOT / "mkdocs.yml", folder)
 
     assert done.returncode == 0, done.stderr
     return folder
@@ -59,6 +67,20 @@ def test_every_page_is_built(site: Path) -> None:
     """As a page of its own."""
     for page in SITE:
         assert (site / page.relative_to(ROOT / "docs").with_suffix(".html")).exists()
+
+
+@pytest.mark.parametrize("link", ["nothing.md", "#nothing"])
+def test_dead_links_stop_the_build(tmp_path: Path, link: str) -> None:
+    """With the site's own settings."""
+    configuration = tmp_path / "mkdocs.yml"
+    configuration.write_text(f"INHERIT: {ROOT}/mkdocs.yml\ndocs_dir: docs\nnav: []\nplugins: []\n")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# Page\n\n[link]({link})\n")
+
+    done = _build(configuration, tmp_path / "site")
+
+    assert done.returncode != 0
+    assert "nothing" in done.stderr
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
