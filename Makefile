@@ -4,10 +4,10 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench simulate fuzz soak lint format protocol docs clean
+.PHONY: help setup demo test bench simulate fuzz soak lint format protocol docs site-tools docs-build docs-serve clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: ## Prepare Java and .venv (every other target does this first)
 	@$(PYTHON) scripts/bootstrap.py
@@ -45,6 +45,17 @@ protocol: setup ## Generate statefun/protocol from proto/
 
 docs: setup ## Generate docs/module-yaml.md and the JSON Schema of module files
 	@$(VENV)/python scripts/generate_docs.py
+
+SITE := NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs
+
+site-tools:
+	@$(PYTHON) scripts/bootstrap.py docs
+
+docs-build: site-tools ## Build the documentation site strictly, in build/site
+	@$(SITE) build --strict
+
+docs-serve: site-tools ## Show the documentation site, and follow changes
+	@$(SITE) serve
 
 clean: ## Remove what was installed and built
 	@rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,7 +2,8 @@
 """Prepare a checkout: Java 17 or newer, ``.venv`` and everything in it.
 
 Needs nothing but Python itself. What is there already is left alone, and costs no time worth
-noticing: ``python3 scripts/bootstrap.py``.
+noticing: ``python3 scripts/bootstrap.py``, or ``python3 scripts/bootstrap.py docs`` for the extra of
+that name, beside what is there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
-STAMP = VENV / ".statefun-installed"
 LOG = ROOT / "build" / "bootstrap.log"
 JAVA = 17
 TTY = sys.stderr.isatty()
@@ -29,11 +29,13 @@ def main() -> None:
     if sys.version_info < (3, 10):
         sys.exit(f"statefun needs Python 3.10 or newer; this is {sys.version.split()[0]}")
     ensure_java()
-    wanted = fingerprint()
-    if not (STAMP.exists() and STAMP.read_text() == wanted):
-        ensure_venv()
-        install()
-        STAMP.write_text(wanted)
+    ensure_installed(
+        "dev",
+        "Installing statefun and what it needs (half a gigabyte the first time)",
+        ["-e", f"{ROOT}[dev]"],
+    )
+    for extra in sys.argv[1:]:
+        ensure_installed(extra, f"Installing what {extra} needs", [f"statefun[{extra}]"])
 
 
 def fingerprint() -> str:
@@ -104,16 +106,21 @@ def ensure_venv() -> None:
             )
 
 
-def install() -> None:
-    """Install the project and its tools into ``.venv``, at the versions that are tested."""
+def ensure_installed(extra: str, title: str, what: list[str]) -> None:
+    """Install an extra of the project into ``.venv``, at the versions that are tested."""
+    stamp, wanted = VENV / f".statefun-{extra}", fingerprint()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    ensure_venv()
     watch(
-        "Installing statefun and what it needs (half a gigabyte the first time)",
+        title,
         [
             *(str(VENV / "bin" / "python"), "-m", "pip", "install", "--progress-bar", "off"),
             *("--disable-pip-version-check", "-c", str(ROOT / "constraints.txt")),
-            *("-e", f"{ROOT}[dev]"),
+            *what,
         ],
     )
+    stamp.write_text(wanted)
 
 
 def watch(title: str, command: list[str]) -> None:

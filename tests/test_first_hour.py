@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -22,6 +21,7 @@ from pathlib import Path
 import attrs
 import pytest
 from confluent_kafka import Producer
+from documentation import blocks
 from harness import wait
 
 from statefun.dev import EmbeddedKafka, read_records, send_record
@@ -155,23 +155,17 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         yield Machine(python.parent, kafka.bootstrap_servers)
 
 
-def blocks(language: str) -> list[str]:
-    """Return the README's code blocks of one language."""
-    text = (ROOT / "README.md").read_text()
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
 @pytest.fixture
 def greeter(tmp_path: Path) -> Path:
     """Return a folder with the README's two files."""
-    (tmp_path / "app.py").write_text(blocks("python")[0])
-    (tmp_path / "module.yaml").write_text(blocks("yaml")[0])
+    (tmp_path / "app.py").write_text(blocks("README.md", "python")[0].text)
+    (tmp_path / "module.yaml").write_text(blocks("README.md", "yaml")[0].text)
     return tmp_path
 
 
 def test_the_way_of_the_readme_leads_to_a_greeting(machine: Machine, greeter: Path) -> None:
     """A broker in one line, a record, the application; SIGTERM to spark-submit says goodbye."""
-    serve, send_and_submit, read = (block.strip() for block in blocks("sh")[2:5])
+    serve, send_and_submit, read = (each.text.strip() for each in blocks("README.md", "sh")[2:5])
     send, submit = send_and_submit.splitlines()
     port = free_port()
     address = f"localhost:{port}"

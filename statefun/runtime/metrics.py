@@ -2,7 +2,7 @@
 """Numbers for Spark's metrics system, from where its sinks take them: JMX, Prometheus, Graphite.
 
 The source is called ``statefun``. Per ingress there are ``commitsSucceeded`` and
-``commitsFailed``, per partition ``currentOffset``, ``committedOffset`` and ``lag``; see README.md.
+``commitsFailed``, per partition ``currentOffset``, ``committedOffset`` and ``lag``; see docs/operations.md.
 """
 
 from __future__ import annotations

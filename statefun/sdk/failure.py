@@ -58,6 +58,7 @@ class Retry:
 
 
 FailurePolicy = OnFailure | Retry
+"""What becomes of a message on which a function fails."""
 
 
 def failure_policy(value: object) -> FailurePolicy | None:

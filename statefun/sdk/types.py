@@ -209,6 +209,7 @@ def _wrapper_type(typename: str, wrapper: Any, python_type: type[T]) -> SimpleTy
 
 
 BoolType = _wrapper_type("io.statefun.types/bool", types_pb2.BooleanWrapper, bool)
+"""True or False."""
 IntType = _wrapper_type("io.statefun.types/int", types_pb2.IntWrapper, int)
 """32 bits, signed."""
 LongType = _wrapper_type("io.statefun.types/long", types_pb2.LongWrapper, int)
@@ -218,6 +219,7 @@ FloatType = _wrapper_type("io.statefun.types/float", types_pb2.FloatWrapper, flo
 DoubleType = _wrapper_type("io.statefun.types/double", types_pb2.DoubleWrapper, float)
 """64 bits."""
 StringType = _wrapper_type("io.statefun.types/string", types_pb2.StringWrapper, str)
+"""Text, in UTF-8."""
 
 
 def _big_endian_type(typename: str, size: int) -> SimpleType[int]:

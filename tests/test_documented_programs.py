@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every code block of the README does what it says."""
+"""Programs in the pages do what the pages say, with Kafka and Spark."""
 
 from __future__ import annotations
 
-import re
+import os
 import subprocess
+import sys
 import textwrap
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from documentation import block, blocks
 from harness import KafkaHarness, run
 from programs import FileClock
 
@@ -22,44 +24,22 @@ from statefun import (
     Message,
     StatefulFunctions,
     StringType,
-    make_json_type,
     message_builder,
 )
-from statefun.cli import parser
-from statefun.runtime.settings import KEYS
 from statefun.sdk.functions import default_functions
 from statefun.sdk.types import typed
 from statefun.spec import parse_module
 from statefun.spec.loader import load_module_files
 from statefun.spec.model import AvroValues, FromDate
 
-ROOT = Path(__file__).resolve().parents[1]
-BLOCKS = re.findall(
-    r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
-)
-
-
-def blocks(language: str) -> list[str]:
-    """Return the code blocks of one language, in order."""
-    return [text for kind, text in BLOCKS if kind == language]
-
-
-def test_every_block_has_its_test() -> None:
-    """A new block needs a test here."""
-    assert [kind for kind, _ in BLOCKS] == [
-        *("sh", "sh", "python", "yaml", "sh", "sh", "sh"),
-        *("python", "python", "python", "yaml", "python", "python", "yaml", "sh"),
-        *("yaml", "sh", "python", "sh", "text", "sh"),
-    ]
-
 
 @pytest.mark.broker
 @pytest.mark.spark
 def test_the_function_runs_with_the_module_file(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """The function and module.yaml greet; a failure reads as the README shows it."""
+    """The function and module.yaml greet; a failure reads as the pages show it."""
     users, greetings = kafka.topic("users"), kafka.topic("greetings")
     names: dict[str, Any] = {}
-    exec(blocks("python")[0], names)
+    exec(block("README.md", "python", "com.example.docs/greeter"), names)
     original = default_functions.for_typename("com.example.docs/greeter")
     functions = StatefulFunctions()
 
@@ -73,7 +53,7 @@ def test_the_function_runs_with_the_module_file(kafka: KafkaHarness, checkpoint:
     topic = tuple(greetings if const == "greetings" else const for const in code.co_consts)
     names["greet"].__code__ = code.replace(co_consts=topic)
     module = (
-        blocks("yaml")[0]
+        block("README.md", "yaml", "com.example.docs/users")
         .replace("${KAFKA_ADDRESS:-localhost:9092}", kafka.address)
         .replace("topic: users", f"topic: {users}")
     )
@@ -89,7 +69,12 @@ def test_the_function_runs_with_the_module_file(kafka: KafkaHarness, checkpoint:
         "Hello Ada, visit 2",
         "Hello Alan, visit 1",
     ]
-    shown = blocks("text")[0].replace("\n", " ").replace("offset 7", "offset 3").strip()
+    shown = (
+        block("docs/failures.md", "text", "SF301")
+        .replace("\n", " ")
+        .replace("offset 7", "offset 3")
+        .strip()
+    )
     assert f"statefun: {caught.value}".replace(users, "users") == shown
 
 
@@ -101,7 +86,7 @@ def test_the_doorbell_sends_messages(kafka: KafkaHarness, checkpoint: Path) -> N
     names: dict[str, Any] = {"Context": Context, "Message": Message}
     functions = StatefulFunctions()
     names["function"] = functions.bind
-    exec(blocks("python")[1], names)
+    exec(block("docs/functions.md", "python", "docs/doorbell"), names)
 
     @functions.bind("com.example.docs/greeter")
     def greet(ctx: Context, message: Message) -> None:
@@ -133,7 +118,7 @@ def test_the_cart_reminds_unless_it_is_paid(
         "message_builder": message_builder,
         "function": functions.bind,
     }
-    exec(blocks("python")[2], names)
+    exec(block("docs/functions.md", "python", "docs/cart"), names)
 
     @functions.bind("com.example.docs/greeter")
     def greet(ctx: Context, message: Message) -> None:
@@ -159,7 +144,7 @@ def test_the_cart_reminds_unless_it_is_paid(
 
 def test_the_types_do_what_is_asserted() -> None:
     """The block's own assertions hold."""
-    exec(blocks("python")[3], {})
+    exec(block("docs/functions.md", "python", "docs/User"), {})
 
 
 @pytest.mark.broker
@@ -179,7 +164,7 @@ def test_records_are_forwarded(kafka: KafkaHarness, checkpoint: Path) -> None:
         "KafkaEgressMessage": send,
         "function": functions.bind,
     }
-    exec(blocks("python")[4], names)
+    exec(block("docs/functions.md", "python", "docs/forward"), names)
     kafka.send(users, [("Ada", "x"), ("Alan", "forget me")])
     run(kafka.module({users: ["com.example.docs/forward"]}), functions, checkpoint)
 
@@ -192,7 +177,8 @@ def test_the_keys_of_topics_and_of_ends_are_known(tmp_path: Path) -> None:
     """The blocks fit into an ingress."""
     (tmp_path / "user.avsc").write_text('{"type": "string"}')
     head = "kind: io.statefun.kafka.v1/ingress\nspec:\n  id: a/b\n  address: kafka:9092\n"
-    text = head + "  consumerGroupId: c\n" + textwrap.indent("".join(blocks("yaml")[1:3]), "  ")
+    parts = [block("docs/kafka.md", "yaml", part) for part in ("keyType", "stopPosition")]
+    text = head + "  consumerGroupId: c\n" + textwrap.indent("".join(parts), "  ")
     [ingress] = parse_module(text, str(tmp_path / "module.yaml")).ingresses
     assert ingress.topics[0].value_format == AvroValues('{"type": "string"}')
     assert ingress.stop_position == FromDate(datetime(2026, 2, 1, tzinfo=timezone.utc))
@@ -204,28 +190,18 @@ def test_the_components_run(
     kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record becomes a user, and a user a record; a tombstone is left out."""
-    names_, users = kafka.topic("names"), kafka.topic("users")
+    names, users = kafka.topic("names"), kafka.topic("users")
     functions = StatefulFunctions()
-    names: dict[str, Any] = {
-        "__name__": "__main__",
-        "Context": Context,
-        "Message": Message,
-        "KafkaEgressMessage": KafkaEgressMessage,
-        "USER": make_json_type("com.example.docs/User-of-components"),
-        "function": functions.bind,
-    }
     given: dict[str, Any] = {}
     monkeypatch.setattr(statefun, "run", given.update, raising=False)
-    text = blocks("python")[5].replace("localhost:9092", kafka.address)
-    text = text.replace('"names"', repr(names_)).replace('"users", key', f"{users!r}, key")
+    monkeypatch.setattr(statefun, "function", functions.bind)
+    text = block("docs/kafka.md", "python", "components").replace("localhost:9092", kafka.address)
+    text = text.replace('"names"', repr(names)).replace('"users", key', f"{users!r}, key")
     exec(
         text.replace(".build(),", '.with_option("startupPosition", EARLIEST).build(),', 1),
-        {
-            **names,
-            "EARLIEST": {"type": "earliest"},
-        },
+        {"__name__": "__main__", "EARLIEST": {"type": "earliest"}},
     )
-    kafka.send(names_, [("Ada", "Ada"), ("Alan", None)])
+    kafka.send(names, [("Ada", "Ada"), ("Alan", None)])
     run(load_module_files([], components=given["components"]), functions, checkpoint)
     assert [(record.key, record.value) for record in kafka.receive(users)] == [("Ada", "seen")]
 
@@ -233,15 +209,15 @@ def test_the_components_run(
 @pytest.mark.broker
 @pytest.mark.spark
 def test_the_payment_is_tried_five_times_and_buried(
-    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After one, two, four and eight seconds more; its dead letter is delivered exactly once."""
     payments, dead = kafka.topic("payments"), kafka.topic("dead")
     functions = StatefulFunctions()
-    names: dict[str, Any] = {"Context": Context, "Message": Message, "function": functions.bind}
-    exec(blocks("python")[6], names)
+    monkeypatch.setattr(statefun, "function", functions.bind)
+    exec(block("docs/failures.md", "python", "docs/payment"), {})
     egress = (
-        blocks("yaml")[3]
+        block("docs/kafka.md", "yaml", "deadLetterTopic")
         .replace("${KAFKA_ADDRESS:-localhost:9092}", kafka.address)
         .replace("payments-dead-letters", dead)
     )
@@ -260,24 +236,66 @@ def test_the_payment_is_tried_five_times_and_buried(
     assert letter.headers["statefun-attempts"] == "5"
 
 
-def test_the_commands_exist() -> None:
-    """Make knows the targets, and the command line its commands."""
-    commands = [line for block in blocks("sh") for line in block.splitlines()]
-    targets = [command.split()[1] for command in commands if command.startswith("make ")]
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_coroutine_answers(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """Every record comes out, with its key."""
+    asked, rates = kafka.topic("asked"), kafka.topic("rates")
+    functions = StatefulFunctions()
 
-    done = subprocess.run(
-        ["make", "--dry-run", *targets], cwd=ROOT, capture_output=True, text=True, check=False
+    def send(egress: str, **parts: Any) -> KafkaEgressMessage:
+        assert egress == "com.example.guide/out"
+        return KafkaEgressMessage("test/out", **{**parts, "topic": rates})
+
+    code = block("docs/functions.md", "python", "com.example.guide/rates")
+    names = {
+        "Context": Context,
+        "Message": Message,
+        "KafkaEgressMessage": send,
+        "function": functions.bind,
+    }
+    exec(code.replace("from statefun import KafkaEgressMessage\n", ""), names)
+    kafka.send(asked, [(name, name) for name in ("EUR", "USD")])
+    module = kafka.module({asked: ["com.example.guide/rates"]})
+    run(
+        module.replace("valueType: io.statefun.types/string", "valueFormat: {type: text}"),
+        functions,
+        checkpoint,
     )
 
-    for command in commands:
-        if command.startswith("statefun "):
-            parser().parse_args(command.split()[1:])
-    assert targets == ["demo", "test"]
-    assert done.returncode == 0, done.stderr
+    received = sorted((record.key, record.value) for record in kafka.receive(rates))
+    assert received == [("EUR", "EUR"), ("USD", "USD")]
 
 
-def test_the_settings_are_all_there() -> None:
-    """The table lists each setting that there is."""
-    listed = re.findall(r"^\| `([a-z.-]+)` \| `", (ROOT / "README.md").read_text(), re.MULTILINE)
+def test_the_readme_begins_like_the_tutorial() -> None:
+    """Both have the same two files."""
+    for language in ("python", "yaml"):
+        first, *_ = blocks("docs/tutorial.md", language)
+        [only] = blocks("README.md", language)
+        assert only.text == first.text
 
-    assert sorted(listed) == sorted(KEYS)
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_tutorial_ends_with_a_test_that_passes(tmp_path: Path) -> None:
+    """Each step is added to the files of the one before; then pytest runs, in its own process."""
+    app, doorbell, test = (each.text for each in blocks("docs/tutorial.md", "python"))
+    module, topics = (each.text for each in blocks("docs/tutorial.md", "yaml"))
+    head, main = app.split("if __name__", 1)
+    ingress, egress = module.split("---\n")
+    ingress = ingress.partition("  topics:")[0] + textwrap.indent(topics, "  ")
+    (tmp_path / "app.py").write_text(f"{head}{doorbell}\n\nif __name__{main}")
+    (tmp_path / "module.yaml").write_text(f"{ingress}---\n{egress}")
+    (tmp_path / "test_app.py").write_text(test)
+    environment = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_app.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr

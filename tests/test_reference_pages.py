@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages that list things list those that there are, and no others."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+import attrs
+import pytest
+import yaml
+from documentation import PAGES, ROOT, SITE
+
+import statefun
+import statefun.dev
+from statefun.runtime.run import run
+from statefun.runtime.settings import KEYS, PREFIX
+from statefun.runtime.summary import Summary
+from statefun.sdk.errors import StatefunError
+
+
+def _text(page: str) -> str:
+    return PAGES[page].read_text("utf-8")
+
+
+def _errors(class_: type[StatefunError] = StatefunError) -> Iterator[type[StatefunError]]:
+    for each in class_.__subclasses__():
+        if each.__module__ == StatefunError.__module__:
+            yield each
+            yield from _errors(each)
+
+
+def _texts() -> list[str]:
+    """Return the texts in the package's code, with ``…`` for what is put into them."""
+    found = []
+    for path in (ROOT / "statefun").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                found.append("".join(map(_part, node.values)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return found
+
+
+def _part(part: ast.expr) -> str:
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    is_prefix = isinstance(part, ast.FormattedValue) and ast.unparse(part.value) == "PREFIX"
+    return PREFIX if is_prefix else "…"
+
+
+def _is_raised(message: str, texts: list[str]) -> bool:
+    """Tell whether the code has a text that a message on a page is, or is part of."""
+    pattern = re.compile(".*?".join(map(re.escape, message.split("…"))))
+    return any(pattern.search(text) for text in texts)
+
+
+def test_every_setting_is_listed() -> None:
+    """With its key and its keyword; ``run`` takes the same ones."""
+    rows = re.findall(r"^\| `([a-z.-]+)` \| `(\w+)` \|", _text("docs/settings.md"), re.MULTILINE)
+    keywords = set(inspect.signature(run).parameters) - {"functions", "components"}
+
+    assert sorted(key for key, _ in rows) == sorted(KEYS)
+    assert {keyword for _, keyword in rows} == keywords
+    assert all(keyword == re.sub("[-.]", "_", key) for key, keyword in rows)
+
+
+def test_every_metric_is_listed() -> None:
+    """The numbers of a run; those of ingresses are tested where they are made."""
+    rows = re.findall(r"^\| `([\w.<>]+)` \| [a-z]", _text("docs/operations.md"), re.MULTILINE)
+    numbers = {field.name for field in attrs.fields(Summary) if field.name != "next_timer"}
+
+    assert {row for row in rows if not row.startswith("ingress.")} == numbers
+    assert {row.rpartition(".")[2] for row in rows if row.startswith("ingress.")} == {
+        *("currentOffset", "committedOffset", "lag", "commitsSucceeded", "commitsFailed")
+    }
+
+
+def test_every_error_is_listed() -> None:
+    """With its code, its class, and a section of its own."""
+    page = _text("docs/errors.md")
+    rows = re.findall(r"^\| \[(SF\d+)\]\(#(sf\d+)\) \| `(\w+)` \|", page, re.MULTILINE)
+    sections = re.findall(r"^## (SF\d+)$", page, re.MULTILINE)
+    errors = sorted((error.code, error.code.lower(), error.__name__) for error in _errors())
+
+    assert len(errors) > 10
+    assert sorted(rows) == errors
+    assert sections == [code for code, _, _ in errors]
+
+
+def test_the_messages_of_errors_are_those_of_the_code() -> None:
+    """A message that was reworded is reworded on the page, too."""
+    messages = re.findall(r"^\| `([^`]+)` \| ", _text("docs/errors.md"), re.MULTILINE)
+    texts = _texts()
+
+    assert len(messages) > 20
+    assert [message for message in messages if not _is_raised(message, texts)] == []
+    assert not _is_raised("no … says this", texts)
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    """Once, and no other."""
+    listed = re.findall(r"^::: (\S+)$", _text("docs/api.md"), re.MULTILINE)
+    names = [f"statefun.{name}" for name in statefun.__all__]
+    names += [f"statefun.dev.{name}" for name in statefun.dev.__all__]
+
+    assert sorted(listed) == sorted(names)
+
+
+def test_the_site_has_every_page() -> None:
+    """Each one can be reached by the navigation."""
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")
+    nav = re.findall(r"^ .*: (\S+\.md)$", text, re.MULTILINE)
+
+    assert sorted(nav) == sorted(str(page.relative_to(ROOT / "docs")) for page in SITE)
+    assert yaml.safe_load(text)["strict"]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
+def test_pages_have_one_title(page: str) -> None:
+    """And no heading skips a level."""
+    prose = re.sub(r"^```.*?^```$", "", _text(page), flags=re.MULTILINE | re.DOTALL)
+    levels = [len(found) for found in re.findall(r"^(#+) ", prose, re.MULTILINE)]
+
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
