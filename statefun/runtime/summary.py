@@ -25,7 +25,11 @@ class Summary:
     batches: int = 0
     invocations: int = 0
     egress_records: int = 0
-    """Published by this run, including what an earlier one had left in the outbox."""
+    """Published by this run, including what an earlier one had left in the outbox.
+
+    Dead letters of failed messages are among them, as functions' records are. Those of refused
+    records are not: what functions have sent is either published or ``refused``, and never both.
+    """
     skipped: int = 0
     """Messages and records that were left out, as their failure policy says."""
     dead_letters: int = 0

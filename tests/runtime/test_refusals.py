@@ -22,12 +22,19 @@ from harness import KafkaHarness, Received, wait
 from statefun import KafkaError, TopicError
 from statefun.dev import EmbeddedKafka
 from statefun.protocol.runtime_pb2 import Manifest, Segment
+from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
-from statefun.runtime.egress.lane import UndeliveredError
+from statefun.runtime.egress.kafka import ExactlyOnce
+from statefun.runtime.egress.lane import Marker, UncertainError, UndeliveredError
 from statefun.runtime.egress.lanes import DriverLanes, LaneFactory
-from statefun.runtime.egress.refusals import Refusals, Refused
+from statefun.runtime.egress.publisher import Publisher
+from statefun.runtime.egress.refusals import Refusals, Refused, places_of
 from statefun.runtime.filesystem import Folder
+from statefun.runtime.ingress.group_offsets import GroupOffsets
+from statefun.runtime.letters import DeadLetterTopic
 from statefun.runtime.outbox import Outbox, Staged, effect_stream
+from statefun.runtime.retention import Retention
+from statefun.runtime.settings import Settings
 from statefun.runtime.unpublished import skip
 from statefun.sdk.address import TypeName
 from statefun.sdk.failure import OnFailure
@@ -219,6 +226,63 @@ def test_several_of_a_batch_are_to_blame(bench: Bench) -> None:
     assert [letter.value for letter in bench.dead()] == ["x", "x"]
 
 
+def test_a_letter_elsewhere_is_written_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when nobody knows what became of the transaction that lacks its record."""
+    dead = bench.kafka.topic("elsewhere")
+    bench.egress = attrs.evolve(bench.egress, dead_letter_topic=None)
+    bench.letters = KafkaEgress(
+        TypeName("t", "letters"), bench.kafka.address, NOWHERE, dead_letter_topic=dead
+    )
+    lost: list[Sequence[EgressRecord]] = []
+    transact = ExactlyOnce._transact  # noqa: SLF001 - where transactions begin
+
+    def lose(cluster: ExactlyOnce, records: Sequence[EgressRecord]) -> Sequence[Refused]:
+        if len(records) == 3 and len(lost) < 2:  # without the refused one, with the marker
+            lost.append(records)
+            raise UncertainError("the answer got lost")
+        return transact(cluster, records)
+
+    monkeypatch.setattr(ExactlyOnce, "_transact", lose)
+    poisons = [REFUSED["invalid name"][0], REFUSED["unknown topic"][0]]
+
+    refused = bench.publish(
+        bench.stage(0, [bench.record("a"), *poisons, bench.record("b")]),
+        bench.stage(1, [poisons[0]]),
+    )
+
+    assert len(lost) == 2
+    assert refused == 3
+    assert bench.values() == ["a", "b"]
+    assert len(bench.dead()) == 3
+
+
+def test_what_was_sent_is_published_or_refused(
+    bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each record counts once, whatever becomes of it; the last word has the final number."""
+    poison = REFUSED["invalid name"][0]
+    for number in range(2):
+        bench.stage(number, [bench.record("a"), poison, bench.record("b")])
+        feedback = b'{"batch": -1, "tick": -1}'
+        bench.folder.child("offsets").write(str(number), b"v1\n{}\n" + feedback)
+    folder = bench.folder
+    settings = Settings.resolve({}, None, checkpoint=tmp_path / "checkpoint")
+    publisher = Publisher(
+        {str(bench.egress.id): bench.egress},
+        settings,
+        GroupOffsets((), (), CommitLog(folder)),
+        Retention(folder),
+    )
+
+    with caplog.at_level(logging.WARNING, "statefun.egress"):
+        publisher.start(Outbox(folder).recover(1))
+        publisher.drain(1, threading.Event())
+        publisher.stop()
+
+    assert (publisher.records, publisher.refused) == (4, 2)
+    assert "2 records refused, which are dead letters now, so far" in caplog.messages[-1]
+
+
 @both
 def test_a_refusal_may_come_while_a_large_batch_is_written(bench: Bench) -> None:
     """A transaction that fails meanwhile takes no more, and says why only behind that."""
@@ -246,6 +310,40 @@ def test_only_what_was_taken_back_is_refused_with_its_topic(bench: Bench) -> Non
 
     assert [each.record for each in by_itself] == [first]
     assert [each.record for each in with_others] == [first, second]
+
+
+def test_a_chunk_that_is_tried_again_has_its_letters_elsewhere(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Once for each of its records, until it is written; those of other lanes are others."""
+    egress = KafkaEgress(TypeName("t", "out"), "localhost:9", NOWHERE)
+    letters = DeadLetterTopic("t/letters", "dead", 1_000_000)
+    written: list[bytes | None] = []
+    refusals = Refusals(
+        egress, letters, lambda records: written.extend(each.value for each in records)
+    )
+    reason = ClientError(ClientError.TOPIC_AUTHORIZATION_FAILED)
+
+    def attempt(lane: int, *values: bytes) -> list[Refused]:
+        records = [EgressRecord("t", b"k", value, None) for value in values]
+        refused = [Refused(record, reason, alone=True) for record in records]
+        places = places_of(lane, records, Marker(7, len(records), b"digest", "", ""))
+        assert refusals.replace(refused, places) == []
+        return refused
+
+    attempt(0, b"a")
+    attempt(0, b"a", b"b")
+    attempt(0, b"a", b"b")
+    refused = attempt(1, b"c", b"d")
+    again = [*written]
+    with caplog.at_level(logging.WARNING, "statefun.egress"):
+        refusals.settled(refused)
+        refusals.settled(attempt(1, b"c", b"d"))
+        refusals.over()
+
+    assert again == [b"a", b"b", b"c", b"d"]
+    assert written == [*again, b"c", b"d"]
+    assert [message.split(": ")[1][:9] for message in caplog.messages] == ["2 records", "4 records"]
 
 
 @both

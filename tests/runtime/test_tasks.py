@@ -3,24 +3,29 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
+import attrs
 import pytest
 from harness import KafkaHarness
 from proxy import LossyProxy
+from pyspark import SparkContext
 
 from statefun.dev import EmbeddedKafka
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
 from statefun.runtime.egress import lane as lane_module
+from statefun.runtime.egress import patience as patience_module
 from statefun.runtime.egress import tasks as tasks_module
 from statefun.runtime.egress.lanes import LaneFactory
-from statefun.runtime.egress.tasks import LaneState, LaneTask
+from statefun.runtime.egress.tasks import LaneState, LaneTask, TaskLanes
 from statefun.runtime.filesystem import Folder
-from statefun.runtime.outbox import Outbox, effect_stream
+from statefun.runtime.outbox import Outbox, Staged, effect_stream
 from statefun.sdk.address import TypeName
 from statefun.spec.model import DeliverySemantic, KafkaEgress, Location
 
@@ -90,3 +95,41 @@ def test_each_task_goes_on_where_the_last_one_ended(
     written = [record.key or "" for record in kafka.receive(out)]
     for lane in range(LANES):
         assert [key for key in written if key.startswith(f"{lane} ")] == expected[lane]
+
+
+class _Stalled(TaskLanes):
+    """Lanes whose tasks come no further, until they all are done."""
+
+    turns = 5
+
+    def _run(self, task: LaneTask, states: Sequence[LaneState]) -> list[LaneState]:
+        del task
+        self.turns -= 1
+        moves = self.turns < 2
+        return [
+            attrs.evolve(state, is_done=not self.turns or (not moves and state.lane == 0))
+            for state in states
+        ]
+
+
+def test_lanes_whose_tasks_keep_waiting_say_so(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, however many tasks there are; and that it is over."""
+    monkeypatch.setattr(patience_module, "_PATIENCE", timedelta(0))
+    monkeypatch.setattr(patience_module, "_ANSWER", timedelta(milliseconds=100))
+    egress = KafkaEgress(TypeName("t", "out"), "127.0.0.1:9", NOWHERE)
+    factory = LaneFactory(egress, Folder.at(checkpoint), timedelta(seconds=10), "run")
+    lanes = _Stalled(factory, cast("SparkContext", None), lambda: False)
+    staged = Staged(Manifest(batch=0, lanes=LANES), b"")
+
+    with caplog.at_level(logging.INFO, "statefun.egress"):
+        assert len(list(lanes.publish([staged]))) == 1
+
+    assert caplog.messages == [
+        f"egress t/out: 127.0.0.1:9 {what}"
+        for what in (
+            "does not answer; its records are kept, and tried until it takes them",
+            "takes records again",
+        )
+    ]

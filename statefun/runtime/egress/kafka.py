@@ -17,7 +17,7 @@ from statefun.runtime.effects import EgressRecord
 from statefun.runtime.egress.lane import Marker, UncertainError, UndeliveredError
 from statefun.runtime.egress.patience import Patience, Tally
 from statefun.runtime.egress.progress import ProgressTopic
-from statefun.runtime.egress.refusals import OF_CLIENTS, OF_RECORDS, Refusals, Refused
+from statefun.runtime.egress.refusals import OF_CLIENTS, OF_RECORDS, Refusals, Refused, places_of
 from statefun.runtime.kafka_client import connect
 from statefun.sdk.errors import KafkaError
 from statefun.spec.model import KafkaEgress
@@ -47,6 +47,8 @@ def _others(record: EgressRecord) -> dict[str, Any]:
 
 class AtLeastOnce:
     """A cluster that confirms every record, and that may get some of them again after a crash."""
+
+    _lane = 0
 
     def __init__(
         self,
@@ -89,7 +91,7 @@ class AtLeastOnce:
         """Nobody keeps note of what is published."""
         return None
 
-    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - there is nowhere to write it
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Write ``records`` and wait until the cluster has them.
 
         Raises:
@@ -102,7 +104,7 @@ class AtLeastOnce:
         left = records
         while found := self._deliver(left):
             refused += found
-            left = self._refusals.replace(found)
+            left = self._refusals.replace(found, places_of(self._lane, records, marker))
         self._refusals.settled(refused)
 
     def close(self) -> None:
@@ -234,7 +236,7 @@ class Unconfirmed(AtLeastOnce):
         )
         self._losses = losses
 
-    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - as above
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - there is nowhere to write it
         """Hand ``records`` to the producer.
 
         Raises:
@@ -307,9 +309,7 @@ class ExactlyOnce(AtLeastOnce):
         In this order: from the first step on nobody else can move the marker.
         """
         self._call(self._producer.init_transactions)
-        marker = self._progress.read(self._lane)
-        self._patience.over()
-        return marker
+        return self._progress.read(self._lane)
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Write ``records`` and ``marker`` in one transaction.
@@ -328,7 +328,7 @@ class ExactlyOnce(AtLeastOnce):
             refused += found
             gone = {id(each.record) for each in found}
             left = [record for record in left if id(record) not in gone]
-            left[-1:-1] = self._refusals.replace(found)
+            left[-1:-1] = self._refusals.replace(found, places_of(self._lane, records, marker))
         self._refusals.settled(refused)
 
     def _transact(self, records: Sequence[EgressRecord]) -> Sequence[Refused]:

@@ -20,7 +20,7 @@ from statefun.runtime.egress.kafka import (
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UndeliveredError
 from statefun.runtime.egress.patience import Patience, Tally
 from statefun.runtime.egress.progress import ProgressTopic
-from statefun.runtime.egress.refusals import Refusals
+from statefun.runtime.egress.refusals import Place, Refusals
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.letters import DeadLetterTopic
 from statefun.runtime.outbox import Staged
@@ -96,12 +96,16 @@ class LaneFactory:
             return progress, lanes
         return progress, progress.create(lanes, self.kafka_timeout)
 
-    def refusals(self, should_stop: ShouldStop, *, alone: bool = False) -> Refusals:
-        """Return what settles records that the cluster refuses."""
+    def refusals(
+        self, should_stop: ShouldStop, *, alone: bool = False, written: Collection[Place] = ()
+    ) -> Refusals:
+        """Return what settles records that the cluster refuses, which goes on from another one."""
         letters = self.dead_letters
         elsewhere = None if letters is None or letters.id == self.egress.id else letters
         write = None if elsewhere is None else partial(_write_letters, elsewhere, should_stop)
-        return Refusals(self.egress, DeadLetterTopic.of(letters), write, alone=alone)
+        return Refusals(
+            self.egress, DeadLetterTopic.of(letters), write, alone=alone, written=written
+        )
 
     def lane(
         self,
@@ -224,6 +228,7 @@ class DriverLanes:
         """Disconnect."""
         for lane in self._lanes:
             lane.close()
+        self._refusals.over()
 
     def _create(self, query_id: str, lanes: int) -> bool:
         """Make sure that there are so many lanes; return whether there were none."""

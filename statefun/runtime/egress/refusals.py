@@ -13,14 +13,14 @@ out. Nothing is settled on a mere suspicion:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError as ClientError
 
 from statefun.runtime.effects import EgressRecord
-from statefun.runtime.egress.lane import UncertainError
+from statefun.runtime.egress.lane import Marker, UncertainError
 from statefun.runtime.egress.patience import Tally
 from statefun.runtime.egress.progress import PROGRESS_PREFIX
 from statefun.runtime.kafka_client import admin_for, cluster_metadata
@@ -72,6 +72,19 @@ class Refused(NamedTuple):
     """Whether it was this very record that was refused, and not a batch."""
 
 
+Place = tuple[int, int, bytes, int]
+"""Which record of the outbox one is: the lane, the batch, its digest, and which one of those."""
+
+
+def places_of(lane: int, records: Sequence[EgressRecord], marker: Marker) -> dict[int, Place]:
+    """Return which records of the outbox those are that a marker ends with, by identity."""
+    first = marker.records - len(records)
+    return {
+        id(record): (lane, marker.batch, marker.digest, number)
+        for number, record in enumerate(records, first)
+    }
+
+
 class Refusals:
     """Does with refused records what an egress says.
 
@@ -80,6 +93,7 @@ class Refusals:
         dead_letters: where dead letters go, if they do.
         write: writes dead letters to another egress, where that is where they go.
         alone: as what it begins.
+        written: as what it begins.
     """
 
     def __init__(
@@ -89,6 +103,7 @@ class Refusals:
         write: Callable[[Sequence[EgressRecord]], None] | None = None,
         *,
         alone: bool = False,
+        written: Collection[Place] = (),
     ) -> None:
         self._egress = egress
         self._owner = f"egress {egress.id}"
@@ -100,6 +115,8 @@ class Refusals:
         self._tally = Tally(egress, fates.get(self._policy, "refused and left out"))
         self.alone = alone
         """Whether each record is to have a batch of its own, for a while."""
+        self.written = set(written)
+        """For which records of the present chunk another egress has dead letters already."""
 
     @property
     def count(self) -> int:
@@ -137,31 +154,48 @@ class Refusals:
                 found.setdefault(id(record), Refused(record, reason, alone=True))
         return list(found.values())
 
-    def replace(self, refused: Sequence[Refused]) -> list[EgressRecord]:
+    def replace(
+        self, refused: Sequence[Refused], places: Mapping[int, Place]
+    ) -> list[EgressRecord]:
         """Do what is to be done with refused records; return what is to be written in their place.
+
+        Dead letters for another egress are written at once, and once for a record: the chunk may
+        be tried again.
+
+        Args:
+            refused: those records.
+            places: which records of the outbox there are, by identity.
 
         Raises:
             KafkaError: if that is to stop.
         """
-        letters = []
+        letters = {}
         for record, reason, _ in refused:
             error = self.explained(record, reason)
             if self._policy is OnFailure.FAIL or self._is_last_resort(record):
                 error.message += "; the records are kept in the outbox"
                 raise error
             if self._policy is OnFailure.DEAD_LETTER:
-                letters.append(self._letter(record, error))
-        if letters and self._write is not None:
-            self._write(letters)
-            return []
-        return letters
+                letters[places[id(record)]] = self._letter(record, error)
+        if self._write is None:
+            return list(letters.values())
+        missing = letters.keys() - self.written
+        if missing:
+            self._write([letter for place, letter in letters.items() if place in missing])
+            self.written |= missing
+        return []
 
     def settled(self, refused: Sequence[Refused]) -> None:
         """Take note that everything is written but ``refused``."""
         self.alone = False
+        self.written.clear()
         if refused:
             record, reason, _ = refused[0]
             self._tally.add(record.topic, reason.str(), len(refused))
+
+    def over(self) -> None:
+        """Say of how many records that was not said yet."""
+        self._tally.over()
 
     def explained(self, record: EgressRecord, reason: ClientError) -> KafkaError:
         """Say for people why a record was refused."""

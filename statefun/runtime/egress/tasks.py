@@ -19,7 +19,9 @@ from pyspark import SparkContext
 from statefun.protocol.runtime_pb2 import Failure
 from statefun.runtime.egress.lane import Lane, LaneBatch, Marker, UndeliveredError
 from statefun.runtime.egress.lanes import LaneFactory, Published
+from statefun.runtime.egress.patience import Patience
 from statefun.runtime.egress.progress import ProgressTopic
+from statefun.runtime.egress.refusals import Place
 from statefun.runtime.outbox import Outbox, Staged
 from statefun.sdk import errors
 from statefun.sdk.errors import StatefunError
@@ -38,6 +40,8 @@ class LaneState:
     marker: Marker | None = None
     alone: bool = False
     """Whether records were to travel each in a batch of its own."""
+    written: frozenset[Place] = frozenset()
+    """For which records another egress has dead letters already."""
     refused: int = 0
     """How many records the cluster has refused."""
     is_done: bool = False
@@ -57,6 +61,7 @@ class TaskLanes:
         self._group = f"statefun-egress-{factory.egress.id}"
         self._progress: ProgressTopic | None = None
         self._created = 0
+        self._patience = Patience(factory.egress)
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
         """Publish ``batches``; yield each that is."""
@@ -70,7 +75,8 @@ class TaskLanes:
             task = LaneTask(self._factory, self._progress, numbers)
             states, refused = [LaneState(lane) for lane in range(lanes)], 0
             while states:
-                states = self._run(task, states)
+                before, states = states, self._run(task, states)
+                self._look(before, states)
                 refused += sum(state.refused for state in states)
                 states = [state for state in states if not state.is_done]
                 if states and self._should_stop():
@@ -78,6 +84,14 @@ class TaskLanes:
             for staged in together:
                 yield Published(staged, refused)
                 refused = 0
+
+    def _look(self, before: Sequence[LaneState], after: Sequence[LaneState]) -> None:
+        """Say when a lane keeps waiting: none of its tasks is there for long enough to do so."""
+        pairs = zip(before, after, strict=True)
+        if any(new.marker == old.marker and not new.is_done for old, new in pairs):
+            self._patience.wait()
+        else:
+            self._patience.over()
 
     def _run(self, task: LaneTask, states: Sequence[LaneState]) -> list[LaneState]:
         """Run one job, of a task for each lane that is not done; return how far they came."""
@@ -130,7 +144,9 @@ class LaneTask:
         """Publish lanes; yields how far they have come."""
         for state in states:
             turn = _TaskTurn()
-            refusals = self.factory.refusals(turn.should_stop, alone=state.alone)
+            refusals = self.factory.refusals(
+                turn.should_stop, alone=state.alone, written=state.written
+            )
             lane = self.factory.lane(state.lane, self.progress, refusals, turn, state.marker)
             is_done, failure = False, b""
             try:
@@ -141,8 +157,15 @@ class LaneTask:
                 failure = Failure(code=error.code, message=error.message).SerializeToString()
             finally:
                 lane.close()
+                refusals.over()
             yield LaneState(
-                state.lane, lane.marker, refusals.alone, refusals.count, is_done, failure
+                state.lane,
+                lane.marker,
+                refusals.alone,
+                frozenset(refusals.written),
+                refusals.count,
+                is_done,
+                failure,
             )
 
     def _publish(self, lane: Lane, state: LaneState, turn: _TaskTurn) -> bool:
