@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import uuid
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -135,6 +136,13 @@ class Folder:
             with filesystem.open_output_stream(f"{path}/{name}") as stream:
                 stream.write(content)
 
+    def sync(self, name: str) -> None:
+        """Let a file that another process has written outlive a loss of power, if it is there."""
+        if self.is_local:
+            with suppress(FileNotFoundError):
+                _sync(Path(self.location) / name)
+                _sync(Path(self.location))
+
     def remove(self, name: str) -> None:
         """Delete a file, if it is there."""
         filesystem, path = self._filesystem
@@ -176,9 +184,9 @@ def _make(folder: Path) -> None:
         _sync(folder.parent)
 
 
-def _sync(folder: Path) -> None:
-    """Put the names in a folder on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Put the content of a file, or the names in a folder, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
