@@ -39,10 +39,6 @@ _run_bucket, _go_on = buckets.run_bucket, buckets._go_on
 _NOTHING = Marker(-1, 0, b"", "", "")
 
 
-def nothing(*_: Any, **__: Any) -> None:
-    """Do nothing."""
-
-
 # Egresses
 
 
