@@ -24,7 +24,7 @@ bench: setup ## Run the benchmarks; NAME=dispatch for one of them, ARGS for its 
 	@for name in $(NAME); do $(VENV)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 simulate: setup ## Try crashes and lost answers on a model, seed by seed; ARGS=--seed=7 for one
-	@$(VENV)/python tests/simulation.py $(ARGS)
+	@PYTHONPATH=tests $(VENV)/python -m simulation $(ARGS)
 
 fuzz: setup ## Feed a million malformed values to everything that reads from outside
 	@STATEFUN_FUZZ_CASES=150000 $(VENV)/python -m pytest -q tests/test_fuzz.py $(ARGS)

@@ -40,6 +40,12 @@ class CommitLog:
         """Tell whether ``batch``, one of the newest, is committed."""
         return self._commits.has(str(batch))
 
+    def sync(self, batch: int) -> None:
+        """Let what Spark has written of ``batch`` outlive a loss of power, which Spark does not."""
+        self._checkpoint.sync("metadata")
+        self._offsets.sync(str(batch))
+        self._commits.sync(str(batch))
+
     def is_fresh(self) -> bool:
         """Tell whether no batch was ever planned: the sources still choose where to start."""
         return self.planned() < 0

@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import uuid
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -135,6 +136,13 @@ class Folder:
             with filesystem.open_output_stream(f"{path}/{name}") as stream:
                 stream.write(content)
 
+    def sync(self, name: str) -> None:
+        """Let a file that another process has written outlive a loss of power, if it is there."""
+        if self.is_local:
+            with suppress(FileNotFoundError):
+                sync_path(Path(self.location) / name)
+                sync_path(Path(self.location))
+
     def remove(self, name: str) -> None:
         """Delete a file, if it is there."""
         filesystem, path = self._filesystem
@@ -165,7 +173,7 @@ def _write_locally(folder: Path, name: str, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(folder / name)
-    sync_folder(folder)
+    sync_path(folder)
 
 
 def _make(folder: Path) -> None:
@@ -173,12 +181,12 @@ def _make(folder: Path) -> None:
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(exist_ok=True)
-        sync_folder(folder.parent)
+        sync_path(folder.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Put the names in a folder on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Put the content of a file, or the names in a folder, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:

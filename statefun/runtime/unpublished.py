@@ -22,7 +22,7 @@ import attrs
 
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.effects import EgressRecord, read_egress_records
-from statefun.runtime.filesystem import Folder, sync_folder
+from statefun.runtime.filesystem import Folder, sync_path
 from statefun.runtime.lock import checkpoint_lock
 from statefun.runtime.outbox import Outbox, Share, Staged
 from statefun.runtime.skips import write_skips
@@ -186,7 +186,7 @@ def _save(
                             lines.write(f"{json.dumps(line)}\n")
             lines.flush()
             os.fsync(lines.fileno())
-        sync_folder(file.absolute().parent)
+        sync_path(file.absolute().parent)
     except BaseException:
         file.unlink()
         raise

@@ -317,3 +317,17 @@ def test_spark_and_pyarrow_mean_the_same_folder(kafka: KafkaHarness, tmp_path: P
     assert [record.value for record in kafka.receive(out)] == ["1", "2"]
     assert [path.name for path in tmp_path.iterdir()] == [ODD]
     assert {"commits", "metadata", "state"} <= {path.name for path in (tmp_path / ODD).iterdir()}
+
+
+def test_a_file_of_somebody_else_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First its content, then its name; one that is not there is nobody's concern."""
+    (tmp_path / "file").write_bytes(b"content")
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink()))
+    )
+
+    Folder.at(tmp_path).sync("file")
+    Folder.at(tmp_path).sync("other")
+
+    assert synced == [str(tmp_path / "file"), str(tmp_path)]

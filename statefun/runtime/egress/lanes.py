@@ -210,13 +210,20 @@ class DriverLanes:
         """Let nobody else publish any more; return the runs that have."""
         return {lane.claim() for lane in self._lanes}
 
+    def claim_more(self, query_id: str, lanes: int) -> None:
+        """Connect so many lanes, and claim all if there were fewer: a first run could not earlier.
+
+        Raises:
+            StatefunError: if they cannot be created, or somebody else has claimed one of them.
+        """
+        if self._create(query_id, lanes) and self._factory.needs_progress:
+            self.claim()
+
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
         """Publish ``batches``; yield each that is."""
         for staged in batches:
             before = self._refusals.count
-            is_first = self._create(staged.manifest.query_id, staged.lanes)
-            if is_first and self._factory.needs_progress:
-                self.claim()  # a first run could not earlier
+            self.claim_more(staged.manifest.query_id, staged.lanes)
             for number, lane in enumerate(self._lanes[: staged.lanes]):
                 lane.publish(LaneBatch.of(staged, str(self._factory.egress.id), number))
             yield Published(staged, self._refusals.count - before)
@@ -231,11 +238,11 @@ class DriverLanes:
         self._refusals.over()
 
     def _create(self, query_id: str, lanes: int) -> bool:
-        """Make sure that there are so many lanes; return whether there were none."""
+        """Make sure that there are so many lanes; return whether there were fewer."""
         before = len(self._lanes)
         if before < lanes:
             progress, there = self._factory.create_progress(query_id, lanes)
             for number in range(before, there):
                 lane = self._factory.lane(number, progress, self._refusals, self._turn)
                 self._lanes.append(lane)
-        return not before
+        return before < lanes

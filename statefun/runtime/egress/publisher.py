@@ -71,6 +71,8 @@ class Publisher:
         self._poll = (_POLL_LOCAL if checkpoint.is_local else _POLL_REMOTE).total_seconds()
         self._threads: dict[str, EgressThread] = {}
         self._uncommitted: deque[int] = deque()
+        self._committed = -1
+        """Up to where batches are committed, whether or not their files are still in the log."""
         self._released: deque[_Released] = deque()
         self._changed = threading.Condition()
         self._stop = threading.Event()
@@ -105,6 +107,7 @@ class Publisher:
             thread.start()
         self._retention.start(leftovers)
         self._uncommitted.extend(leftovers.unpublished)
+        self._committed = max(leftovers.unpublished, default=-1)
         self._thread.start()
 
     def run_as_tasks(self, context: SparkContext) -> None:
@@ -211,13 +214,14 @@ class Publisher:
             next_ = self._uncommitted[0] if self._uncommitted else None
         if finished:
             self._finish(self._released[0])
-        elif next_ is not None and self._commit_log.has(next_):
+        elif next_ is not None and (next_ <= self._committed or self._commit_log.has(next_)):
             self._release(next_)
         elif next_ is not None:
             self._stop.wait(self._poll)
 
     def _release(self, batch: int) -> None:
-        """Hand a committed batch to its egresses."""
+        """Hand a committed batch to its egresses; from now on it must stay committed."""
+        self._commit_log.sync(batch)
         staged = self._outbox.staged(batch)
         egresses: set[str] = set()
         if staged is not None:

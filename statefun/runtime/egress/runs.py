@@ -52,7 +52,7 @@ class Runs:
         Args:
             publishers: the runs that the markers of this run's egresses name.
         """
-        for run in self.earlier.difference(publishers):
+        for run in sorted(self.earlier.difference(publishers)):
             try:
                 egresses = set(json.loads(read_framed(self._checkpoint, _path(run))))
                 if egresses <= set(self._egresses):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from datetime import timedelta
 from itertools import groupby
 
@@ -18,7 +19,7 @@ from pyspark import SparkContext
 
 from statefun.protocol.runtime_pb2 import Failure
 from statefun.runtime.egress.lane import Lane, LaneBatch, Marker, UndeliveredError
-from statefun.runtime.egress.lanes import LaneFactory, Published
+from statefun.runtime.egress.lanes import DriverLanes, LaneFactory, Published
 from statefun.runtime.egress.patience import Patience
 from statefun.runtime.egress.progress import ProgressTopic
 from statefun.runtime.egress.refusals import Place
@@ -70,6 +71,9 @@ class TaskLanes:
             if self._progress is None or self._created < lanes:
                 query_id = together[0].manifest.query_id
                 self._progress, _ = self._factory.create_progress(query_id, lanes)
+                # A lane of a first run has no owner yet, which its tasks could miss.
+                with closing(DriverLanes(self._factory, self._should_stop, self._pause)) as own:
+                    own.claim_more(query_id, lanes)
                 self._created = lanes
             numbers = tuple(staged.manifest.batch for staged in together)
             task = LaneTask(self._factory, self._progress, numbers)
@@ -106,6 +110,10 @@ class TaskLanes:
         for failure in [Failure.FromString(state.failure) for state in results if state.failure]:
             raise errors.by_code(failure.code)(failure.message)
         return results
+
+    def _pause(self, time_: timedelta) -> bool:
+        time.sleep(time_.total_seconds())
+        return self._should_stop()
 
     def cancel(self) -> None:
         """Let Spark end the tasks that run."""

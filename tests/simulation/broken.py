@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What takes the place of the code that keeps a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from simulation.cluster import ExactlyOnceModel
+from simulation.disk import LocalPath
+from statefun.runtime import feedback
+from statefun.runtime import timers as pending
+from statefun.runtime.clock import Clock
+from statefun.runtime.dispatch import buckets, timers
+from statefun.runtime.dispatch.groups import Group
+from statefun.runtime.effects import Effects, EgressRecord
+from statefun.runtime.egress.lane import Lane, LaneBatch, Marker, UncertainError
+from statefun.runtime.egress.lanes import Published
+from statefun.runtime.egress.publisher import Publisher
+from statefun.runtime.egress.runs import Runs
+from statefun.runtime.egress.tasks import LaneState, LaneTask
+from statefun.runtime.feedback import FeedbackReader, ticked
+from statefun.runtime.outbox import Leftovers, Outbox, Staged
+from statefun.runtime.recovery import Succession
+from statefun.runtime.timers import PendingBuckets, TimerLog
+
+_exactly_once_open, _exactly_once_write = ExactlyOnceModel.open, ExactlyOnceModel.write
+_accepted, _lane_open, _of = Lane._accepted, Lane.open, LaneBatch.of
+_forget, _recover, _check = Runs.forget_all_but, Outbox.recover, Succession.check
+_batches, _latest = Outbox.batches, FeedbackReader.latestOffset
+_publish, _call, _add, _drop = (
+    LaneTask._publish,
+    LaneTask.__call__,
+    TimerLog.add,
+    PendingBuckets.drop,
+)
+_run_token, _step = timers._run_token, Publisher._step
+_run_bucket, _divide = buckets.run_bucket, buckets._divide
+_unwrapped = feedback._unwrapped
+_NOTHING = Marker(-1, 0, b"", "", "")
+
+
+# Egresses
+
+
+def marker_before_fence(model: ExactlyOnceModel) -> Marker | None:
+    """Read the marker while somebody else may still move it."""
+    marker = model._broker.markers.get(model._id)
+    _exactly_once_open(model)
+    return marker
+
+
+def same_producer_again(
+    model: ExactlyOnceModel, records: Iterable[EgressRecord], marker: Marker
+) -> None:
+    """Ask the same producer again when an answer is missing."""
+    sent = list(records)
+    for _ in range(20):
+        try:
+            _exactly_once_write(model, sent, marker)
+        except UncertainError as error:
+            if str(error) == "fenced":
+                raise
+        else:
+            return
+    raise UncertainError("tried for long enough")
+
+
+def marker_apart(model: ExactlyOnceModel, records: Iterable[EgressRecord], marker: Marker) -> None:
+    """Commit records and marker one after the other."""
+    _exactly_once_write(model, records, model._broker.markers.get(model._id, _NOTHING))
+    _exactly_once_write(model, [], marker)
+
+
+def forgotten_lanes(factory: Any, query_id: str, lanes: int) -> tuple[str, int]:
+    """Open the lanes that are used, and none of those that earlier runs have used."""
+    factory.world.broker.lanes = max(factory.world.broker.lanes, lanes)
+    return query_id, lanes
+
+
+def anybodys_lanes(lane: Lane, marker: Marker) -> Marker:
+    """Publish in lanes that another run has taken over."""
+    return _accepted(lane, marker._replace(owner=lane._run))
+
+
+def anybodys_records(lane: Lane, known_runs: Collection[str]) -> None:
+    """Go on behind what was published with a copy of the checkpoint."""
+    _lane_open(lane, {f"{number:08x}" for number in range(5000)})
+
+
+def forgotten_runs(runs: Runs, publishers: Collection[str]) -> None:
+    """Keep no run but the one that there is."""
+    _forget(runs, ())
+
+
+def mixed_lanes(staged: Staged, egress: str, lane: int) -> LaneBatch:
+    """Let a state partition have another lane in every batch."""
+    lane = (lane + staged.manifest.batch) % staged.lanes
+    return _of(staged, egress, lane)
+
+
+def no_progress(task: LaneTask, states: Iterable[LaneState]) -> Iterator[LaneState]:
+    """Begin anew with each task."""
+    return _call(task, [LaneState(state.lane) for state in states])
+
+
+def impatient(task: LaneTask, lane: Lane, state: LaneState, turn: Any) -> bool:
+    """End when the time is over, however far the task has come; it takes a while to begin."""
+    turn._end -= 11
+    if turn.is_over():
+        return False
+    return _publish(task, lane, state, turn)
+
+
+def released_early(publisher: Any) -> None:
+    """Publish what is staged and not committed yet."""
+    if publisher._uncommitted and not publisher._commit_log.has(publisher._uncommitted[0]):
+        publisher._release(publisher._uncommitted[0])
+    else:
+        _step(publisher)
+
+
+def recovers_all(outbox: Outbox, newest_commit: int) -> Leftovers:
+    """Take for committed what will run again."""
+    return _recover(outbox, 10**6)
+
+
+def recovers_nothing(outbox: Outbox, newest_commit: int) -> Leftovers:
+    """Take all for published."""
+    found = _recover(outbox, newest_commit)
+    return Leftovers((), sorted([*found.undelivered, *found.unpublished]))
+
+
+def finished_by_first(publisher: Any, egress: str, published: Published) -> None:
+    """Take a batch that one egress is done with for published."""
+    for released in publisher._released:
+        if released.batch == published.staged.manifest.batch:
+            released.egresses.clear()
+            return
+
+
+# Messages between functions
+
+
+def batches_backwards(outbox: Outbox) -> list[int]:
+    """Read the newest batch first."""
+    return _batches(outbox)[::-1]
+
+
+def deletes_undelivered(kept: Any, manifest: Any) -> None:
+    """Delete what is published."""
+    kept._outbox.remove(manifest.batch)
+
+
+def never_first(succession: Succession, batch: int) -> bool:
+    """Leave what an earlier attempt has staged."""
+    _check(succession, batch)
+    return False
+
+
+# Timers
+
+
+def adds_nothing(log: TimerLog, batch: int, added: Collection[int], all_: PendingBuckets) -> None:
+    """Know of pending buckets in memory alone."""
+
+
+def small_snapshot(log: TimerLog, batch: int, added: Collection[int], all_: PendingBuckets) -> None:
+    """Take a snapshot of what was added last."""
+    few = PendingBuckets()
+    few.add(added)
+    _add(log, batch, added, few)
+
+
+def tick_ahead(reader: Any, start: dict[str, int], limit: Any) -> dict[str, int]:
+    """Let ticks come a little early."""
+    clock = reader._clock
+
+    class Ahead:
+        def now(self) -> int:
+            return int(clock.now()) + 500
+
+    reader._clock = Ahead()
+    try:
+        return _latest(reader, start, limit)
+    finally:
+        reader._clock = clock
+
+
+def tick_never_back(reader: Any, start: dict[str, int], limit: Any) -> dict[str, int]:
+    """Keep a tick that was too early."""
+    offset = _latest(reader, start, limit)
+    return {**offset, "tick": max(offset["tick"], start["tick"])}
+
+
+def no_ticks_for_arrivals(reader: Any, start: dict[str, int], end: dict[str, int]) -> list[int]:
+    """Take for empty what is behind the last tick."""
+    reader._look()
+    due = reader._timers.due(ticked(end))
+    return [bucket for bucket in due if pending.due_tick(bucket) > ticked(start)]
+
+
+def drops_too_much(buckets_: PendingBuckets, tick: int) -> None:
+    """Forget buckets that are about to be due."""
+    _drop(buckets_, tick + 20)
+
+
+def keeps_bucket(group: Group, effects: Effects) -> None:
+    """Keep what was released."""
+    before = dict(group.values.values)
+    _run_bucket(group, effects)
+    if before and not group.values.values:
+        group.values.apply(before)
+
+
+def unordered(messages: pa.RecordBatch, offset: int) -> dict[str, pa.Array]:
+    """Deliver what has waited in the order in which it is read."""
+    columns = _unwrapped(messages, offset)
+    del columns["timestamp"], columns["offset"]
+    return columns
+
+
+def forgets_parts(key: bytes, content: bytes, effects: Effects) -> None:
+    """Leave the parts of a bucket without a tick."""
+    noted = set(effects.buckets)
+    _divide(key, content, effects)
+    effects.buckets &= noted
+
+
+def cancels_nothing(caller: bytes, token: str, effects: Effects) -> None:
+    """Leave it as it is."""
+
+
+def keeps_tokens(group: Group, effects: Effects, begun: int, on_conflict: Any) -> None:
+    """Keep messages that were released."""
+    before = dict(group.values.values)
+    _run_token(group, effects, begun, on_conflict)
+    group.values.apply(before)
+
+
+# Clocks
+
+
+def own_clock(batch_clock: Any, clock: Clock, begun: int) -> None:
+    """Let each worker have its own time."""
+    batch_clock._clock = clock
+    batch_clock._difference = clock.now() - clock.monotonic()
+
+
+def unbounded_clock(batch_clock: Any, clock: Clock, begun: int) -> None:
+    """Believe that a task has waited for a day."""
+    batch_clock._clock = clock
+    batch_clock._difference = max(clock.now(), begun) - clock.monotonic()
+
+
+# Disks
+
+
+def written_unsynced(folder: LocalPath, name: str, content: bytes) -> None:
+    """Write a file, and leave it to the system when it is on the disk."""
+    temporary = folder / f".{name}.tmp"
+    with temporary.open("wb") as file:
+        file.write(content)
+    temporary.replace(folder / name)
+    folder.system.disk._names.pop(f"{folder.path}/{name}", None)
+
+
+def written_in_place(folder: LocalPath, name: str, content: bytes) -> None:
+    """Write a file by its own name."""
+    with (folder / name).open("wb") as file:
+        file.write(content[: len(content) // 2])
+        file.write(content)
+        folder.system.fsync(file.fileno())
+
+
+# Drivers

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has to be so in the end."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+
+from simulation.world import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    PARTITIONS,
+    Attempts,
+    Cancelled,
+    Received,
+    Sent,
+    World,
+    journals,
+)
+from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.timers import tick_of
+
+
+def refusal(world: World, reason: str) -> str:
+    """Check that a refused checkpoint is not the only one, and that no two of them are mixed."""
+    if world.here.disk.is_damaged:
+        return "" if "/c" in reason or "egress" in reason else f"refused without a place: {reason}"
+    if world.copy is None and len(world.histories) == 1:
+        return f"refused, though there is no copy: {reason}"
+    checkpoint = world.here.folder(world.chaos)
+    newest, runs = CommitLog(checkpoint).newest(), {*checkpoint.child("runs").names(), ""}
+    if all(
+        marker.batch <= newest and {marker.publisher, marker.owner} <= runs
+        for marker in world.broker.markers.values()
+    ):
+        return f"refused, though nobody else has been there: {reason}"
+    if not any(_is_part_of(attempts, world) for attempts in world.histories):
+        return f"a mixture of histories: {dict(world.broker.log)}"
+    return ""
+
+
+def difference(world: World) -> str:
+    """Compare what came out with what the committed batches say."""
+    return "; ".join([*_egress_differences(world), *_message_differences(world)][:3])
+
+
+def _truth(attempts: Attempts, egress: str, partition: int) -> list[bytes]:
+    return [
+        value
+        for number, journal in journals(attempts)
+        if number == partition
+        for to, value in journal.egress
+        if to == egress
+    ]
+
+
+def _is_part_of(attempts: Attempts, world: World) -> bool:
+    """Tell whether nothing is published exactly once but what a history says, in order."""
+    for egress in EXACTLY_ONCE:
+        seen = _by_sender(world.broker.log[egress])
+        for partition in range(PARTITIONS):
+            got = seen[partition]
+            if _truth(attempts, egress, partition)[: len(got)] != got:
+                return False
+    return True
+
+
+def _by_sender(values: Iterable[bytes]) -> dict[int, list[bytes]]:
+    seen: dict[int, list[bytes]] = defaultdict(list)
+    for value in values:
+        seen[int(value.partition(b" ")[0])].append(value)
+    return seen
+
+
+def _egress_differences(world: World) -> Iterator[str]:
+    """Compare what a reader sees, sender by sender."""
+    for egress in (*EXACTLY_ONCE, AT_LEAST_ONCE):
+        seen = _by_sender(world.broker.log[egress])
+        for partition in range(PARTITIONS):
+            expected, got = _truth(world.here.attempts, egress, partition), seen[partition]
+            if egress == AT_LEAST_ONCE and world.has_troubles:
+                # Some may come again, and some of another history.
+                got = [value for value in dict.fromkeys(got) if value in set(expected)]
+                if len(world.histories) > 1:
+                    expected, got = sorted(expected), sorted(got)
+            if expected != got:
+                yield f"{egress}, partition {partition}: {expected} became {got}"
+
+
+def _message_differences(world: World) -> Iterator[str]:
+    """Compare what functions have received with what others have sent."""
+    sent: dict[str, Sent] = {}
+    received: dict[str, list[Received]] = defaultdict(list)
+    cancelled: dict[str, list[Cancelled]] = defaultdict(list)
+    places: dict[str, int] = {}
+    for _, journal in journals(world.here.attempts):
+        sent.update((each.uid, each) for each in journal.sent)
+        for each in journal.received:
+            places[each.uid] = len(places)
+            received[each.uid].append(each)
+        for request in journal.cancelled:
+            cancelled[request.uid].append(request)
+    for offset, target in enumerate(world.records):
+        if [each.target for each in received.pop(f"r{offset}", [])] != [target]:
+            yield f"record {offset} was not received once"
+    for uid in received.keys() - sent.keys():
+        yield f"{uid} was received, and not sent"
+    for message in sent.values():
+        yield from _delivery(world, message, received[message.uid], cancelled[message.uid])
+    yield from _disorder(sent.values(), places)
+
+
+def _delivery(
+    world: World, message: Sent, received: list[Received], cancelled: list[Cancelled]
+) -> Iterator[str]:
+    """Check that a message was delivered to its target, once, and not before it was due."""
+    readings = world.chaos.clock.readings
+
+    def has_been_due(reading: int) -> bool:
+        return max(readings[max(message.reading - 1, 0) : reading]) >= message.floor
+
+    count = len(received)
+    if any(each.is_sure and not has_been_due(each.reading) for each in cancelled):
+        if count:
+            yield f"{message} was cancelled, and delivered {count} times"
+    elif count > 1 or (not count and not cancelled):
+        yield f"{message} was delivered {count} times"
+    for each in received:
+        if (each.caller, each.target) != (message.sender, message.target):
+            yield f"{message} became {each}"
+        if message.due and not has_been_due(each.reading):
+            yield f"{message} came early"
+
+
+def _disorder(sent: Iterable[Sent], places: dict[str, int]) -> Iterator[str]:
+    """Find messages of one sender to one target that were received in another order."""
+    pairs: dict[tuple[bytes, bytes, int], list[Sent]] = defaultdict(list)
+    for each in sent:
+        if each.uid in places and not each.token:
+            # Those that become due with different ticks may come in any order.
+            tick = tick_of(each.due - 1) if each.due else -1
+            pairs[each.sender, each.target, tick].append(each)
+    for (sender, target, _), messages in pairs.items():
+        for first, second in combinations(messages, 2):
+            if first.due > second.due:
+                if first.batch != second.batch or sender.endswith(b"relay"):
+                    continue  # the first may have been on its way already
+                first, second = second, first  # noqa: PLW2901 - the other way round
+            if places[first.uid] > places[second.uid]:
+                yield f"{first} came after {second}, from {sender!r} to {target!r}"
+
+
+def counted(world: World) -> Counter[str]:
+    """Return how much has happened, for those who doubt it."""
+    counts: Counter[str] = Counter(batches=len(world.here.attempts))
+    for _, journal in journals(world.here.attempts):
+        counts["received"] += len(journal.received)
+        counts["sent"] += len(journal.sent)
+        counts["delayed"] += sum(bool(each.due) for each in journal.sent)
+        counts["cancelled"] += len(journal.cancelled)
+        counts["records"] += len(journal.egress)
+    return counts

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clocks that somebody sets, and that differ from machine to machine."""
+
+from __future__ import annotations
+
+import random
+
+import attrs
+
+_START = 1_800_000_000_000
+_SECOND = 1000
+_HOUR = 3600 * _SECOND
+_JUMPS = (_SECOND, 60 * _SECOND, _HOUR, 24 * _HOUR)
+
+
+class MachineClock:
+    """The clock of the driver's machine; keeps note of what it has said."""
+
+    def __init__(self, generator: random.Random) -> None:
+        self._random = generator
+        self._elapsed = 0
+        self._difference = _START
+        self.readings = [_START]
+        """What anybody has read, in order."""
+
+    def now(self) -> int:
+        """Return the milliseconds since the epoch."""
+        reading = self._elapsed + self._difference
+        self.readings.append(reading)
+        return reading
+
+    def monotonic(self) -> int:
+        """Return the milliseconds since the start of the machine."""
+        return self._elapsed
+
+    def advance(self, time: int) -> None:
+        """Let so many milliseconds pass."""
+        self._elapsed += time
+
+    def jump(self) -> None:
+        """Set the clock, forth or back."""
+        self._difference += self._random.choice([-1, 1]) * self._random.choice(_JUMPS)
+
+    def catch_up(self) -> None:
+        """Set the clock so that whatever was due by anything it has said is due now."""
+        self._difference = max(self.readings) + 3 * _HOUR - self._elapsed
+
+
+class Stopwatch:
+    """The module ``time``, for those who measure how long something takes."""
+
+    def __init__(self, clock: MachineClock) -> None:
+        self._clock = clock
+
+    def monotonic(self) -> float:
+        """Return seconds."""
+        return self._clock.monotonic() / _SECOND
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self._clock.advance(round(seconds * _SECOND))
+
+
+@attrs.frozen
+class WorkerClock:
+    """The clock of a worker, on which no time passes while a task runs."""
+
+    time: int
+
+    @classmethod
+    def beside(cls, time: int, generator: random.Random) -> WorkerClock:
+        """Return one that is about what the driver's is, or far from it."""
+        return cls(time + generator.choice([0, 0, 300, -_SECOND, 40 * _SECOND, -_HOUR, 30 * _HOUR]))
+
+    def now(self) -> int:
+        """Return the milliseconds since the epoch."""
+        return self.time
+
+    def monotonic(self) -> int:
+        """Return the milliseconds since a fixed but unknown moment."""
+        return 0

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A driver: what ``Application`` does between its start and its end, in the order it does it."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import timedelta
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, cast
+
+import attrs
+
+from simulation.chaos import CrashError
+from simulation.functions import functions
+from simulation.publishing import EndlessError, Publishing, TaskLostError, Workers
+from simulation.spark import Engine, Frame
+from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, History, World
+from statefun.runtime import retention
+from statefun.runtime.application import Application
+from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.delivery import Delivery
+from statefun.runtime.egress.lane import UndeliveredError
+from statefun.runtime.egress.publisher import Publisher
+from statefun.runtime.lock import jvm_lock
+from statefun.runtime.outbox import Outbox
+from statefun.runtime.recovery import Succession, check_logs, take_over
+from statefun.runtime.settings import Settings
+from statefun.runtime.sources import in_order
+from statefun.sdk.address import TypeName
+from statefun.sdk.errors import CheckpointError
+from statefun.spec.model import DeliverySemantic, KafkaEgress, KafkaIngress, Location, Module
+
+_NOWHERE = Location("module.yaml", 1, 1)
+_INGRESS = KafkaIngress(TypeName("t", "in"), "broker", (), _NOWHERE)
+_EGRESSES = tuple(
+    KafkaEgress(TypeName(*id_.split("/")), "broker", _NOWHERE, semantic)
+    for id_, semantic in (
+        *((id_, DeliverySemantic.EXACTLY_ONCE) for id_ in EXACTLY_ONCE),
+        (AT_LEAST_ONCE, DeliverySemantic.AT_LEAST_ONCE),
+    )
+)
+_MODULE = Module((_INGRESS,), _EGRESSES)
+_PATIENT = 3
+"""So often a driver that is idle waits for a while, before the clock is set to the end."""
+
+
+class Driver:
+    """The program, and what it starts."""
+
+    def __init__(self, world: World, history: History) -> None:
+        self._world = world
+        self._chaos = world.chaos
+        self._history = history
+        self._checkpoint = history.folder(world.chaos)
+        choose = self._chaos.random.choice
+        self._settings = attrs.evolve(
+            _settings(),
+            checkpoint=self._checkpoint,
+            egress_lanes=choose([1, 1, 2, 3]),
+            immediate_messages=choose([0, 1, 1000]),
+        )
+        self._app: Any = Application(_MODULE, functions, self._settings, self._chaos.clock)
+        self._engine: Engine | None = None
+        self._publishing: Publishing | None = None
+
+    def run(self, batches: int = 1000) -> None:
+        """Recover, publish what is left, then run micro-batches until nothing is left to do."""
+        checkpoint, app = self._checkpoint, self._app
+        before, self._chaos.meanwhile = self._chaos.meanwhile, self._meanwhile
+        try:
+            check_logs(checkpoint)
+            take_over(checkpoint)
+            in_order(checkpoint, [_INGRESS])
+            log = CommitLog(checkpoint)
+            newest = log.newest()
+            succession = app._succession = Succession(newest)
+            leftovers = Outbox(checkpoint).recover(newest)
+            app._delivery = Delivery(checkpoint)
+            kept = retention.Retention(checkpoint)
+            publisher = Publisher(
+                {str(egress.id): egress for egress in _EGRESSES},
+                self._settings,
+                cast("Any", SimpleNamespace(commit=lambda batch: None)),
+                kept,
+            )
+            publisher.start(leftovers)
+            self._publishing = Publishing(publisher, self._world)
+            while self._publishing.step():
+                pass
+            if self._settings.egress_lanes > 1:
+                publisher.run_as_tasks(cast("Any", Workers(self._world)))
+            self._chaos.step()
+            with jvm_lock(self._jvm(), checkpoint, timedelta(0)):
+                succession.check_start(log.newest())
+                self._engine = Engine(self._world, self._history, self._settings.immediate_messages)
+                self._follow(self._engine, self._publishing, publisher, batches)
+        finally:
+            self._chaos.meanwhile = before
+
+    def crash(self) -> None:
+        """Leave behind what a driver that has crashed may leave."""
+        world, generator = self._world, self._chaos.random
+        world.has_troubles = True
+        if self._chaos.active and self._engine and generator.random() < self._chaos.frozen:
+            self._history.jvm = self._engine
+        if self._publishing and generator.random() < 0.3:
+            world.zombies += self._publishing.left_behind()
+
+    def _follow(
+        self, engine: Engine, publishing: Publishing, publisher: Publisher, batches: int
+    ) -> None:
+        chaos, idle = self._chaos, 0
+        while batches and idle <= _PATIENT:
+            if (publishing.backlog > 4 or chaos.random.random() < 0.5) and publishing.step():
+                continue
+            chaos.clock.advance(chaos.random.choice([0, 0, 100, 300, 3000]))
+            batch = engine.plan()
+            if batch is not None:
+                engine.run(batch, lambda frame, batch: self._stage(frame, batch, publisher))
+                idle, batches = 0, batches - 1
+            elif not publishing.step():
+                idle += 1
+                if idle == _PATIENT:
+                    chaos.clock.catch_up()
+            if chaos.happens(chaos.crashes):  # somebody takes over, and this one does not notice
+                raise CrashError
+            is_alone = self._history is self._world.here and not self._world.copy
+            if is_alone and chaos.happens(chaos.copies):
+                self._world.make_copy()
+
+    def _stage(self, frame: Frame, batch: int, publisher: Publisher) -> None:
+        self._app._stage(frame, batch, publisher, f"{self._chaos.number()}")
+        if self._publishing and self._chaos.random.random() < 0.3:
+            self._publishing.step()
+
+    def _jvm(self) -> Any:
+        """Return what py4j shows of a JVM that locks a file, if no other one has."""
+        lock = SimpleNamespace(tryLock=lambda: None if self._history.jvm else self)
+        file = SimpleNamespace(getChannel=lambda: lock, close=lambda: None)
+        io = SimpleNamespace(RandomAccessFile=lambda path, mode: file)
+        return SimpleNamespace(java=SimpleNamespace(io=io))
+
+    def _meanwhile(self) -> None:
+        """Be at some step while something else happens."""
+        world, generator = self._world, self._chaos.random
+        jvm = self._history.jvm
+        if self._publishing and generator.random() < 0.3:
+            self._publishing.step()
+        elif world.copy is not None and generator.random() < 0.2:
+            self._be_rivalled()
+        elif jvm is not None and generator.random() < 0.5:
+            self._history.jvm = None
+            with contextlib.suppress(CheckpointError):
+                jvm.thaw()
+        elif world.zombies and generator.random() < 0.7:
+            zombie = generator.choice(world.zombies)
+            world.has_troubles = world.is_haunted = True
+            try:
+                zombie()
+            except (UndeliveredError, CheckpointError, TaskLostError):
+                world.zombies.remove(zombie)
+            finally:
+                world.is_haunted = False
+        else:
+            world.broker.deliver_late()
+
+    def _be_rivalled(self) -> None:
+        """Let another driver run on the copy for a while."""
+        world = self._world
+        world.has_troubles = True
+        assert world.copy is not None
+        rival = type(self)(world, world.copy)
+        with contextlib.suppress(CrashError, UndeliveredError, CheckpointError, EndlessError):
+            rival.run(self._chaos.random.randrange(1, 6))
+
+
+@cache
+def _settings() -> Settings:
+    return Settings.resolve({}, None, checkpoint="/c")

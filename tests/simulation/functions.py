@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that do something else at every attempt, and keep a journal of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from simulation.chaos import Chaos
+from simulation.world import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    Attempts,
+    Cancelled,
+    Journal,
+    Received,
+    Sent,
+)
+from statefun import (
+    Context,
+    IntType,
+    KafkaEgressMessage,
+    Message,
+    StatefulFunctions,
+    ValueSpec,
+    message_builder,
+)
+from statefun.runtime.envelope import address_key
+
+FUEL = 2
+"""How many calls long a chain gets."""
+_IDS = 2
+_NAMES = ("a", "b", "relay", "relay")
+_DELAYS = (0, 100, 150, 700, 5000, 3_600_000)
+_HOUR = 3_600_000
+_RECENT = 4
+"""So many batches back functions remember what they could cancel."""
+
+
+class Actor:
+    """What the functions of a task do."""
+
+    def __init__(
+        self,
+        chaos: Chaos,
+        attempts: Attempts,
+        *,
+        batch: int,
+        partition: int,
+        begun: int,
+        worker_time: int,
+    ) -> None:
+        self.journal = Journal()
+        self._chaos = chaos
+        self._attempts = attempts
+        self._batch = batch
+        self._partition = partition
+        self._begun = begun
+        self._now = min(max(worker_time, begun), begun + _HOUR)
+
+    def act(self, ctx: Context, text: str) -> None:
+        """Do something for a message."""
+        key, choose = address_key(ctx.address), self._chaos.random.choice
+        caller = address_key(ctx.caller) if ctx.caller else b""
+        uid, fuel = text.split()
+        reading = len(self._chaos.clock.readings)
+        self.journal.received.append(Received(uid, caller, key, reading))
+        for _ in range(choose([0, 1, 2, 2, 3])):
+            kind = choose(["egress", "send", "send", "after", "after", "token", "cancel"])
+            if kind == "egress":
+                self._emit(ctx)
+            elif kind == "cancel":
+                self._cancel(ctx, key)
+            elif int(fuel):
+                self._send(ctx, key, kind, int(fuel) - 1)
+
+    def _emit(self, ctx: Context) -> None:
+        egress = self._chaos.random.choice([*EXACTLY_ONCE, AT_LEAST_ONCE])
+        for _ in range(self._chaos.random.choice([1, 1, 4])):
+            value = f"{self._partition} {self._batch} {self._chaos.number()}"
+            self.journal.egress.append((egress, value.encode()))
+            ctx.send_egress(KafkaEgressMessage(egress, topic="topic", value=value))
+
+    def _send(self, ctx: Context, key: bytes, kind: str, fuel: int) -> None:
+        choose, reading = self._chaos.random.choice, len(self._chaos.clock.readings)
+        name, id_ = choose(_NAMES), str(self._chaos.random.randrange(_IDS))
+        uid, target = f"m{self._chaos.number()}", f"{id_}\0t.fns/{name}".encode()
+        message = message_builder(f"t.fns/{name}", id_, str_value=f"{uid} {fuel}")
+        if kind == "send":
+            self.journal.sent.append(Sent(uid, key, target, self._batch, reading))
+            ctx.send(message)
+            return
+        base, token = choose(_DELAYS), kind == "token"
+        for more in (0,) if token else choose([(0,), (0,), (70, 0, 0)]):
+            delay = base + more
+            due, floor = self._now + delay, self._begun + delay
+            sent = Sent(uid, key, target, self._batch, reading, due, floor, token)
+            self.journal.sent.append(sent)
+            ctx.send_after(timedelta(milliseconds=delay), message, uid if token else "")
+            uid = f"m{self._chaos.number()}"
+            message = message_builder(f"t.fns/{name}", id_, str_value=f"{uid} 0")
+
+    def _cancel(self, ctx: Context, key: bytes) -> None:
+        """Cancel what an address of the same id has sent."""
+        recent = [self._attempts[batch] for batch in sorted(self._attempts)[-_RECENT:]]
+        journals = [journal for attempt in recent for journal in attempt.journals.values()]
+        id_ = key.partition(b"\0")[0]
+        found = [
+            sent
+            for journal in (*journals, self.journal)
+            for sent in journal.sent
+            if sent.token and sent.sender.partition(b"\0")[0] == id_
+        ]
+        if found:
+            sent = self._chaos.random.choice(found)
+            is_own = sent.sender == key and ctx.address.name != "relay"
+            is_sure = sent.batch < self._batch or is_own
+            reading = len(self._chaos.clock.readings)
+            self.journal.cancelled.append(Cancelled(sent.uid, reading, is_sure))
+            ctx.cancel_delayed_message(sent.uid)
+
+
+_actors: list[Actor] = []
+
+
+@contextmanager
+def acting(actor: Actor) -> Iterator[None]:
+    """Let an actor play all functions."""
+    _actors.append(actor)
+    try:
+        yield
+    finally:
+        _actors.pop()
+
+
+functions = StatefulFunctions()
+
+
+def _count(ctx: Context, message: Message) -> None:
+    ctx.storage.count = (ctx.storage.count or 0) + 1
+    _actors[-1].act(ctx, message.as_string())
+
+
+for _name in ("a", "b"):
+    functions.bind(f"t.fns/{_name}", specs=[ValueSpec("count", IntType)])(_count)
+
+
+@functions.bind("t.fns/relay")
+def _relay(ctx: Context, message: Message) -> None:
+    _actors[-1].act(ctx, message.as_string())

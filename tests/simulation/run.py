@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One seed, from a fresh checkpoint to the end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+from unittest import mock
+
+from simulation.chaos import CrashError
+from simulation.checks import difference, refusal
+from simulation.clocks import Stopwatch
+from simulation.driver import Driver
+from simulation.publishing import THREADING, EndlessError, SimulatedFactory
+from simulation.world import World
+from statefun.runtime import filesystem, timers
+from statefun.runtime.dispatch import buckets, segments
+from statefun.runtime.egress import publisher, tasks, thread
+from statefun.sdk.errors import CheckpointError
+
+_ATTEMPTS = 25
+"""So many drivers have a hard time; then all goes well."""
+
+
+def simulate(seed: int) -> str:
+    """Run one seed; return what is wrong in the end, or nothing."""
+    world = World.of(seed)
+    with _simulated(world):
+        try:
+            reason = _run(world)
+        except EndlessError as error:
+            return str(error)
+    return difference(world) if reason is None else refusal(world, reason)
+
+
+def _run(world: World) -> str | None:
+    """Run drivers until all is done; return why one was refused, if one was for good."""
+    chaos, is_over = world.chaos, False
+    for attempt in itertools.count():
+        chaos.active = attempt < _ATTEMPTS and not is_over
+        chaos.meanwhile = lambda: None
+        if not chaos.active:
+            world.broker.deliver_all_late()
+        if chaos.active and world.copy is not None and chaos.random.random() < 0.3:
+            world.take_copy()
+        driver = Driver(world, world.here)
+        try:
+            driver.run()
+        except CrashError:
+            driver.crash()
+            world.pass_outage()
+        except CheckpointError as error:
+            if not _is_temporary(error):
+                return error.message
+            driver.crash()
+            world.here.jvm = None  # somebody has ended it
+        else:
+            if not chaos.active:
+                return None
+            is_over = True
+    raise AssertionError
+
+
+def _is_temporary(error: CheckpointError) -> bool:
+    return "in use by" in error.message or "start again" in error.message
+
+
+@contextmanager
+def _simulated(world: World) -> Iterator[None]:
+    """Put the model in the place of what the runtime meets."""
+    chaos = world.chaos
+    choose = chaos.random.choice
+    changes: list[tuple[Any, str, Any]] = [
+        (filesystem, "uuid", chaos),
+        (segments, "uuid", chaos),
+        (publisher, "uuid", chaos),
+        (publisher, "threading", THREADING),
+        (publisher, "LaneFactory", partial(SimulatedFactory, world=world)),
+        (thread, "threading", THREADING),
+        (tasks, "time", Stopwatch(chaos.clock)),
+        # Small enough for what happens here.
+        (segments, "_INLINE_BYTES", choose([0, 1_000_000])),
+        (segments, "_FULL_BYTES", choose([200, 1_000_000])),
+        (segments, "_inline", segments.InlineBudget()),
+        (timers, "_LOG_LENGTH", choose([2, 3, 100])),
+        (buckets, "_FULL_BYTES", choose([100, 200, 100_000])),
+    ]
+    with ExitStack() as stack:
+        for module, name, value in changes:
+            stack.enter_context(mock.patch.object(module, name, value))
+        yield

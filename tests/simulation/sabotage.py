@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules that protect, each with what switches it off: the simulation has to find it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+from simulation import broken
+from simulation.cluster import ExactlyOnceModel
+from simulation.publishing import SimulatedFactory
+from statefun.runtime import feedback, filesystem
+from statefun.runtime.clock import BatchClock
+from statefun.runtime.dispatch import buckets, timers
+from statefun.runtime.egress.lane import Lane, LaneBatch
+from statefun.runtime.egress.publisher import Publisher
+from statefun.runtime.egress.runs import Runs
+from statefun.runtime.egress.tasks import LaneTask
+from statefun.runtime.feedback import FeedbackReader
+from statefun.runtime.outbox import Outbox
+from statefun.runtime.recovery import Succession
+from statefun.runtime.retention import Retention
+from statefun.runtime.timers import PendingBuckets, TimerLog
+
+
+class Change(NamedTuple):
+    """What takes the place of something."""
+
+    owner: Any
+    """The class or module."""
+    attribute: str
+    replacement: Callable[..., Any]
+
+
+class Sabotage(NamedTuple):
+    """A rule that is broken."""
+
+    rule: str
+    changes: Sequence[Change]
+    """Several if each would be made up for by what the others change."""
+    seed: int
+    """One that finds it."""
+
+
+SABOTAGES = {
+    # Egresses
+    "marker-before-fence": Sabotage(
+        "a lane is fenced before its marker is read",
+        [Change(ExactlyOnceModel, "open", broken.marker_before_fence)],
+        152,
+    ),
+    "same-producer-again": Sabotage(
+        "a producer that got no answer is not asked again",
+        [Change(ExactlyOnceModel, "write", broken.same_producer_again)],
+        5,
+    ),
+    "marker-apart": Sabotage(
+        "records and marker are of one transaction",
+        [Change(ExactlyOnceModel, "write", broken.marker_apart)],
+        6,
+    ),
+    "forgotten-lanes": Sabotage(
+        "the lanes of earlier runs are opened, too",
+        [Change(SimulatedFactory, "create_progress", broken.forgotten_lanes)],
+        12,
+    ),
+    "anybodys-lanes": Sabotage(
+        "a lane that another run has taken over is left to it",
+        [Change(Lane, "_accepted", broken.anybodys_lanes)],
+        502,
+    ),
+    "anybodys-records": Sabotage(
+        "what was published with a copy is not taken for one's own",
+        [Change(Lane, "open", broken.anybodys_records)],
+        91,
+    ),
+    "forgotten-runs": Sabotage(
+        "runs are kept for as long as markers name them",
+        [Change(Runs, "forget_all_but", broken.forgotten_runs)],
+        21,
+    ),
+    "lanes-by-order": Sabotage(
+        "a state partition is always in the same lane of a batch",
+        [Change(LaneBatch, "of", broken.mixed_lanes)],
+        72,
+    ),
+    "no-progress-of-lanes": Sabotage(
+        "a task goes on where the last one of its lane has ended",
+        [Change(LaneTask, "__call__", broken.no_progress)],
+        121,
+    ),
+    "impatient-tasks": Sabotage(
+        "a task gets further before it ends",
+        [Change(LaneTask, "_publish", broken.impatient)],
+        0,
+    ),
+    "published-before-commit": Sabotage(
+        "effects are released once their batch is committed",
+        [Change(Publisher, "_step", broken.released_early)],
+        91,
+    ),
+    "uncommitted-leftovers": Sabotage(
+        "a start publishes committed batches only",
+        [
+            Change(Outbox, "recover", broken.recovers_all),
+            Change(Publisher, "_step", broken.released_early),
+        ],
+        20,
+    ),
+    "leftovers-forgotten": Sabotage(
+        "a start publishes what an earlier run has left",
+        [Change(Outbox, "recover", broken.recovers_nothing)],
+        0,
+    ),
+    "finished-by-the-first": Sabotage(
+        "a batch is done with when all egresses are",
+        [Change(Publisher, "_published", broken.finished_by_first)],
+        14,
+    ),
+    # Messages between functions
+    "unordered-streams": Sabotage(
+        "messages are read batch by batch, in order",
+        [Change(Outbox, "batches", broken.batches_backwards)],
+        16,
+    ),
+    "undelivered-deleted": Sabotage(
+        "a batch is kept until its messages are delivered",
+        [Change(Retention, "published", broken.deletes_undelivered)],
+        0,
+    ),
+    "stale-stage": Sabotage(
+        "what an earlier attempt has staged does not outlive an attempt that stages nothing",
+        [Change(Succession, "check", broken.never_first)],
+        44,
+    ),
+    # Timers
+    "timers-forgotten": Sabotage(
+        "buckets are noted before their batch leaves the outbox",
+        [Change(TimerLog, "add", broken.adds_nothing)],
+        0,
+    ),
+    "small-snapshot": Sabotage(
+        "a snapshot has all pending buckets",
+        [Change(TimerLog, "add", broken.small_snapshot)],
+        21,
+    ),
+    "tick-ahead": Sabotage(
+        "a bucket gets its tick when its time has come",
+        [Change(FeedbackReader, "latestOffset", broken.tick_ahead)],
+        10,
+    ),
+    "tick-never-back": Sabotage(
+        "the tick follows a clock that is set back",
+        [Change(FeedbackReader, "latestOffset", broken.tick_never_back)],
+        2,
+    ),
+    "ticks-of-arrivals": Sabotage(
+        "a bucket that arrives behind its tick gets one at once",
+        [Change(FeedbackReader, "_due", broken.no_ticks_for_arrivals)],
+        31,
+    ),
+    "dropped-too-early": Sabotage(
+        "a bucket is pending until its tick is delivered",
+        [Change(PendingBuckets, "drop", broken.drops_too_much)],
+        2,
+    ),
+    "bucket-not-emptied": Sabotage(
+        "a bucket that had its tick is empty",
+        [Change(timers, "run_bucket", broken.keeps_bucket)],
+        31,
+    ),
+    "split-forgotten": Sabotage(
+        "the parts of a split bucket get ticks of their own",
+        [Change(buckets, "_divide", broken.forgets_parts)],
+        11,
+    ),
+    "released-unordered": Sabotage(
+        "what is due is delivered by its time, whichever parts it has waited in",
+        [Change(feedback, "_unwrapped", broken.unordered)],
+        11,
+    ),
+    "cancelled-anyway": Sabotage(
+        "a message whose token was cancelled is not released",
+        [Change(timers, "cancel", broken.cancels_nothing)],
+        0,
+    ),
+    "release-without-token": Sabotage(
+        "a token is free again after its release",
+        [Change(timers, "_run_token", broken.keeps_tokens)],
+        6,
+    ),
+    # Clocks
+    "workers-clock": Sabotage(
+        "the driver's clock decides",
+        [Change(BatchClock, "__init__", broken.own_clock)],
+        11,
+    ),
+    "unbounded-lag": Sabotage(
+        "a worker's clock is believed within bounds",
+        [Change(BatchClock, "__init__", broken.unbounded_clock)],
+        19,
+    ),
+    # Disks
+    "file-not-synced": Sabotage(
+        "a file is on the disk before it gets its name",
+        [Change(filesystem, "_write_locally", broken.written_unsynced)],
+        41,
+    ),
+    "written-in-place": Sabotage(
+        "a file appears by its name when it is complete",
+        [Change(filesystem, "_write_locally", broken.written_in_place)],
+        135,
+    ),
+    # Drivers
+}
+
+
+@contextmanager
+def sabotaged(name_: str) -> Iterator[None]:
+    """Break a rule for a while."""
+    with ExitStack() as stack:
+        for owner, name, replacement in SABOTAGES[name_].changes:
+            # What is a built-in there is no attribute of the module yet.
+            stack.enter_context(mock.patch.object(owner, name, replacement, create=True))
+        yield

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Spark does with a streaming query: plan, run and commit micro-batches, one by one."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from itertools import groupby
+from typing import Any, NamedTuple, cast
+
+import attrs
+from pyspark import TaskContext
+
+from simulation.clocks import WorkerClock
+from simulation.functions import FUEL, Actor, acting, functions
+from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, PARTITIONS, Attempt, History, World
+from statefun import StringType
+from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
+from statefun.runtime.dispatch.operator import Operator
+from statefun.runtime.dispatch.payload import Payload, Program
+from statefun.runtime.dispatch.segments import SegmentWriter
+from statefun.runtime.effects import Sink
+from statefun.runtime.feedback import FeedbackReader
+from statefun.sdk.errors import CheckpointError
+
+Offset = dict[str, int]
+_STRING = StringType.serializer()
+
+
+class Row(NamedTuple):
+    """A message on its way to an address."""
+
+    target: bytes
+    offset: int
+    caller: bytes | None
+    typename: str
+    value: bytes
+    trace: str | None = None
+    timestamp: int | None = None
+    """When it was due, if it was delayed."""
+
+    @property
+    def place(self) -> tuple[bytes, int, int]:
+        """By which Spark sorts it: what was delayed comes last, by when it was due."""
+        return self.target, -1 if self.timestamp is None else self.timestamp, self.offset
+
+
+class Result(NamedTuple):
+    """A row of what a job returns."""
+
+    outcome: bytes
+
+
+@attrs.define
+class Frame:
+    """The DataFrame of a micro-batch, and the session and context that it names."""
+
+    tasks: Callable[[Mapping[str, str]], list[bytes]]
+    properties: dict[str, str]
+
+    @property
+    def sparkSession(self) -> Frame:  # noqa: N802 - Spark's
+        """The session."""
+        return self
+
+    @property
+    def sparkContext(self) -> Frame:  # noqa: N802 - Spark's
+        """The context."""
+        return self
+
+    def setLocalProperty(self, name: str, value: str) -> None:  # noqa: N802 - Spark's
+        """Tell the tasks of the next job something."""
+        self.properties[name] = value
+
+    def collect(self) -> list[Result]:
+        """Run the job."""
+        return [Result(outcome) for outcome in self.tasks(self.properties)]
+
+
+class Engine:
+    """The JVM of a driver, and the workers that it starts."""
+
+    def __init__(self, world: World, history: History, immediate: int) -> None:
+        self._world = world
+        self._chaos = world.chaos
+        self._history = history
+        self._checkpoint = history.folder(world.chaos)
+        self._log = CommitLog(self._checkpoint)
+        self._immediate = immediate
+        self._reader = FeedbackReader(self._checkpoint, world.chaos.clock)
+        if not self._log.query_id():
+            self._write("metadata", json.dumps({"id": f"query-{world.chaos.number()}"}))
+        self._planned = self._log.planned()
+        self._next = max(self._log.newest() + 1, self._planned)
+        self._staged: Attempt | None = None
+
+    def plan(self) -> int | None:
+        """Plan the next micro-batch, if there is anything for it."""
+        batch = self._next
+        if batch > self._planned:
+            read, start = self._ends(batch - 1)
+            most = self._chaos.random.randrange(0 if self._chaos.active else 1, 3)
+            ingress = min(read + most, len(self._world.records))
+            feedback = self._reader.latestOffset(start, cast("Any", None))
+            if (ingress, feedback) == (read, start):
+                return None
+            lines = ["v1", "{}", json.dumps({"in": {"0": ingress}}), json.dumps(feedback)]
+            self._write(f"offsets/{batch}", "\n".join(lines))
+            self._planned = batch
+        return batch
+
+    def run(self, batch: int, stage: Callable[[Frame, int], None]) -> None:
+        """Run a micro-batch, and commit it."""
+        (read, start), (ingress, feedback) = self._ends(batch - 1), self._ends(batch)
+        rows = [*self._records(read, ingress), *self._messages(start, feedback)]
+        before = self._history.attempts.get(batch - 1)
+        attempt = Attempt(batch, dict(before.state if before else {}))
+        self._chaos.step()
+        stage(Frame(lambda told: self._run_tasks(attempt, rows, told), {}), batch)
+        self._staged = attempt
+        for _ in range(5):  # a good moment for a crash
+            self._chaos.step()
+        self.commit()
+
+    def commit(self) -> None:
+        """Commit the micro-batch that is staged."""
+        attempt, self._staged = self._staged, None
+        assert attempt is not None
+        self._staged = attempt
+        self._write(f"commits/{attempt.batch}", "v1\n{}", attempt)
+        self._staged = None
+        self._next += 1
+        if self._chaos.random.random() < 0.3:
+            self._history.disk.sync_all()
+
+    def thaw(self) -> None:
+        """Go on for a moment, without the program."""
+        if self._staged is not None:
+            self.commit()
+            if self._chaos.random.random() < 0.5:
+                self.plan()
+
+    def _ends(self, batch: int) -> tuple[int, Offset]:
+        if batch < 0:
+            return 0, self._reader.initialOffset()
+        *ingress, feedback = self._log.end_offsets(batch)
+        return int((ingress[0] or {})["in"]["0"]), cast("Offset", feedback)
+
+    def _write(self, path: str, text: str, attempt: Attempt | None = None) -> None:
+        """Write a file of the logs, which must not be there; what it commits is true then."""
+        self._chaos.step()
+        disk, path = self._history.disk, f"/c/{path}"
+        if path in disk.files:
+            raise CheckpointError(f"CONCURRENT_STREAM_LOG_UPDATE: {path}")
+        disk.create(path, text.encode())
+        if attempt is not None:
+            self._history.attempts[attempt.batch] = attempt
+        self._chaos.step()
+
+    def _records(self, first: int, end: int) -> Iterator[Row]:
+        for offset in range(first, end):
+            value = bytes(_STRING.serialize(f"r{offset} {FUEL}"))
+            yield Row(self._world.records[offset], offset, None, StringType.typename, value)
+
+    def _messages(self, start: Offset, end: Offset) -> Iterator[Row]:
+        for partition in self._reader.partitions(start, end):
+            for batch in self._reader.read(partition):
+                columns = (batch.column(name).to_pylist() for name in Row._fields)
+                yield from map(Row, *columns)
+
+    def _run_tasks(
+        self, attempt: Attempt, rows: Sequence[Row], told: Mapping[str, str]
+    ) -> list[bytes]:
+        outcomes: list[bytes] = []
+        state = dict(attempt.state)
+        for partition in range(PARTITIONS):
+            own = [row for row in rows if zlib.crc32(row.target) % PARTITIONS == partition]
+            if own:
+                self._chaos.random.shuffle(own)  # as shuffles do
+                own.sort(key=lambda row: row.place)
+                if self._chaos.happens(0.05):  # an attempt whose results are lost
+                    self._run_task(attempt.batch, partition, own, state, told)
+                actor, changes, results = self._run_task(attempt.batch, partition, own, state, told)
+                attempt.journals[partition] = actor.journal
+                for key, value in changes.items():
+                    if value is None:
+                        attempt.state.pop(key, None)
+                    else:
+                        attempt.state[key] = value
+                outcomes += results
+            self._chaos.step()
+        return outcomes
+
+    def _run_task(
+        self,
+        batch: int,
+        partition: int,
+        rows: Sequence[Row],
+        state: Mapping[bytes, bytes],
+        told: Mapping[str, str],
+    ) -> tuple[Actor, dict[bytes, bytes | None], list[bytes]]:
+        chaos = self._chaos
+        begun = int(told["statefun.time"])
+        clock = WorkerClock.beside(begun, chaos.random)
+        actor = Actor(
+            chaos,
+            self._history.attempts,
+            batch=batch,
+            partition=partition,
+            begun=begun,
+            worker_time=clock.time,
+        )
+        operator = Operator(
+            _payload(),
+            SegmentWriter(self._checkpoint),
+            concurrency=10,
+            immediate=self._immediate,
+            clock=clock,
+            arrow=True,
+        )
+        properties = {**told, "streaming.sql.batchId": str(batch)}
+        changes: dict[bytes, bytes | None] = {}
+        with _task(partition, chaos.number(), properties), acting(actor):
+            evaluation = operator.start()
+            for group in evaluation.dispatch(_groups(rows, state)):
+                if group.values.changed:
+                    changes[group.key] = group.values.encoded()
+            results = evaluation.finish()
+        return actor, changes, results
+
+
+def _groups(rows: Sequence[Row], state: Mapping[bytes, bytes]) -> Iterator[Group]:
+    _, _, caller, typename, value, trace, _ = zip(*rows, strict=True)
+
+    def cell(name: str, row: int) -> Any:
+        record = {"topic": "in", "partition": 0, "timestamp": 0, "offset": rows[row].offset}
+        return None if rows[row].caller is not None else record.get(name)
+
+    columns = Columns(caller, typename, value, trace, cell)
+    numbered = groupby(range(len(rows)), key=lambda row: rows[row].target)
+    for key, group in numbered:
+        indexes = list(group)
+        values = AddressValues(state.get(key))
+        yield Group(key, columns, indexes[0], indexes[-1] + 1, values)
+
+
+@cache
+def _payload() -> Payload:
+    egresses = {name: Sink() for name in (*EXACTLY_ONCE, AT_LEAST_ONCE)}
+    return Payload.of(Program(functions, egresses))
+
+
+@contextmanager
+def _task(partition: int, attempt: int, properties: dict[str, str]) -> Iterator[None]:
+    """Be a task, to those who ask."""
+    before = TaskContext.get()
+    context = object.__new__(TaskContext)
+    context._partitionId, context._taskAttemptId = partition, attempt
+    context._localProperties = properties
+    TaskContext._setTaskContext(context)
+    try:
+        yield
+    finally:
+        TaskContext._setTaskContext(cast("TaskContext", before))

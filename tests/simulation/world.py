@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What survives a driver, and what is true: that is what committed micro-batches say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import attrs
+
+from simulation.chaos import Chaos
+from simulation.cluster import Broker
+from simulation.disk import Disk, MemoryFolder
+from statefun.runtime.commit_log import CommitLog
+
+if TYPE_CHECKING:
+    from simulation.spark import Engine
+
+EXACTLY_ONCE = ("a/exactly", "b/exactly")
+AT_LEAST_ONCE = "c/at-least"
+PARTITIONS = 3
+"""Of the state."""
+
+
+@attrs.frozen
+class Sent:
+    """A message that a function has sent."""
+
+    uid: str
+    sender: bytes
+    target: bytes
+    batch: int
+    reading: int
+    """How many readings of the driver's clock there were before."""
+    due: int = 0
+    """When it is due, by the driver's clock as the task continues it; 0 if at once."""
+    floor: int = 0
+    """What the driver's clock has to have said before it is delivered."""
+    token: bool = False
+    """Whether it can be cancelled, by its uid."""
+
+
+@attrs.frozen
+class Received:
+    """A message, or a record of the ingress, that a function was invoked with."""
+
+    uid: str
+    caller: bytes
+    """Empty for a record."""
+    target: bytes
+    reading: int
+
+
+@attrs.frozen
+class Cancelled:
+    """A request to drop a delayed message."""
+
+    uid: str
+    reading: int
+    is_sure: bool
+    """Whether the message was sent before, and must not be delivered if it was not due yet."""
+
+
+@attrs.define
+class Journal:
+    """What functions did in a task."""
+
+    sent: list[Sent] = attrs.field(factory=list)
+    received: list[Received] = attrs.field(factory=list)
+    cancelled: list[Cancelled] = attrs.field(factory=list)
+    egress: list[tuple[str, bytes]] = attrs.field(factory=list)
+
+
+@attrs.define
+class Attempt:
+    """An attempt at a micro-batch."""
+
+    batch: int
+    state: dict[bytes, bytes]
+    """By address, as the attempt leaves it."""
+    journals: dict[int, Journal] = attrs.field(factory=dict)
+    """By state partition."""
+
+
+Attempts = dict[int, Attempt]
+"""What is committed, by micro-batch."""
+
+
+def journals(attempts: Attempts) -> Iterator[tuple[int, Journal]]:
+    """Yield the journals of committed attempts with their state partitions, in order."""
+    for batch in sorted(attempts):
+        yield from sorted(attempts[batch].journals.items())
+
+
+@attrs.define
+class History:
+    """A checkpoint, and what is true there."""
+
+    disk: Disk = attrs.field(factory=Disk)
+    attempts: Attempts = attrs.field(factory=dict)
+    jvm: Engine | None = None
+    """What is left of a driver that has ended."""
+
+    def copy(self) -> History:
+        """Return another one, which goes its own way from now on."""
+        return History(self.disk.copy(), dict(self.attempts))
+
+    def folder(self, chaos: Chaos) -> MemoryFolder:
+        """Return the checkpoint."""
+        return MemoryFolder("/c", self.disk, chaos)
+
+
+@attrs.define
+class World:
+    """Whatever there is."""
+
+    chaos: Chaos
+    broker: Broker
+    records: list[bytes]
+    """What is in the ingress: targets."""
+    here: History = attrs.field(factory=History)
+    copy: History | None = None
+    """Another copy of the checkpoint."""
+    histories: list[Attempts] = attrs.field(factory=list)
+    """All that is or was true somewhere."""
+    zombies: list[Callable[[], object]] = attrs.field(factory=list)
+    """What is left of drivers and tasks that were replaced; each can take a step."""
+    has_troubles: bool = False
+    """Whether anything has happened for which records may come again at least once."""
+    is_haunted: bool = False
+    """Whether it is one of these that acts now."""
+    in_task: bool = False
+    """Whether it is a task that publishes now."""
+    jobs: int = 0
+    """How many have published since something was published."""
+
+    @classmethod
+    def of(cls, seed: int) -> World:
+        """Make a world."""
+        chaos = Chaos(seed)
+        generator = chaos.random
+        count = generator.randrange(1, 6)
+        records = [b"%d\0t.fns/a" % generator.randrange(2) for _ in range(count)]
+        world = cls(chaos, Broker(chaos), records)
+        world.histories.append(world.here.attempts)
+        return world
+
+    def make_copy(self) -> None:
+        """Let somebody copy the checkpoint."""
+        self.copy = self.here.copy()
+        self.histories.append(self.copy.attempts)
+
+    def take_copy(self) -> None:
+        """Let somebody put the copy into the checkpoint's place; the other may come back."""
+        assert self.copy is not None
+        here = self.here
+        self.here, self.copy = self.copy, None
+        if self.chaos.random.random() < 0.5:
+            self.copy = here
+
+    def pass_outage(self) -> None:
+        """Let something happen to the machine between two drivers, or nothing."""
+        chaos = self.chaos
+        if chaos.random.random() < chaos.power_cuts:
+            self.lose_power()
+        elif chaos.jumps and chaos.random.random() < 0.1:
+            chaos.clock.jump()
+
+    def lose_power(self) -> None:
+        """Let the machine go down, and what was not on its disk with it."""
+        here, chaos = self.here, self.chaos
+        here.jvm = None
+        here.disk.lose_power(chaos.random, chaos.rot)
+        newest = CommitLog(here.folder(chaos)).newest()
+        if max(here.attempts, default=-1) > newest:
+            self.histories.append(dict(here.attempts))
+            for batch in [batch for batch in here.attempts if batch > newest]:
+                del here.attempts[batch]
