@@ -100,6 +100,10 @@ class CommitLog:
                 f"{self._checkpoint.location}/metadata is not what Spark writes: {error}"
             ) from error
 
+    def offsets_file(self, batch: int) -> str:
+        """Return the place of the file that says what ``batch`` reads."""
+        return f"{self._checkpoint.location}/offsets/{batch}"
+
     def end_offsets(self, batch: int) -> list[dict[str, Any] | None]:
         """Return up to where ``batch`` read: one offset per source, in the order of the query.
 
@@ -132,7 +136,7 @@ class CommitLog:
 
     def _read(self, batch: int) -> tuple[list[str], list[dict[str, Any] | None]]:
         """Return the first lines of a batch's file, and the offsets."""
-        file = f"{self._checkpoint.location}/offsets/{batch}"
+        file = self.offsets_file(batch)
         try:
             lines = self._offsets.read(str(batch)).decode().split("\n")
             if lines[0] != "v1":

@@ -10,7 +10,7 @@ functions may have declared something else, have to be delivered first.
 from __future__ import annotations
 
 from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.feedback import delivered
+from statefun.runtime.feedback import delivered, feedback_offset
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Outbox, has_messages
 
@@ -37,6 +37,6 @@ class Delivery:
         Returns:
             -1 if there were none yet; None if messages of an earlier run are still on their way.
         """
-        feedback = None if batch == 0 else self._commit_log.end_offsets(batch - 1)[-1]
+        feedback = None if batch == 0 else feedback_offset(self._commit_log, batch - 1)
         before = delivered(feedback)
         return before if before >= self._earlier else None

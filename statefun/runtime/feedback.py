@@ -87,6 +87,22 @@ def _planners_end(session: SparkSession) -> Iterator[None]:
         conf.set(_REUSE, before)
 
 
+def feedback_offset(log: CommitLog, batch: int) -> Mapping[str, Any] | None:
+    """Return up to where a micro-batch has read this source; None if it had no data yet.
+
+    Raises:
+        CheckpointError: if the log has no such batch, or its file is damaged.
+    """
+    offsets = log.end_offsets(batch)
+    offset = offsets[-1] if offsets else {}
+    if offset is not None and not offset.keys() >= {_BATCH, _TICK}:
+        raise CheckpointError(
+            f"{log.offsets_file(batch)} is damaged: it does not end with the offset of messages "
+            "between functions; restore the checkpoint from a copy"
+        )
+    return offset
+
+
 def delivered(offset: Mapping[str, Any] | None) -> int:
     """Return up to which batch messages have been delivered, by an offset of the source; or -1."""
     return _NONE if offset is None else int(offset[_BATCH])

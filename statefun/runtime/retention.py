@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import heapq
 from datetime import datetime
-from typing import Any
 
 from pyspark.sql.conf import RuntimeConfig
 
 from statefun.protocol.runtime_pb2 import Manifest
 from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.feedback import delivered, ticked
+from statefun.runtime.feedback import delivered, feedback_offset, ticked
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.outbox import Leftovers, Outbox
 from statefun.runtime.timers import TimerLog, date_of, due_tick, timer_buckets
@@ -46,7 +45,7 @@ class Retention:
         self._timers = self._timer_log.load()
         newest = self._commit_log.newest()
         if newest >= 0:
-            self._timers.drop(ticked(self._feedback_offset(newest)))
+            self._timers.drop(ticked(feedback_offset(self._commit_log, newest)))
         self._undelivered: list[int] = []
         """A heap, as what an earlier run has left may be newer than what is published now."""
 
@@ -68,7 +67,7 @@ class Retention:
         """Delete the batches whose messages ``batch`` or one before it has delivered."""
         if not (self._undelivered or self._timers):
             return
-        feedback = self._feedback_offset(batch)
+        feedback = feedback_offset(self._commit_log, batch)
         while self._undelivered and self._undelivered[0] <= delivered(feedback):
             self._remove(heapq.heappop(self._undelivered), ticked(feedback))
         self._timers.drop(ticked(feedback))
@@ -77,10 +76,6 @@ class Retention:
         """Return when the next timer is due, if there are any."""
         tick = self._timers.next_tick()
         return None if tick is None else date_of(tick)
-
-    def _feedback_offset(self, batch: int) -> dict[str, Any] | None:
-        *_, feedback = self._commit_log.end_offsets(batch)
-        return feedback
 
     def _remove(self, batch: int, tick: int) -> None:
         manifest = self._outbox.manifest(batch) or Manifest()

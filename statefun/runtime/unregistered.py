@@ -22,7 +22,7 @@ from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.dispatch.timers import delayed_messages
 from statefun.runtime.effects import MESSAGE_SCHEMA, read_batches
 from statefun.runtime.envelope import typename_of
-from statefun.runtime.feedback import delivered
+from statefun.runtime.feedback import delivered, feedback_offset
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.framing import damaged, read_framed, write_framed
 from statefun.runtime.outbox import Outbox
@@ -124,7 +124,7 @@ def kept(typename: str, addresses: int, functions: StatefulFunctions, as_of: str
 def undelivered(checkpoint: Folder) -> Iterator[str]:
     """Yield the function types of the messages that no micro-batch has delivered."""
     outbox, log = Outbox(checkpoint), CommitLog(checkpoint)
-    *_, feedback = log.end_offsets(log.newest())
+    feedback = feedback_offset(log, log.newest())
     target, typename, value = (
         MESSAGE_SCHEMA.get_field_index(name) for name in ("target", "typename", "value")
     )

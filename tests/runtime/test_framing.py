@@ -24,6 +24,7 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.commit_log import CommitLog
 from statefun.runtime.egress.publisher import Publisher
 from statefun.runtime.egress.runs import Runs
+from statefun.runtime.feedback import delivered, feedback_offset
 from statefun.runtime.filesystem import Folder
 from statefun.runtime.framing import INGRESSES, is_unframed, read_framed, write_framed
 from statefun.runtime.ingress import identities
@@ -131,7 +132,12 @@ def _check_spark_files(checkpoint: Folder) -> None:
     CommitLog(checkpoint).check_sources(2)
 
 
+def _read_older(checkpoint: Folder) -> None:
+    assert delivered(feedback_offset(CommitLog(checkpoint), 7)) == 6
+
+
 SPARKS = [Kind(path, _spark_files, _check_spark_files) for path in ("offsets/7", "commits/7")]
+SPARKS.append(Kind("offsets/7", _spark_files, _read_older))
 
 
 def prefixes(content: bytes) -> Iterator[bytes]:

@@ -245,13 +245,13 @@ def keeps_tokens(group: Group, effects: Effects, begun: int, on_conflict: Any) -
 
 def own_clock(batch_clock: Any, clock: Clock, begun: int) -> None:
     """Let each worker have its own time."""
-    batch_clock._clock = clock
+    batch_clock._clock, batch_clock.begun = clock, clock.now()
     batch_clock._difference = clock.now() - clock.monotonic()
 
 
 def unbounded_clock(batch_clock: Any, clock: Clock, begun: int) -> None:
     """Believe that a task has waited for a day."""
-    batch_clock._clock = clock
+    batch_clock._clock, batch_clock.begun = clock, begun
     batch_clock._difference = max(clock.now(), begun) - clock.monotonic()
 
 
