@@ -89,12 +89,12 @@ SABOTAGES = {
     "no-progress-of-lanes": Sabotage(
         "a task goes on where the last one of its lane has ended",
         [Change(LaneTask, "__call__", broken.no_progress)],
-        121,
+        696,
     ),
     "impatient-tasks": Sabotage(
         "a task gets further before it ends",
         [Change(LaneTask, "_publish", broken.impatient)],
-        0,
+        4,
     ),
     "published-before-commit": Sabotage(
         "effects are released once their batch is committed",
@@ -107,7 +107,7 @@ SABOTAGES = {
             Change(Outbox, "recover", broken.recovers_all),
             Change(Publisher, "_step", broken.released_early),
         ],
-        20,
+        35,
     ),
     "leftovers-forgotten": Sabotage(
         "a start publishes what an earlier run has left",
@@ -117,7 +117,7 @@ SABOTAGES = {
     "finished-by-the-first": Sabotage(
         "a batch is done with when all egresses are",
         [Change(Publisher, "_published", broken.finished_by_first)],
-        14,
+        25,
     ),
     # Messages between functions
     "unordered-streams": Sabotage(
