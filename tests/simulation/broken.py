@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -276,3 +277,19 @@ def written_in_place(folder: LocalPath, name: str, content: bytes) -> None:
 
 
 # Drivers
+
+
+def nothing(*_: object) -> None:
+    """Check nothing."""
+
+
+def no_lock(*_: object) -> contextlib.nullcontext[None]:
+    """Keep no other JVM off."""
+    return contextlib.nullcontext()
+
+
+def never_overtaken(succession: Succession, batch: int) -> bool:
+    """Take each batch as it comes."""
+    is_first = succession._next == succession._first
+    succession._next = batch + 1
+    return is_first

@@ -69,6 +69,7 @@ class Driver:
         checkpoint, app = self._checkpoint, self._app
         before, self._chaos.meanwhile = self._chaos.meanwhile, self._meanwhile
         try:
+            await_earlier_jvm(self._history)
             check_logs(checkpoint)
             take_over(checkpoint)
             in_order(checkpoint, [_INGRESS])
@@ -173,6 +174,12 @@ class Driver:
         rival = type(self)(world, world.copy)
         with contextlib.suppress(CrashError, UndeliveredError, CheckpointError, EndlessError):
             rival.run(self._chaos.random.randrange(1, 6))
+
+
+def await_earlier_jvm(history: History) -> None:
+    """Do what a local lock does at first, with what Java has locked."""
+    if history.jvm is not None:
+        raise CheckpointError("the checkpoint is in use by the JVM of an earlier driver")
 
 
 @cache

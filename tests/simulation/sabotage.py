@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-from simulation import broken
+from simulation import broken, driver
 from simulation.cluster import ExactlyOnceModel
 from simulation.publishing import SimulatedFactory
 from statefun.runtime import feedback, filesystem
@@ -214,6 +214,16 @@ SABOTAGES = {
         45,
     ),
     # Drivers
+    "late-commits": Sabotage(
+        "the JVM of an earlier driver commits no batch beside the next driver",
+        [
+            Change(driver, "await_earlier_jvm", broken.nothing),
+            Change(driver, "jvm_lock", broken.no_lock),
+            Change(Succession, "check_start", broken.nothing),
+            Change(Succession, "check", broken.never_overtaken),
+        ],
+        587,
+    ),
 }
 
 
