@@ -54,7 +54,7 @@ SABOTAGES = {
     "same-producer-again": Sabotage(
         "a producer that got no answer is not asked again",
         [Change(ExactlyOnceModel, "write", broken.same_producer_again)],
-        5,
+        6,
     ),
     "marker-apart": Sabotage(
         "records and marker are of one transaction",
@@ -164,7 +164,7 @@ SABOTAGES = {
     "dropped-too-early": Sabotage(
         "a bucket is pending until its tick is delivered",
         [Change(PendingBuckets, "drop", broken.drops_too_much)],
-        0,
+        6,
     ),
     "bucket-not-emptied": Sabotage(
         "a bucket that had its tick is empty",
@@ -179,7 +179,7 @@ SABOTAGES = {
     "released-unordered": Sabotage(
         "what is due is delivered by its time, whichever parts it has waited in",
         [Change(feedback, "_unwrapped", broken.unordered)],
-        11,
+        15,
     ),
     "cancelled-anyway": Sabotage(
         "a message whose token was cancelled is not released",
