@@ -11,9 +11,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from statefun import KafkaEgressMessage, StatefulFunctions
 from statefun.dev import EmbeddedKafka
+from statefun.module import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.settings import Settings
-from statefun.spec import parse_module
 
 
 @attrs.define

@@ -15,7 +15,7 @@ from operator_runs import run_batches, write_batches
 from report import Case, report
 
 from statefun import Context, Message, StatefulFunctions
-from statefun.runtime.session import keep_checkpoint_locally, open_session
+from statefun.runtime.spark.session import keep_checkpoint_locally, open_session
 
 ADDRESSES = 1000
 AWAIT_SECONDS = 0.1

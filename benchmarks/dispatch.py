@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from report import Case, alternate, report
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
-from statefun.runtime.session import keep_checkpoint_locally, open_session
+from statefun.runtime.spark.session import keep_checkpoint_locally, open_session
 
 
 def functions() -> StatefulFunctions:

@@ -19,7 +19,7 @@ from dispatch import functions
 from operator_runs import run_batches, write_batches
 from report import Case, report
 
-from statefun.runtime.session import keep_checkpoint_locally, open_session
+from statefun.runtime.spark.session import keep_checkpoint_locally, open_session
 
 FILL = 100_000
 

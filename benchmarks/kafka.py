@@ -26,10 +26,10 @@ from report import Case, alternate, report
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
 from statefun.dev import EmbeddedKafka
+from statefun.module import parse_module
 from statefun.runtime.application import Application
-from statefun.runtime.session import open_session
 from statefun.runtime.settings import Settings
-from statefun.spec import parse_module
+from statefun.runtime.spark.session import open_session
 
 HERE = Path(__file__).resolve().parent
 VENVS = HERE.parent / "build" / "bench" / "venvs"

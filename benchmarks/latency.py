@@ -24,9 +24,9 @@ from report import Case, alternate, report
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
 from statefun.dev import EmbeddedKafka
+from statefun.module import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.settings import Settings
-from statefun.spec import parse_module
 
 WARM_UP_SECONDS = 5
 """For so long at the start of a run records do not count."""

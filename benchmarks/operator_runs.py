@@ -16,15 +16,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from statefun import StatefulFunctions
 from statefun.protocol.runtime_pb2 import Outcome
-from statefun.runtime.clock import SystemClock
+from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.dispatch.announcement import Announcement, announce
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
-from statefun.runtime.effects import Sink
-from statefun.runtime.envelope import SCHEMA
-from statefun.runtime.filesystem import Folder
+from statefun.runtime.rows.effects import Sink
+from statefun.runtime.rows.envelope import SCHEMA
+from statefun.runtime.timers.clock import SystemClock
 
 _numbers = itertools.count()
 

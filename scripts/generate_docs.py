@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from statefun.spec.schema import module_schema
+from statefun.module.schema import module_schema
 
 ROOT = Path(__file__).resolve().parent.parent
 _INTRODUCTION = """\
@@ -37,7 +37,7 @@ def documents() -> dict[Path, str]:
     """Return the text of every generated file."""
     schema = module_schema()
     return {
-        ROOT / "statefun" / "spec" / "module.schema.json": json.dumps(schema, indent=1) + "\n",
+        ROOT / "statefun" / "module" / "module.schema.json": json.dumps(schema, indent=1) + "\n",
         ROOT / "docs" / "module-yaml.md": _page(schema),
     }
 

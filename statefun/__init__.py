@@ -62,14 +62,14 @@ from statefun.sdk.types import (
 if TYPE_CHECKING:
     from statefun.formats.avro import make_avro_type
     from statefun.formats.schema_registry import make_schema_registry_type
-    from statefun.runtime.run import run
-    from statefun.spec.builders import (
+    from statefun.module.builders import (
         KafkaEgress,
         KafkaEgressBuilder,
         KafkaIngress,
         KafkaIngressBuilder,
         KafkaStartupPosition,
     )
+    from statefun.runtime.run import run
 
     __version__: str
 
@@ -138,11 +138,11 @@ _LATER = {
     "make_avro_type": "statefun.formats.avro",
     "make_schema_registry_type": "statefun.formats.schema_registry",
     "run": "statefun.runtime.run",
-    "KafkaEgress": "statefun.spec.builders",
-    "KafkaEgressBuilder": "statefun.spec.builders",
-    "KafkaIngress": "statefun.spec.builders",
-    "KafkaIngressBuilder": "statefun.spec.builders",
-    "KafkaStartupPosition": "statefun.spec.builders",
+    "KafkaEgress": "statefun.module.builders",
+    "KafkaEgressBuilder": "statefun.module.builders",
+    "KafkaIngress": "statefun.module.builders",
+    "KafkaIngressBuilder": "statefun.module.builders",
+    "KafkaStartupPosition": "statefun.module.builders",
 }
 """What needs Spark, YAML or an optional package: functions do without."""
 

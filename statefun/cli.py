@@ -15,18 +15,18 @@ import attrs
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from statefun import outbox_command
 from statefun.dev import commands as dev_commands
-from statefun.runtime.clusters import cluster_findings, position_findings
-from statefun.runtime.dead_letters import DeadLetter, DeadLetters
-from statefun.runtime.filesystem import Folder
+from statefun.inspect import outbox_command
+from statefun.inspect.clusters import cluster_findings, position_findings
+from statefun.inspect.dead_letters import DeadLetter, DeadLetters
+from statefun.inspect.stored_findings import checkpoint_findings
+from statefun.inspect.table import print_table
+from statefun.inspect.validation import Validation, declared_module, validate
+from statefun.module.schema import module_schema
+from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.printable import printable
-from statefun.runtime.session import spark_reason
-from statefun.runtime.stored_findings import checkpoint_findings
-from statefun.runtime.validation import Validation, declared_module, validate
+from statefun.runtime.spark.session import spark_reason
 from statefun.sdk.errors import ConfigurationError, EngineError, StatefunError
-from statefun.spec.schema import module_schema
-from statefun.table import print_table
 
 _COLUMNS = ("id", "age", "reason", "address", "from")
 _PATIENCE = timedelta(seconds=15)

@@ -26,15 +26,15 @@ from statefun import (
     message_builder,
 )
 from statefun.protocol.runtime_pb2 import Manifest, Segment
-from statefun.runtime.clock import BatchClock
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.dispatch.dispatcher import Dispatcher
 from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
 from statefun.runtime.dispatch.payload import Program
-from statefun.runtime.effects import Effects
-from statefun.runtime.feedback import FeedbackReader
-from statefun.runtime.filesystem import Folder
-from statefun.runtime.outbox import Outbox, effect_stream
-from statefun.runtime.retention import Retention
+from statefun.runtime.ingress.feedback import FeedbackReader
+from statefun.runtime.release.retention import Retention
+from statefun.runtime.rows.effects import Effects
+from statefun.runtime.timers.clock import BatchClock
 
 SECOND, DAY = 1000, 86_400_000
 START = 100 * DAY

@@ -15,13 +15,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from statefun.dev import EmbeddedKafka
+from statefun.module.loader import parse_module
+from statefun.module.model import Module
 from statefun.runtime.application import Application
-from statefun.runtime.clock import Clock, SystemClock
 from statefun.runtime.settings import Settings
 from statefun.runtime.summary import Summary
+from statefun.runtime.timers.clock import Clock, SystemClock
 from statefun.sdk.functions import StatefulFunctions
-from statefun.spec.loader import parse_module
-from statefun.spec.model import Module
 
 PATIENCE = timedelta(minutes=2)
 """Nothing takes that long, unless it never comes."""

@@ -22,9 +22,9 @@ from soak_processes import PATIENCE, Driver
 from soak_verdict import PARTITIONS, Output, verdict
 
 from statefun.dev import EmbeddedKafka
-from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.connector import spark_kafka_connector
-from statefun.runtime.filesystem import Folder
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.spark.connector import spark_kafka_connector
 
 HERE = Path(__file__).resolve().parent
 HOPS = 10

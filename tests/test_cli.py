@@ -19,8 +19,8 @@ from statefun import (
     message_builder,
 )
 from statefun.cli import main
-from statefun.runtime.dead_letters import DeadLetters
-from statefun.spec import parse_module
+from statefun.inspect.dead_letters import DeadLetters
+from statefun.module import parse_module
 
 TEXT = SimpleType("t/text", str.encode, bytes.decode)
 

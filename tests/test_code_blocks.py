@@ -17,9 +17,9 @@ import pytest
 from documentation import PAGES, ROOT, Block, blocks
 
 from statefun.cli import parser
+from statefun.module import parse_module
+from statefun.module.model import Module
 from statefun.runtime.settings import KEYS, PREFIX
-from statefun.spec import parse_module
-from statefun.spec.model import Module
 
 LANGUAGES = {"python", "sh", "text", "yaml"}
 PROGRAMS = {".", "pip", "pre-commit", "python3", "spark-submit"}

@@ -26,11 +26,11 @@ from statefun import (
     StringType,
     message_builder,
 )
+from statefun.module import parse_module
+from statefun.module.loader import load_module_files
+from statefun.module.model import AvroValues, FromDate
 from statefun.sdk.functions import default_functions
 from statefun.sdk.types import typed
-from statefun.spec import parse_module
-from statefun.spec.loader import load_module_files
-from statefun.spec.model import AvroValues, FromDate
 
 
 @pytest.mark.broker

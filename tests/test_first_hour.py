@@ -25,7 +25,7 @@ from documentation import blocks
 from harness import wait
 
 from statefun.dev import EmbeddedKafka, read_records, send_record
-from statefun.runtime.jars import cache_folder
+from statefun.runtime.spark.jars import cache_folder
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

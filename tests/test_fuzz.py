@@ -32,21 +32,21 @@ from statefun import (
     TypedValue,
     ValueDecodeError,
 )
+from statefun.inspect.dead_letters import DeadLetter
+from statefun.module import parse_module
 from statefun.protocol.runtime_pb2 import AddressState, EffectStream, Manifest, Segment
-from statefun.runtime.dead_letters import DeadLetter
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import write_framed
+from statefun.runtime.checkpoint.outbox import MANIFEST, Outbox, effect_stream
 from statefun.runtime.dispatch.groups import AddressValues
-from statefun.runtime.effects import (
+from statefun.runtime.rows.effects import (
     EGRESS_SCHEMA,
     EffectRows,
     EgressRecord,
     read_egress_records,
 )
-from statefun.runtime.filesystem import Folder
-from statefun.runtime.framing import write_framed
-from statefun.runtime.outbox import MANIFEST, Outbox, effect_stream
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME
 from statefun.sdk.types import typed
-from statefun.spec import parse_module
 
 CASES = int(os.environ.get("STATEFUN_FUZZ_CASES", "300"))
 fuzzed = settings(

@@ -22,13 +22,20 @@ ALLOWED = {
         "fastavro",
         "google.protobuf",
     },
-    "spec": {"statefun.spec", "statefun.sdk", "yaml", "attrs"},
+    "module": {"statefun.module", "statefun.sdk", "yaml", "attrs"},
 }
 """What a layer may import, besides the standard library."""
 
 FORBIDDEN = {
-    "runtime": {"statefun.dev", "statefun.testing", "statefun.cli"},
+    "runtime": {"statefun.dev", "statefun.inspect", "statefun.testing", "statefun.cli"},
 }
+
+ROOMS = [
+    *("printable", "rows", "kafka", "checkpoint", "timers", "egress", "dispatch", "ingress"),
+    *("summary", "terminal", "settings", "spark", "release", "status", "preflight"),
+    *("application", "run"),
+]
+"""What is directly in the runtime; each may import those before it."""
 
 
 def _imports(source: str, package: str) -> Iterator[str]:
@@ -125,6 +132,35 @@ def test_the_runtime_runs_without_tools(layer: str) -> None:
 
     assert _layer(layer)
     assert excess == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_of_the_runtime_stand_on_those_below(room: str) -> None:
+    """A record's way can be seen by folders: none of them needs one above it."""
+    above = [f"statefun.runtime.{each}" for each in ROOMS[ROOMS.index(room) + 1 :]]
+
+    excess = [
+        f"{module} imports {found}"
+        for module in _layer(f"runtime.{room}")
+        for found in IMPORTS[module]
+        if _below(found, above)
+    ]
+
+    assert excess == []
+
+
+def test_every_room_of_the_runtime_has_its_floor() -> None:
+    """A new one is a decision."""
+    names = {name.split(".")[2] for name in _layer("runtime") if name.count(".") > 1}
+
+    assert sorted(names) == sorted(ROOMS)
+
+
+def test_no_two_modules_have_one_name() -> None:
+    """Who says 'timers' means one place."""
+    names = [path.stem for path in MODULES.values() if path.stem != "__init__"]
+
+    assert sorted(names) == sorted(set(names))
 
 
 def test_modules_do_not_import_each_other_in_circles() -> None:

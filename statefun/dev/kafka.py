@@ -33,7 +33,7 @@ from statefun.dev.kafka_storage import (
     prepare_storage,
     write_settings,
 )
-from statefun.runtime import jars
+from statefun.runtime.spark import jars
 from statefun.sdk.errors import KafkaError, PlatformError
 
 # Below the range from which systems pick the ports of outgoing connections: while a broker is

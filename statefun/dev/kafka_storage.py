@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from statefun.runtime import jars
+from statefun.runtime.spark import jars
 from statefun.sdk.errors import PlatformError
 
 KAFKA = jars.MavenArtifact("org.apache.kafka", "kafka_2.13", "4.3.1")

@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin._metadata import ClusterMetadata
 
-from statefun.runtime.kafka_client import (
+from statefun.runtime.kafka.client import (
     admin_for,
     cluster_metadata,
     connect,

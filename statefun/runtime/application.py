@@ -17,46 +17,47 @@ from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from statefun.module.model import Module, OnDataLoss
 from statefun.protocol.runtime_pb2 import Manifest, Outcome
-from statefun.runtime.binding import check_binding
-from statefun.runtime.clock import Clock, JumpLog, SystemClock
-from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.delivery import Delivery
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.ingress_order import in_order
+from statefun.runtime.checkpoint.lock import checkpoint_lock, create_privately, jvm_lock
+from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.dispatch.announcement import Announcement, announce
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
-from statefun.runtime.egress.publisher import Publisher
-from statefun.runtime.egress.topics import check_at_start
-from statefun.runtime.feedback import read_feedback
-from statefun.runtime.flood import FloodGauge
 from statefun.runtime.ingress.data_loss import check_kept
 from statefun.runtime.ingress.declared import all_ingresses
-from statefun.runtime.ingress.group_offsets import GroupOffsets
+from statefun.runtime.ingress.feedback import read_feedback
+from statefun.runtime.ingress.flood import FloodGauge
 from statefun.runtime.ingress.identities import NewTopics, check_identities
-from statefun.runtime.ingress.kafka import read_kafka
-from statefun.runtime.ingress.startup import check_topics, starting_offsets
+from statefun.runtime.ingress.kafka_source import read_kafka
+from statefun.runtime.ingress.starting_offsets import check_topics, starting_offsets
 from statefun.runtime.ingress.stopping import Bounds
 from statefun.runtime.ingress.watch import IngressWatch
-from statefun.runtime.lock import checkpoint_lock, create_privately, jvm_lock
-from statefun.runtime.metrics import Metrics
-from statefun.runtime.outbox import Outbox
-from statefun.runtime.recovery import Succession, check_logs, take_over
-from statefun.runtime.retention import Retention, check_retained
-from statefun.runtime.session import (
+from statefun.runtime.kafka.topics import check_at_start
+from statefun.runtime.preflight.binding import check_binding
+from statefun.runtime.preflight.recovery import Succession, check_logs, take_over
+from statefun.runtime.preflight.unregistered import check_functions
+from statefun.runtime.release.delivery import Delivery
+from statefun.runtime.release.group_offsets import GroupOffsets
+from statefun.runtime.release.metrics import Metrics
+from statefun.runtime.release.publisher import Publisher
+from statefun.runtime.release.retention import Retention, check_retained
+from statefun.runtime.settings import Settings
+from statefun.runtime.spark.session import (
     can_dispatch_arrow,
     is_local,
     keep_checkpoint_locally,
     open_session,
 )
-from statefun.runtime.settings import Settings
-from statefun.runtime.shipping import import_paths, lacks_statefun, send_modules
-from statefun.runtime.sources import in_order
+from statefun.runtime.spark.shipping import import_paths, lacks_statefun, send_modules
 from statefun.runtime.status import Status
 from statefun.runtime.summary import FailureLog, Summary
 from statefun.runtime.terminal import StatusLine
-from statefun.runtime.unregistered import check_functions
+from statefun.runtime.timers.clock import Clock, JumpLog, SystemClock
 from statefun.sdk import errors
 from statefun.sdk.errors import (
     BindingError,
@@ -67,7 +68,6 @@ from statefun.sdk.errors import (
 )
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
-from statefun.spec.model import Module, OnDataLoss
 
 logger = logging.getLogger("statefun")
 

@@ -14,18 +14,18 @@ from types import TracebackType
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from statefun.module.loader import load_module_files
+from statefun.module.model import KafkaEgress, KafkaIngress
 from statefun.runtime.application import Application
-from statefun.runtime.session import shows_terminal, spark_conf, spark_reason
 from statefun.runtime.settings import PREFIX, Settings, running_script
-from statefun.runtime.shipping import lacks_statefun
-from statefun.runtime.signals import signals_interrupt
+from statefun.runtime.spark.session import shows_terminal, spark_conf, spark_reason
+from statefun.runtime.spark.shipping import lacks_statefun
+from statefun.runtime.spark.signals import signals_interrupt
 from statefun.runtime.summary import Summary
 from statefun.runtime.terminal import LogHandler, StatusLine
 from statefun.sdk.errors import EngineError, StatefunError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions, default_functions
-from statefun.spec.loader import load_module_files
-from statefun.spec.model import KafkaEgress, KafkaIngress
 
 logger = logging.getLogger("statefun")
 

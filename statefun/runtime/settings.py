@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import attrs
 
-from statefun.runtime.filesystem import Folder
+from statefun.module.yaml.durations import parse_duration
+from statefun.runtime.checkpoint.folder import Folder
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.failure import OnFailure
-from statefun.spec.durations import parse_duration
 
 PREFIX = "spark.statefun."
 V = TypeVar("V")

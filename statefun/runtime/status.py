@@ -12,11 +12,11 @@ from datetime import timedelta
 import attrs
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from statefun.module.model import KafkaIngress
 from statefun.runtime.ingress.positions import positions, total
 from statefun.runtime.ingress.stopping import Offsets
 from statefun.runtime.summary import Summary
 from statefun.runtime.terminal import StatusLine
-from statefun.spec.model import KafkaIngress
 
 logger = logging.getLogger("statefun")
 

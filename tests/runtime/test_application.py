@@ -31,12 +31,12 @@ from statefun import (
     ValueDecodeError,
     ValueSpec,
 )
+from statefun.module import parse_module
 from statefun.protocol.runtime_pb2 import EffectStream, Manifest, Segment
 from statefun.runtime.application import Application
-from statefun.runtime.filesystem import Folder
-from statefun.runtime.outbox import Outbox
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.settings import Settings
-from statefun.spec import parse_module
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -11,12 +11,12 @@ import pytest
 from harness import KafkaHarness, run
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
-from statefun.spec import load_module_files, parse_module
-from statefun.spec.model import Module
+from statefun.module import load_module_files, parse_module
+from statefun.module.model import Module
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-DOCUMENTS = Path(__file__).parents[1] / "spec" / "documents"
+DOCUMENTS = Path(__file__).parents[1] / "module" / "documents"
 POSITIONS = ("group-offsets", "earliest", "latest", "specific-offsets", "date")
 SEMANTICS = ("none", "at-least-once", "exactly-once")
 

@@ -20,9 +20,9 @@ from programs import LIFETIME, NAMES, FileClock, Generator, Model, Program, obed
 from pyspark import TaskContext, cloudpickle
 
 from statefun import FunctionError
-from statefun.runtime.filesystem import Folder
-from statefun.runtime.outbox import Outbox
-from statefun.runtime.session import open_session
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.spark.session import open_session
 from statefun.runtime.summary import Summary
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

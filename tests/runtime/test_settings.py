@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from statefun.runtime.filesystem import Folder
+from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.run import run
 from statefun.runtime.settings import KEYS, Settings, argument_of, running_script
 from statefun.sdk.errors import ConfigurationError

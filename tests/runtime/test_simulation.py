@@ -14,9 +14,9 @@ from simulation.run import simulate
 from simulation.sabotage import SABOTAGES, sabotaged
 
 from statefun.protocol.runtime_pb2 import EffectStream
-from statefun.runtime.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
+from statefun.runtime.checkpoint.outbox import effect_stream
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch
-from statefun.runtime.outbox import effect_stream
+from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
 from statefun.sdk.errors import CheckpointError
 
 

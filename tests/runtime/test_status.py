@@ -13,11 +13,11 @@ import pytest
 from harness import PATIENCE, KafkaHarness, wait
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
+from statefun.module import parse_module
 from statefun.runtime import status
 from statefun.runtime.application import Application
 from statefun.runtime.settings import Settings
 from statefun.runtime.terminal import StatusLine
-from statefun.spec import parse_module
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -31,10 +31,10 @@ from statefun import (
 )
 from statefun.formats.avro import encode
 from statefun.formats.protobuf import make_described_protobuf_type
+from statefun.inspect.dead_letters import DeadLetters
+from statefun.module import parse_module
 from statefun.protocol import types_pb2
-from statefun.runtime.dead_letters import DeadLetters
 from statefun.sdk.types import default_types
-from statefun.spec import parse_module
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

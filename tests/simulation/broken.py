@@ -11,21 +11,21 @@ import pyarrow as pa
 
 from simulation.cluster import ExactlyOnceModel
 from simulation.disk import LocalPath
-from statefun.runtime import feedback
-from statefun.runtime import timers as pending
-from statefun.runtime.clock import Clock
-from statefun.runtime.dispatch import buckets, timers
+from statefun.runtime.checkpoint.known_runs import Runs
+from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, Staged
+from statefun.runtime.dispatch import buckets, delays
 from statefun.runtime.dispatch.groups import Group
-from statefun.runtime.effects import Effects, EgressRecord
 from statefun.runtime.egress.lane import Lane, LaneBatch, Marker, UncertainError
-from statefun.runtime.egress.lanes import Published
-from statefun.runtime.egress.publisher import Publisher
-from statefun.runtime.egress.runs import Runs
+from statefun.runtime.egress.lane_set import Published
 from statefun.runtime.egress.tasks import LaneState, LaneTask
-from statefun.runtime.feedback import FeedbackReader, ticked
-from statefun.runtime.outbox import Leftovers, Outbox, Staged
-from statefun.runtime.recovery import Succession
-from statefun.runtime.timers import PendingBuckets, TimerLog
+from statefun.runtime.ingress import feedback
+from statefun.runtime.ingress.feedback import FeedbackReader, ticked
+from statefun.runtime.preflight.recovery import Succession
+from statefun.runtime.release.publisher import Publisher
+from statefun.runtime.rows.effects import Effects, EgressRecord
+from statefun.runtime.timers import wheel as pending
+from statefun.runtime.timers.clock import Clock
+from statefun.runtime.timers.wheel import PendingBuckets, TimerLog
 
 _exactly_once_open, _exactly_once_write = ExactlyOnceModel.open, ExactlyOnceModel.write
 _accepted, _lane_open, _of = Lane._accepted, Lane.open, LaneBatch.of
@@ -37,7 +37,7 @@ _publish, _call, _add, _drop = (
     TimerLog.add,
     PendingBuckets.drop,
 )
-_run_token, _step = timers._run_token, Publisher._step
+_run_token, _step = delays._run_token, Publisher._step
 _run_bucket, _divide = buckets.run_bucket, buckets._divide
 _unwrapped = feedback._unwrapped
 _NOTHING = Marker(-1, 0, b"", "", "")

@@ -18,8 +18,8 @@ from simulation.world import (
     World,
     journals,
 )
-from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.timers import tick_of
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.timers.wheel import tick_of
 
 
 def refusal(world: World, reason: str) -> str:

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, cast
 import attrs
 
 from simulation.chaos import Chaos
-from statefun.runtime import filesystem
-from statefun.runtime.filesystem import Folder
+from statefun.runtime.checkpoint import folder as filesystem
+from statefun.runtime.checkpoint.folder import Folder
 
 
 class Disk:

@@ -16,20 +16,20 @@ from simulation.functions import functions
 from simulation.publishing import EndlessError, Publishing, TaskLostError, Workers
 from simulation.spark import Engine, Frame
 from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, History, World
-from statefun.runtime import retention
+from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress, Location, Module
 from statefun.runtime.application import Application
-from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.delivery import Delivery
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.ingress_order import in_order
+from statefun.runtime.checkpoint.lock import jvm_lock
+from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.egress.lane import UndeliveredError
-from statefun.runtime.egress.publisher import Publisher
-from statefun.runtime.lock import jvm_lock
-from statefun.runtime.outbox import Outbox
-from statefun.runtime.recovery import Succession, check_logs, take_over
+from statefun.runtime.preflight.recovery import Succession, check_logs, take_over
+from statefun.runtime.release import retention
+from statefun.runtime.release.delivery import Delivery
+from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.settings import Settings
-from statefun.runtime.sources import in_order
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import CheckpointError
-from statefun.spec.model import DeliverySemantic, KafkaEgress, KafkaIngress, Location, Module
 
 _NOWHERE = Location("module.yaml", 1, 1)
 _INGRESS = KafkaIngress(TypeName("t", "in"), "broker", (), _NOWHERE)

@@ -26,7 +26,7 @@ from statefun import (
     ValueSpec,
     message_builder,
 )
-from statefun.runtime.envelope import address_key
+from statefun.runtime.rows.envelope import address_key
 
 FUEL = 2
 """How many calls long a chain gets."""

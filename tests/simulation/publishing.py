@@ -14,12 +14,12 @@ import attrs
 from simulation.cluster import AtLeastOnceModel, ExactlyOnceModel
 from simulation.world import World
 from statefun.runtime.egress.lane import Cluster, Lane, Marker, UndeliveredError
-from statefun.runtime.egress.lanes import LaneFactory, Turn
-from statefun.runtime.egress.progress import ProgressTopic
-from statefun.runtime.egress.publisher import Publisher
+from statefun.runtime.egress.lane_set import LaneFactory, Turn
+from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import Refusals
 from statefun.runtime.egress.tasks import LaneState
 from statefun.runtime.egress.thread import EgressThread
+from statefun.runtime.release.publisher import Publisher
 
 _CHUNK = 2
 """Records."""

@@ -16,9 +16,11 @@ from simulation.clocks import Stopwatch
 from simulation.driver import Driver
 from simulation.publishing import THREADING, EndlessError, SimulatedFactory
 from simulation.world import World
-from statefun.runtime import filesystem, timers
+from statefun.runtime.checkpoint import folder as filesystem
 from statefun.runtime.dispatch import buckets, segments
-from statefun.runtime.egress import publisher, tasks, thread
+from statefun.runtime.egress import tasks, thread
+from statefun.runtime.release import publisher
+from statefun.runtime.timers import wheel
 from statefun.sdk.errors import CheckpointError
 
 _ATTEMPTS = 25
@@ -85,7 +87,7 @@ def _simulated(world: World) -> Iterator[None]:
         (segments, "_INLINE_BYTES", choose([0, 1_000_000])),
         (segments, "_FULL_BYTES", choose([200, 1_000_000])),
         (segments, "_inline", segments.InlineBudget()),
-        (timers, "_LOG_LENGTH", choose([2, 3, 100])),
+        (wheel, "_LOG_LENGTH", choose([2, 3, 100])),
         (buckets, "_FULL_BYTES", choose([100, 200, 100_000])),
     ]
     with ExitStack() as stack:

@@ -11,18 +11,19 @@ from unittest import mock
 from simulation import broken, driver
 from simulation.cluster import ExactlyOnceModel
 from simulation.publishing import SimulatedFactory
-from statefun.runtime import feedback, filesystem
-from statefun.runtime.clock import BatchClock
-from statefun.runtime.dispatch import buckets, timers
+from statefun.runtime.checkpoint import folder as filesystem
+from statefun.runtime.checkpoint.known_runs import Runs
+from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.dispatch import buckets, delays
 from statefun.runtime.egress.lane import Lane, LaneBatch
-from statefun.runtime.egress.publisher import Publisher
-from statefun.runtime.egress.runs import Runs
 from statefun.runtime.egress.tasks import LaneTask
-from statefun.runtime.feedback import FeedbackReader
-from statefun.runtime.outbox import Outbox
-from statefun.runtime.recovery import Succession
-from statefun.runtime.retention import Retention
-from statefun.runtime.timers import PendingBuckets, TimerLog
+from statefun.runtime.ingress import feedback
+from statefun.runtime.ingress.feedback import FeedbackReader
+from statefun.runtime.preflight.recovery import Succession
+from statefun.runtime.release.publisher import Publisher
+from statefun.runtime.release.retention import Retention
+from statefun.runtime.timers.clock import BatchClock
+from statefun.runtime.timers.wheel import PendingBuckets, TimerLog
 
 
 class Change(NamedTuple):
@@ -168,7 +169,7 @@ SABOTAGES = {
     ),
     "bucket-not-emptied": Sabotage(
         "a bucket that had its tick is empty",
-        [Change(timers, "run_bucket", broken.keeps_bucket)],
+        [Change(delays, "run_bucket", broken.keeps_bucket)],
         51,
     ),
     "split-forgotten": Sabotage(
@@ -183,12 +184,12 @@ SABOTAGES = {
     ),
     "cancelled-anyway": Sabotage(
         "a message whose token was cancelled is not released",
-        [Change(timers, "cancel", broken.cancels_nothing)],
+        [Change(delays, "cancel", broken.cancels_nothing)],
         0,
     ),
     "release-without-token": Sabotage(
         "a token is free again after its release",
-        [Change(timers, "_run_token", broken.keeps_tokens)],
+        [Change(delays, "_run_token", broken.keeps_tokens)],
         2,
     ),
     # Clocks

@@ -18,13 +18,13 @@ from simulation.clocks import WorkerClock
 from simulation.functions import FUEL, Actor, acting, functions
 from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, PARTITIONS, Attempt, History, World
 from statefun import StringType
-from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.segments import SegmentWriter
-from statefun.runtime.effects import Sink
-from statefun.runtime.feedback import FeedbackReader
+from statefun.runtime.ingress.feedback import FeedbackReader
+from statefun.runtime.rows.effects import Sink
 from statefun.sdk.errors import CheckpointError
 
 Offset = dict[str, int]

@@ -11,7 +11,7 @@ import attrs
 from simulation.chaos import Chaos
 from simulation.cluster import Broker
 from simulation.disk import Disk, MemoryFolder
-from statefun.runtime.commit_log import CommitLog
+from statefun.runtime.checkpoint.commit_log import CommitLog
 
 if TYPE_CHECKING:
     from simulation.spark import Engine

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pyspark import SparkContext, TaskContext
 
-from statefun.runtime.clock import BatchClock, Clock
+from statefun.runtime.timers.clock import BatchClock, Clock
 
 _TIME = "statefun.time"
 _SETTLED = "statefun.settled"

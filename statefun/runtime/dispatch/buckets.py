@@ -16,8 +16,8 @@ from collections import defaultdict
 from statefun.protocol.runtime_pb2 import Bucket
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.runtime.dispatch.groups import Group, Row
-from statefun.runtime.effects import Effects
-from statefun.runtime.timers import (
+from statefun.runtime.rows.effects import Effects
+from statefun.runtime.timers.wheel import (
     BUCKET,
     NAMESPACE,
     PARTS,

@@ -13,7 +13,7 @@ from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.runtime.dispatch.failures import RETRY, FailedMessage
 from statefun.runtime.dispatch.groups import Columns, Group
-from statefun.runtime.envelope import address_key, address_of
+from statefun.runtime.rows.envelope import address_key, address_of
 from statefun.sdk.address import Address
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.functions import StatefulFunction

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from statefun.module.model import Deserializer
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.runtime.dispatch.calls import Call, batch_of, failed_message, ingress_record
 from statefun.runtime.dispatch.failures import FailedMessage
-from statefun.runtime.envelope import RECORDS
+from statefun.runtime.rows.envelope import RECORDS
 from statefun.sdk.deadline import Alarm
 from statefun.sdk.errors import ValueDecodeError
 from statefun.sdk.invocation import FailedInvocation
 from statefun.sdk.raised import class_name, text_of, traceback_of
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.types import TypedValue, encoded
-from statefun.spec.model import Deserializer
 
 
 class Deserialized(NamedTuple):

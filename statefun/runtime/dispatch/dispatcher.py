@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from statefun.protocol.runtime_pb2 import Outcome
-from statefun.runtime.clock import BatchClock, in_milliseconds
-from statefun.runtime.dispatch import timers
+from statefun.runtime.dispatch import delays
 from statefun.runtime.dispatch.buckets import send
 from statefun.runtime.dispatch.calls import Call, call_for, failed_message, failed_row
 from statefun.runtime.dispatch.coroutines import await_all
@@ -16,14 +15,15 @@ from statefun.runtime.dispatch.deserializing import deserialized
 from statefun.runtime.dispatch.failures import RETRY, FailedMessage, Failures
 from statefun.runtime.dispatch.groups import Group, Row
 from statefun.runtime.dispatch.payload import Program
-from statefun.runtime.effects import Effects, egress_record, egress_row
-from statefun.runtime.envelope import (
+from statefun.runtime.rows.effects import Effects, egress_record, egress_row
+from statefun.runtime.rows.envelope import (
     REJECTION_NAMESPACE,
     SEPARATOR,
     address_of,
     rejection,
 )
-from statefun.runtime.timers import NAMESPACE as TIMERS_NAMESPACE
+from statefun.runtime.timers.clock import BatchClock, in_milliseconds
+from statefun.runtime.timers.wheel import NAMESPACE as TIMERS_NAMESPACE
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.deadline import standby
@@ -137,7 +137,7 @@ class Dispatcher:
         """Return what to invoke for the rows of a group; None if they are the runtime's own."""
         address = address_of(group.key)
         if address.namespace == TIMERS_NAMESPACE:
-            timers.run(address.name, group, effects, self._clock.begun, self._token_in_use)
+            delays.run(address.name, group, effects, self._clock.begun, self._token_in_use)
             return None
         if address.namespace == REJECTION_NAMESPACE:
             self._reject(address.name, group, effects)
@@ -145,7 +145,7 @@ class Dispatcher:
         rows: Sequence[int] = range(group.start, group.end)
         typenames = group.columns.typename[group.start : group.end]
         special = [name for name in typenames if name.startswith(_OWN)]
-        if timers.WAKE_UP in special:
+        if delays.WAKE_UP in special:
             rows = self._wake_up(group, rows, effects)
             if not rows:
                 return None
@@ -169,12 +169,12 @@ class Dispatcher:
         typename, value = group.columns.typename, group.columns.value
         others = []
         for row in rows:
-            if typename[row] == timers.WAKE_UP:
-                group.values.wake_up(timers.wake_up_time(value[row]))
+            if typename[row] == delays.WAKE_UP:
+                group.values.wake_up(delays.wake_up_time(value[row]))
             else:
                 others.append(row)
         group.values.expire(self._clock)
-        timers.schedule_wake_up(group, effects)
+        delays.schedule_wake_up(group, effects)
         return others
 
     def _next_call(self, call: Call, result: InvocationResult, effects: Effects) -> Call | None:
@@ -188,7 +188,7 @@ class Dispatcher:
             values.apply(result.state_mutations)
             if function.expiring:
                 values.renew(function.expiring, result.state_mutations, self._clock.now())
-                timers.schedule_wake_up(group, effects)
+                delays.schedule_wake_up(group, effects)
         return self._immediate_call(group) if group.last and values.immediate else None
 
     def _immediate_call(self, group: Group) -> Call:
@@ -289,18 +289,18 @@ class Dispatcher:
         self, caller: bytes, delayed: Iterable[DelayedMessage | Cancellation], effects: Effects
     ) -> None:
         now = self._clock.now()
-        for each in timers.settled(delayed):
+        for each in delays.settled(delayed):
             token = each.cancellation_token
             if isinstance(each, Cancellation):
-                timers.cancel(caller, token, effects)
+                delays.cancel(caller, token, effects)
                 continue
             row = self._row(caller, each.message)
             due = now + in_milliseconds(each.delay)
             self._sequence += 1
             if token:
-                timers.send_cancellable(due, row, token, effects, self._sequence)
+                delays.send_cancellable(due, row, token, effects, self._sequence)
             else:
-                timers.send_at(due, row, effects, self._sequence)
+                delays.send_at(due, row, effects, self._sequence)
 
     def _row(self, caller: bytes, message: Message) -> Row:
         target = message.target_id.encode() + self._target(message).suffix

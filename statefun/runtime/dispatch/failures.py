@@ -13,23 +13,23 @@ from typing import NamedTuple
 
 import attrs
 
+from statefun.module.model import Module, TopicRoute, route_of
 from statefun.protocol.runtime_pb2 import Failure, Outcome, RecordOrigin
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
-from statefun.runtime.clock import Clock, in_milliseconds
-from statefun.runtime.dispatch import timers
+from statefun.runtime.dispatch import delays
 from statefun.runtime.dispatch.groups import Row
-from statefun.runtime.effects import Effects
-from statefun.runtime.envelope import (
+from statefun.runtime.printable import printable
+from statefun.runtime.rows.effects import Effects
+from statefun.runtime.rows.envelope import (
     REJECTION_NAMESPACE,
     SEPARATOR,
     address_of,
 )
-from statefun.runtime.letters import DeadLetterTopic, Original
-from statefun.runtime.origin import facts_of
-from statefun.runtime.printable import printable
+from statefun.runtime.rows.letters import DeadLetterTopic, Original
+from statefun.runtime.rows.origin import facts_of
+from statefun.runtime.timers.clock import Clock, in_milliseconds
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
-from statefun.spec.model import Module, TopicRoute, route_of
 
 RETRY = "statefun.failures/retry"
 """The type of a message that is tried again, with what it was in a ``Retry``."""
@@ -158,7 +158,7 @@ class Failures:
         )
         wait = in_milliseconds(policy.backoff) * 2 ** (failed.attempts - 1)
         row = Row(failed.target, failed.caller or b"", RETRY, message.SerializeToString())
-        timers.send_at(self._clock.now() + wait, row, effects)
+        delays.send_at(self._clock.now() + wait, row, effects)
 
     def _bury(self, failed: FailedMessage, effects: Effects) -> None:
         if self.policies.dead_letters is None:

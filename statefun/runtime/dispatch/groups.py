@@ -11,8 +11,8 @@ import attrs
 from google.protobuf.message import DecodeError
 
 from statefun.protocol.runtime_pb2 import AddressState, RecordOrigin
-from statefun.runtime.clock import Clock, in_milliseconds
-from statefun.runtime.origin import original
+from statefun.runtime.rows.origin import original
+from statefun.runtime.timers.clock import Clock, in_milliseconds
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.storage import ValueSpec
 from statefun.sdk.types import TypedValue

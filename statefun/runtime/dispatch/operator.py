@@ -16,14 +16,14 @@ import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
 from statefun.protocol.runtime_pb2 import Outcome
-from statefun.runtime.clock import Clock
 from statefun.runtime.dispatch.announcement import announced
 from statefun.runtime.dispatch.dispatcher import Dispatcher
 from statefun.runtime.dispatch.failures import DispatchError
 from statefun.runtime.dispatch.groups import COLUMNS, AddressValues, Columns, Group
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter, batch_number
-from statefun.runtime.effects import Effects
+from statefun.runtime.rows.effects import Effects
+from statefun.runtime.timers.clock import Clock
 from statefun.sdk.errors import PlatformError
 
 

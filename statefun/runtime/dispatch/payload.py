@@ -10,13 +10,13 @@ from collections.abc import Mapping
 import attrs
 from pyspark import cloudpickle
 
+from statefun.module.model import Deserializer, Module
 from statefun.runtime.dispatch.failures import Policies
-from statefun.runtime.effects import Sink
+from statefun.runtime.rows.effects import Sink
 from statefun.sdk.errors import PlatformError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.types import TypeRegistry, default_types
-from statefun.spec.model import Deserializer, Module
 
 
 @attrs.frozen

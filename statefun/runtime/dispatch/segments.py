@@ -9,9 +9,9 @@ import attrs
 from pyspark import TaskContext
 
 from statefun.protocol.runtime_pb2 import EffectStream, Segment
-from statefun.runtime.effects import EffectRows, Effects
-from statefun.runtime.filesystem import Folder
-from statefun.runtime.outbox import Outbox, effect_stream
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
+from statefun.runtime.rows.effects import EffectRows, Effects
 
 _INLINE_BYTES = 256 * 1024
 """So much of a task's effects travels through the driver: fewer files to create, list and delete.

@@ -7,9 +7,9 @@ import logging
 import time
 from datetime import timedelta
 
-from statefun.runtime.kafka_client import admin_for, cluster_metadata
+from statefun.module.model import KafkaEgress
+from statefun.runtime.kafka.client import admin_for, cluster_metadata
 from statefun.sdk.errors import KafkaError
-from statefun.spec.model import KafkaEgress
 
 logger = logging.getLogger("statefun.egress")
 

@@ -19,16 +19,16 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError as ClientError
 
-from statefun.runtime.effects import EgressRecord
+from statefun.module.model import KafkaEgress
 from statefun.runtime.egress.lane import Marker, UncertainError
 from statefun.runtime.egress.patience import Tally
-from statefun.runtime.egress.progress import PROGRESS_PREFIX
-from statefun.runtime.kafka_client import admin_for, cluster_metadata
-from statefun.runtime.letters import DeadLetterTopic, Original
+from statefun.runtime.egress.progress_topic import PROGRESS_PREFIX
+from statefun.runtime.kafka.client import admin_for, cluster_metadata
+from statefun.runtime.rows.effects import EgressRecord
+from statefun.runtime.rows.letters import DeadLetterTopic, Original
 from statefun.sdk.egress import topic_problem
 from statefun.sdk.errors import KafkaError, TopicError
 from statefun.sdk.failure import OnFailure
-from statefun.spec.model import KafkaEgress
 
 _ANSWER = timedelta(seconds=10)
 """How long a cluster has to say which topics there are."""

@@ -18,12 +18,12 @@ import attrs
 from pyspark import SparkContext
 
 from statefun.protocol.runtime_pb2 import Failure
+from statefun.runtime.checkpoint.outbox import Outbox, Staged
 from statefun.runtime.egress.lane import Lane, LaneBatch, Marker, UndeliveredError
-from statefun.runtime.egress.lanes import DriverLanes, LaneFactory, Published
+from statefun.runtime.egress.lane_set import DriverLanes, LaneFactory, Published
 from statefun.runtime.egress.patience import Patience
-from statefun.runtime.egress.progress import ProgressTopic
+from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import Place
-from statefun.runtime.outbox import Outbox, Staged
 from statefun.sdk import errors
 from statefun.sdk.errors import StatefunError
 

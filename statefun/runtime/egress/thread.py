@@ -8,9 +8,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection
 
+from statefun.runtime.checkpoint.outbox import Staged
 from statefun.runtime.egress.lane import UndeliveredError
-from statefun.runtime.egress.lanes import DriverLanes, LaneFactory, Lanes, Published
-from statefun.runtime.outbox import Staged
+from statefun.runtime.egress.lane_set import DriverLanes, LaneFactory, Lanes, Published
 from statefun.sdk.errors import EngineError, StatefunError
 
 logger = logging.getLogger("statefun.egress")

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 from confluent_kafka import KafkaException
 
-from statefun.runtime.ingress.startup import readable_watermarks
+from statefun.module.model import KafkaIngress
+from statefun.runtime.ingress.starting_offsets import readable_watermarks
 from statefun.sdk.errors import KafkaError
-from statefun.spec.model import KafkaIngress
 
 
 def check_kept(

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+from statefun.module.model import FromEarliest, KafkaEgress, KafkaIngress, Module, TopicRoute
 from statefun.sdk.address import TypeName
-from statefun.spec.model import FromEarliest, KafkaEgress, KafkaIngress, Module, TopicRoute
 
 REPLAYS = TypeName("statefun", "replays")
 """The id of the ingress of dead letters that come back."""

@@ -18,14 +18,14 @@ import attrs
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, TopicCollection
 
-from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.filesystem import Folder
-from statefun.runtime.framing import damaged, read_framed, write_framed
-from statefun.runtime.ingress.startup import admin_client
+from statefun.module.model import KafkaIngress
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
+from statefun.runtime.ingress.starting_offsets import admin_client
 from statefun.runtime.ingress.subscription import source_option
-from statefun.runtime.kafka_client import cluster_metadata
+from statefun.runtime.kafka.client import cluster_metadata
 from statefun.sdk.errors import CheckpointError, KafkaError
-from statefun.spec.model import KafkaIngress
 
 logger = logging.getLogger("statefun.ingress")
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import attrs
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from statefun.runtime.commit_log import capped
+from statefun.module.model import KafkaIngress
+from statefun.runtime.checkpoint.commit_log import capped
 from statefun.runtime.ingress.stopping import Offsets
-from statefun.spec.model import KafkaIngress
 
 
 @attrs.frozen

@@ -13,7 +13,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.sql.types import BinaryType
 
-from statefun.runtime.envelope import (
+from statefun.module.model import TopicRoute, route_of
+from statefun.runtime.rows.envelope import (
     RECORDS,
     REJECTION_NAMESPACE,
     REPLAYED,
@@ -23,7 +24,6 @@ from statefun.runtime.envelope import (
 )
 from statefun.sdk.tracing import TRACE_HEADERS
 from statefun.sdk.types import default_types
-from statefun.spec.model import TopicRoute, route_of
 
 
 def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:

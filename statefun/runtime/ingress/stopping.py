@@ -16,23 +16,23 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
-from statefun.runtime.commit_log import CommitLog
-from statefun.runtime.feedback import delivered
-from statefun.runtime.filesystem import Folder
-from statefun.runtime.framing import damaged, read_framed, write_framed
+from statefun.module.model import FromDate, FromSpecificOffsets, KafkaIngress
+from statefun.module.model import TopicPartition as Partition
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
+from statefun.runtime.checkpoint.outbox import Outbox, has_messages
 from statefun.runtime.ingress.declared import REPLAYS
-from statefun.runtime.ingress.startup import (
+from statefun.runtime.ingress.feedback import delivered
+from statefun.runtime.ingress.starting_offsets import (
     EARLIEST,
     LATEST,
     client_properties,
     readable_watermarks,
     warn_of_strangers,
 )
-from statefun.runtime.kafka_client import connect
-from statefun.runtime.outbox import Outbox, has_messages
+from statefun.runtime.kafka.client import connect
 from statefun.sdk.errors import KafkaError
-from statefun.spec.model import FromDate, FromSpecificOffsets, KafkaIngress
-from statefun.spec.model import TopicPartition as Partition
 
 Offsets = Mapping[str, Mapping[str, int]]
 """By topic and partition, as Spark writes them."""

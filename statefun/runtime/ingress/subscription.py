@@ -9,10 +9,10 @@ import re
 
 from confluent_kafka.admin._metadata import ClusterMetadata
 
-from statefun.runtime.egress.progress import PROGRESS_PREFIX
-from statefun.runtime.kafka_client import partitions_of
+from statefun.module.model import KafkaIngress, OnDataLoss, TopicRoute
+from statefun.runtime.egress.progress_topic import PROGRESS_PREFIX
+from statefun.runtime.kafka.client import partitions_of
 from statefun.sdk.errors import TopicError
-from statefun.spec.model import KafkaIngress, OnDataLoss, TopicRoute
 
 logger = logging.getLogger("statefun.ingress")
 

@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 
-from statefun.runtime.ingress.startup import admin_client
-from statefun.runtime.kafka_client import cluster_metadata
+from statefun.module.model import KafkaIngress
+from statefun.runtime.ingress.starting_offsets import admin_client
+from statefun.runtime.kafka.client import cluster_metadata
 from statefun.sdk.errors import KafkaError
-from statefun.spec.model import KafkaIngress
 
 logger = logging.getLogger("statefun.ingress")
 

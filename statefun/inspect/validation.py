@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that is wrong with an application, found before it is started."""
+
+from __future__ import annotations
+
+import inspect
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+
+from statefun.module.loader import load_module_files
+from statefun.module.model import KafkaEgress, KafkaIngress, Location, Module
+from statefun.runtime.preflight.binding import binding_problems, not_run
+from statefun.runtime.preflight.value_types import register_types
+from statefun.sdk.errors import ModuleError, Problem, StatefunError
+from statefun.sdk.functions import StatefulFunctions, default_functions
+from statefun.sdk.types import default_types
+
+_NAME = "__statefun_validate__"
+"""What ``__name__`` is for a program that is looked at: not ``__main__``, so that it does not run."""
+
+
+@attrs.frozen
+class Finding:
+    """Something that is wrong, or that may be."""
+
+    problem: Problem
+    is_error: bool = True
+    """Whether the application would not run; else it may not do what was meant."""
+
+    @classmethod
+    def at(cls, location: Location | None, text: str, *, is_error: bool = True) -> Finding:
+        """Make a finding; without a location it concerns the application as a whole."""
+        where = location or Location("", 0, 0)
+        return cls(Problem(where.file, where.line, where.column, "", text), is_error)
+
+    @property
+    def severity(self) -> str:
+        """``error`` or ``warning``."""
+        return "error" if self.is_error else "warning"
+
+    def __str__(self) -> str:
+        text = str(self.problem) if self.problem.file else self.problem.text
+        return f"{self.severity}: {text}"
+
+
+@attrs.define
+class Validation:
+    """What there is of an application, and what was found."""
+
+    findings: list[Finding] = attrs.Factory(list)
+    module: Module | None = None
+    """None if the module files have problems."""
+    functions: StatefulFunctions | None = None
+    """None if no program was given, or it cannot be loaded."""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the application would start."""
+        return not any(finding.is_error for finding in self.findings)
+
+
+def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
+    """Look at the program and the module files of an application, without running it.
+
+    Args:
+        app: the program that registers functions, and may declare ingresses and egresses in
+            variables; without it only the module files are looked at.
+        modules: the module files; if none are given, ``module.yaml`` beside the program.
+    """
+    validation = Validation()
+    findings = validation.findings
+    components: Sequence[KafkaIngress | KafkaEgress] = ()
+    if app is not None:
+        try:
+            validation.functions, components, sources = _parts_of(app)
+        except StatefunError as error:
+            findings.append(Finding.at(Location(str(app), 1, 1), str(error)))
+    try:
+        module = validation.module = _load(app, modules, components)
+    except ModuleError as error:
+        findings.extend(map(Finding, error.problems))
+        return validation
+    for component in module.unsupported:
+        findings.append(Finding.at(component.location, not_run(component), is_error=False))
+    findings.extend(Finding.at(*found) for found in register_types(module))
+    if validation.functions is not None:
+        for location, text in binding_problems(module, validation.functions):
+            findings.append(Finding.at(location, text))
+        findings.extend(_warnings(module, sources))
+    return validation
+
+
+def declared_module(app: Path | None, modules: Sequence[Path]) -> Module:
+    """Return what a program and module files declare, as :func:`validate` takes them.
+
+    Raises:
+        StatefunError: if one of them cannot be loaded, or has problems.
+    """
+    components = () if app is None else _parts_of(app)[1]
+    return _load(app, modules, components)
+
+
+def _load(
+    app: Path | None, modules: Sequence[Path], components: Sequence[KafkaIngress | KafkaEgress]
+) -> Module:
+    files = list(modules) or [(app.parent if app else Path()) / "module.yaml"]
+    if components and not modules:
+        files = [file for file in files if file.exists()]
+    return load_module_files(files, components=components)
+
+
+def _warnings(module: Module, sources: str) -> Iterator[Finding]:
+    for ingress in module.ingresses:
+        for route in ingress.topics:
+            if default_types.find(str(route.value_type)) is None:
+                yield Finding.at(
+                    route.location,
+                    f"topic {route.topic}: no type named {route.value_type} is registered; "
+                    "functions can read such values by raw_value() or as_type() only",
+                    is_error=False,
+                )
+    for egress in module.egresses:
+        if str(egress.id) not in sources and not egress.dead_letter_topic:
+            yield Finding.at(
+                egress.location,
+                f"egress {egress.id} is mentioned nowhere in the program",
+                is_error=False,
+            )
+
+
+def _parts_of(
+    app: Path,
+) -> tuple[StatefulFunctions, Sequence[KafkaIngress | KafkaEgress], str]:
+    """Load a program; return its functions, its components, and the text of all its files.
+
+    Raises:
+        StatefunError: if it cannot be loaded.
+    """
+    try:
+        with _as_program(app):
+            found = runpy.run_path(str(app), run_name=_NAME)
+    except StatefunError:
+        raise
+    except BaseException as error:  # sys.exit() as well
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f.lineno for f in frames if f.filename == str(app)]
+        where = f", line {lines[-1]}" if lines else ""
+        raise StatefunError(
+            f"the program cannot be loaded: {type(error).__name__}: {error}{where}; what it does "
+            "besides registering functions belongs under if __name__ == '__main__'"
+        ) from error
+    registries = [default_functions, *(v for v in found.values() if type(v) is StatefulFunctions)]
+    functions = next((registry for registry in registries if len(registry)), default_functions)
+    files = {str(app), *(inspect.getfile(inspect.unwrap(f.call)) for f in functions)}
+    texts = [Path(file).read_text(errors="replace") for file in files if Path(file).is_file()]
+    several = [v if isinstance(v, list | tuple) else [v] for v in found.values()]
+    components = [
+        each
+        for values in several
+        for each in values
+        if isinstance(each, KafkaIngress | KafkaEgress)
+    ]
+    return functions, list({id(each): each for each in components}.values()), "\n".join(texts)
+
+
+@contextmanager
+def _as_program(app: Path) -> Iterator[None]:
+    """Let a program import what is beside it, as it could if it were run."""
+    sys.path.insert(0, str(app.resolve().parent))
+    try:
+        yield
+    finally:
+        sys.path.pop(0)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All kinds of components, and the names that older documents call them by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from statefun.module.kinds.kafka_egress import KAFKA_EGRESS, read_kafka_egress
+from statefun.module.kinds.kafka_ingress import KAFKA_INGRESS, read_kafka_ingress
+from statefun.module.kinds.other_kinds import LEGACY_ONLY_KINDS, OTHER_KINDS
+from statefun.module.model import KafkaEgress, KafkaIngress, Unsupported
+from statefun.module.yaml.components import ID, Component
+from statefun.module.yaml.problems import Problems
+from statefun.module.yaml.shapes import Shape
+
+
+@attrs.frozen
+class Kind:
+    """How to read the components of a kind."""
+
+    read: Callable[[Component, Problems], KafkaIngress | KafkaEgress | Unsupported]
+    id_name: str
+    """The key of the spec that tells one component from another."""
+    shape: Shape
+    """The keys of its spec, in current documents."""
+    group: str | None
+    """What must not have two components with the same id; None for kinds that may."""
+
+
+_KAFKA_INGRESS = "io.statefun.kafka.v1/ingress"
+_KAFKA_EGRESS = "io.statefun.kafka.v1/egress"
+_KINESIS_INGRESS = "io.statefun.kinesis.v1/ingress"
+_KINESIS_EGRESS = "io.statefun.kinesis.v1/egress"
+
+CURRENT_KINDS = (_KAFKA_INGRESS, _KAFKA_EGRESS, *OTHER_KINDS)
+"""What ``kind`` may be."""
+
+KINDS: dict[str, Kind] = {
+    _KAFKA_INGRESS: Kind(read_kafka_ingress, ID.name, KAFKA_INGRESS, "ingress"),
+    _KAFKA_EGRESS: Kind(read_kafka_egress, ID.name, KAFKA_EGRESS, "egress"),
+    **{
+        name: Kind(other.read, other.id_key.name, Shape(other.keys), other.group)
+        for name, other in (OTHER_KINDS | LEGACY_ONLY_KINDS).items()
+    },
+}
+
+
+@attrs.frozen
+class LegacySection:
+    """A list below ``module.spec``, such as ``ingresses``."""
+
+    wrapper: str
+    """The key that every item of the list consists of, such as ``ingress``."""
+    discriminator: str
+    """The key of ``meta`` that says which kind it is."""
+    kinds: dict[str, str]
+    """Current names of kinds by what the discriminator calls them."""
+    id_name: str | None = None
+    """The key of ``meta`` that current documents have in ``spec``."""
+
+
+LEGACY_SECTIONS = {
+    "ingresses": LegacySection(
+        "ingress",
+        "type",
+        {
+            "io.statefun.kafka/ingress": _KAFKA_INGRESS,
+            "statefun.kafka.io/routable-protobuf-ingress": _KAFKA_INGRESS,
+            "io.statefun.kinesis/ingress": _KINESIS_INGRESS,
+            "statefun.kinesis.io/routable-protobuf-ingress": _KINESIS_INGRESS,
+            "statefun.kafka.io/protobuf-ingress": "statefun.kafka.io/protobuf-ingress",
+        },
+        id_name="id",
+    ),
+    "egresses": LegacySection(
+        "egress",
+        "type",
+        {
+            "io.statefun.kafka/egress": _KAFKA_EGRESS,
+            "statefun.kafka.io/generic-egress": _KAFKA_EGRESS,
+            "io.statefun.kinesis/egress": _KINESIS_EGRESS,
+            "statefun.kinesis.io/generic-egress": _KINESIS_EGRESS,
+        },
+        id_name="id",
+    ),
+    "endpoints": LegacySection("endpoint", "kind", {"http": "io.statefun.endpoints.v1/http"}),
+    "functions": LegacySection(
+        "function", "kind", {"http": "functions/http", "grpc": "functions/grpc"}, id_name="type"
+    ),
+    "routers": LegacySection(
+        "router",
+        "type",
+        {
+            "org.apache.flink.statefun.sdk/protobuf-router": (
+                "org.apache.flink.statefun.sdk/protobuf-router"
+            )
+        },
+    ),
+}

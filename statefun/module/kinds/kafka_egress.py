@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading ``io.statefun.kafka.v1/egress``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from statefun.module.kinds.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
+from statefun.module.model import MAX_RECORD_SIZE, DeliverySemantic, KafkaEgress
+from statefun.module.yaml.components import ID, Component
+from statefun.module.yaml.nodes import Node, ScalarNode
+from statefun.module.yaml.problems import Problems
+from statefun.module.yaml.readers import duration, integer, member, text
+from statefun.module.yaml.shapes import Key, Shape, Variants, described, schema_of
+from statefun.sdk.egress import topic_problem
+from statefun.sdk.failure import OnFailure
+
+_DEFAULT_TIMEOUT = timedelta(minutes=15)
+_MAX_TIMEOUT = timedelta(milliseconds=2**31 - 1)
+
+
+@described(schema_of(duration))
+def _timeout(node: Node, problems: Problems) -> timedelta:
+    timeout = duration(node, problems)
+    if isinstance(node, ScalarNode) and not timedelta(milliseconds=1) <= timeout <= _MAX_TIMEOUT:
+        sentence = f"{node.quoted} is out of range; Kafka takes 1 ms to {2**31 - 1} ms"
+        raise problems.report(node.location, node.path, sentence)
+    return timeout
+
+
+# The documents use both names, and durations under both.
+TRANSACTION_TIMEOUT = Key(
+    "transactionTimeout",
+    _timeout,
+    "how long a transaction may stay open, such as 15min",
+    default="15min",
+    example="5min",
+)
+TRANSACTION_TIMEOUT_MILLIS = Key(
+    "transactionTimeoutMillis",
+    _timeout,
+    f"{TRANSACTION_TIMEOUT.doc}; another name of {TRANSACTION_TIMEOUT.name}",
+    example=300_000,
+)
+
+DELIVERY_SEMANTICS = Variants(
+    "Invalid delivery semantic type: {type}; valid types are [{types}]",
+    {
+        "at-least-once": (),
+        "exactly-once": (TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MILLIS),
+        "none": (),
+    },
+)
+
+
+@described(DELIVERY_SEMANTICS.schema)
+def _delivery(node: Node, problems: Problems) -> tuple[DeliverySemantic, timedelta | None]:
+    chosen, values = DELIVERY_SEMANTICS.read(node, problems)
+    timeout = values.get(TRANSACTION_TIMEOUT)
+    millis = values.get(TRANSACTION_TIMEOUT_MILLIS)
+    if timeout is not None and millis is not None and timeout != millis:
+        sentence = (
+            f"{TRANSACTION_TIMEOUT.name!r} and {TRANSACTION_TIMEOUT_MILLIS.name!r} are different; "
+            "give one of them"
+        )
+        problems.report(node.location, node.path, sentence)
+    return DeliverySemantic(chosen), millis if timeout is None else timeout
+
+
+DELIVERY_SEMANTIC = Key(
+    "deliverySemantic",
+    _delivery,
+    "what is promised when something crashes",
+    default={"type": "at-least-once"},
+    example={"type": "exactly-once"},
+)
+
+
+@described(text.schema)
+def _topic(node: Node, problems: Problems) -> str:
+    name = text(node, problems)
+    if topic_problem(name):
+        raise problems.report(node.location, node.path, topic_problem(name))
+    return name
+
+
+ON_REFUSED = Key(
+    "onRefused",
+    member("onRefused", OnFailure),
+    "what becomes of a record that the cluster refuses for good, being too large, or for a topic "
+    "that is not there: stop and keep it, leave it out, or make it a dead letter",
+    default="(dead-letter if an egress has a deadLetterTopic, else fail)",
+    example="skip",
+)
+DEAD_LETTER_TOPIC = Key(
+    "deadLetterTopic",
+    _topic,
+    "the topic for messages and records that could not be handled; one egress may have it",
+    default="(none: they stop the application)",
+    example="dead-letters",
+)
+REPLAY_TOPIC = Key(
+    "replayTopic",
+    _topic,
+    "a topic beside deadLetterTopic: what 'statefun dlq replay --to-target' writes there goes "
+    "straight to the functions that it is for",
+    default="(none)",
+    example="replays",
+)
+_SIZE_PROPERTIES = ("max.request.size", "message.max.bytes")
+"""Java's name of how large a record may be, and librdkafka's."""
+_size = integer(1000, 1_000_000_000)
+_MESSAGES = "functions say what records hold, by KafkaEgressMessage"
+_FORBIDDEN = {
+    "key.serializer": _MESSAGES,
+    "value.serializer": _MESSAGES,
+    "interceptor.classes": _MESSAGES,
+    "transactional.id": "exactly-once has one of its own for every lane of a checkpoint",
+}
+KAFKA_EGRESS = Shape(
+    (ID, ADDRESS, DELIVERY_SEMANTIC, ON_REFUSED, DEAD_LETTER_TOPIC, REPLAY_TOPIC, PROPERTIES)
+)
+
+
+def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
+    """Read an egress."""
+    values = KAFKA_EGRESS.read(component.spec, problems)
+    settings = KafkaSettings(component.spec, values, problems)
+    settings.forbid(_FORBIDDEN)
+    semantic, timeout = values.get(DELIVERY_SEMANTIC, (DeliverySemantic.AT_LEAST_ONCE, None))
+    if semantic is DeliverySemantic.EXACTLY_ONCE:
+        property_timeout = settings.take_property("transaction.timeout.ms", _timeout)
+        timeout = timeout or property_timeout
+    if semantic is DeliverySemantic.NONE and values.attempted(ON_REFUSED):
+        problems.report(
+            component.spec.location,
+            component.spec.path,
+            f"{ON_REFUSED.name!r} does not go with deliverySemantic none, by which refused records "
+            "are lost, and counted",
+        )
+    if values.attempted(REPLAY_TOPIC) and not values.attempted(DEAD_LETTER_TOPIC):
+        problems.report(
+            component.spec.location,
+            component.spec.path,
+            f"{REPLAY_TOPIC.name!r} needs {DEAD_LETTER_TOPIC.name!r} beside it",
+        )
+    return KafkaEgress(
+        max_record_size=_record_size(settings, component, problems),
+        address=settings.address(),
+        delivery_semantic=semantic,
+        transaction_timeout=timeout or _DEFAULT_TIMEOUT,
+        properties=settings.rest(),
+        on_refused=values.get(ON_REFUSED),
+        dead_letter_topic=values.get(DEAD_LETTER_TOPIC),
+        replay_topic=values.get(REPLAY_TOPIC),
+        id=values[ID],
+        location=component.location,
+    )
+
+
+def _record_size(settings: KafkaSettings, component: Component, problems: Problems) -> int:
+    """Read how large records may be, if it is said, by whichever name."""
+    given = {name: settings.take_property(name, _size) for name in _SIZE_PROPERTIES}
+    sizes = {size for size in given.values() if size is not None}
+    if len(sizes) > 1:
+        sentence = f"{' and '.join(map(repr, given))} are different; give one of them"
+        problems.report(component.spec.location, component.spec.path, sentence)
+    return max(sizes, default=MAX_RECORD_SIZE)

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading ``io.statefun.kafka.v1/ingress``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import attrs
+
+from statefun.module.kinds.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
+from statefun.module.kinds.kafka_topics import FAILURE_POLICY, LEGACY_TOPICS, TOPICS
+from statefun.module.kinds.offsets import specific_offsets
+from statefun.module.model import (
+    AutoOffsetReset,
+    FromDate,
+    FromEarliest,
+    FromGroupOffsets,
+    FromLatest,
+    FromSpecificOffsets,
+    KafkaIngress,
+    OnDataLoss,
+    StartupPosition,
+    StopPosition,
+)
+from statefun.module.yaml.components import ID, Component
+from statefun.module.yaml.nodes import Node
+from statefun.module.yaml.problems import Problems
+from statefun.module.yaml.readers import date, flag, member, text
+from statefun.module.yaml.shapes import Key, Shape, Values, Variants, described
+
+OFFSETS = Key(
+    "offsets",
+    specific_offsets,
+    "the offset of each 'topic/partition' to start at",
+    required=True,
+    example=[{"users/0": 123}],
+)
+# The documents have `date` for both types, and show no example of at-timestamp.
+DATE = Key(
+    "date",
+    date,
+    "when the first record to read was written, with a time zone",
+    example="2026-01-31 12:00:00.000 +0100",
+)
+TIMESTAMP = Key(
+    "timestamp", date, f"{DATE.doc}; another name of {DATE.name}", example=1769857200000
+)
+
+STARTUP_POSITIONS = Variants(
+    "Invalid startup position type: {type}; valid values are [{types}]",
+    {
+        "group-offsets": (),
+        "earliest": (),
+        "latest": (),
+        "specific-offsets": (OFFSETS,),
+        "date": (DATE, TIMESTAMP),
+        "at-timestamp": (DATE, TIMESTAMP),
+    },
+)
+
+
+_STOP_OFFSETS = attrs.evolve(OFFSETS, doc="the offset of each 'topic/partition' to stop before")
+_STOP_DATE = attrs.evolve(
+    DATE, doc="when the first record was written that is not read any more, with a time zone"
+)
+_STOP_TIMESTAMP = attrs.evolve(TIMESTAMP, doc=f"{_STOP_DATE.doc}; another name of {DATE.name}")
+STOP_POSITIONS = Variants(
+    "Invalid stop position type: {type}; valid values are [{types}]",
+    {
+        "latest": (),
+        "specific-offsets": (_STOP_OFFSETS,),
+        "date": (_STOP_DATE, _STOP_TIMESTAMP),
+        "at-timestamp": (_STOP_DATE, _STOP_TIMESTAMP),
+    },
+)
+
+
+@described(STOP_POSITIONS.schema)
+def stop_position(node: Node, problems: Problems) -> StopPosition:
+    """Where to end."""
+    chosen, values = STOP_POSITIONS.read(node, problems)
+    if chosen == "specific-offsets":
+        return FromSpecificOffsets(values[_STOP_OFFSETS])
+    return _latest_or_date(chosen, values, (_STOP_DATE, _STOP_TIMESTAMP), node, problems)
+
+
+@described(STARTUP_POSITIONS.schema)
+def startup_position(node: Node, problems: Problems) -> StartupPosition:
+    """Where to start on a fresh checkpoint."""
+    chosen, values = STARTUP_POSITIONS.read(node, problems)
+    match chosen:
+        case "group-offsets":
+            return FromGroupOffsets()
+        case "earliest":
+            return FromEarliest()
+        case "specific-offsets":
+            return FromSpecificOffsets(values[OFFSETS])
+        case _:
+            return _latest_or_date(chosen, values, (DATE, TIMESTAMP), node, problems)
+
+
+def _latest_or_date(
+    chosen: str, values: Values, keys: tuple[Key[datetime], ...], node: Node, problems: Problems
+) -> FromLatest | FromDate:
+    if chosen == "latest":
+        return FromLatest()
+    given = [key for key in keys if values.attempted(key)]
+    if len(given) != 1:
+        sentence = (
+            "has both 'date' and 'timestamp'; give one of them"
+            if given
+            else f"missing required key 'date': {keys[0].doc}"
+        )
+        raise problems.report(node.location, node.path, sentence)
+    return FromDate(values[given[0]])
+
+
+CONSUMER_GROUP_ID = Key(
+    "consumerGroupId",
+    text,
+    "the consumer group whose offsets are committed; required to start at group-offsets",
+    default="(the property `group.id`)",
+    example="greeter",
+)
+STARTUP_POSITION = Key(
+    "startupPosition",
+    startup_position,
+    "where to start reading; only used on a fresh checkpoint",
+    default={"type": "group-offsets"},
+    example={"type": "earliest"},
+)
+STOP_POSITION = Key(
+    "stopPosition",
+    stop_position,
+    "where to stop reading: before these offsets, at what is there when the application starts "
+    "(latest, also for partitions without an offset), or before the first record of a date; when "
+    "all ingresses have reached theirs, the application ends, and a later run goes on there",
+    default="(never)",
+    example={"type": "latest"},
+)
+AUTO_OFFSET_RESET = Key(
+    "autoOffsetResetPosition",
+    member("autoOffsetResetPosition", AutoOffsetReset),
+    "where to start when an offset is missing or out of range",
+    default="latest",
+    example="earliest",
+)
+COMMIT_OFFSETS = Key(
+    "commitOffsets",
+    flag("commitOffsets"),
+    "whether the consumer group's offsets follow what is processed, for tools that show lags",
+    default=True,
+    example=False,
+)
+ON_DATA_LOSS = Key(
+    "onDataLoss",
+    member("onDataLoss", OnDataLoss),
+    "what to do when records are gone before they were read, with their topic or by its retention (a topic that was made anew under its name is refused in any case)",
+    default="fail",
+    example="go-on",
+)
+_MESSAGES = "records become messages by the valueType of their topic"
+_FORBIDDEN = {
+    "key.deserializer": "keys are ids of addresses, in UTF-8",
+    "value.deserializer": _MESSAGES,
+    "interceptor.classes": _MESSAGES,
+    "enable.auto.commit": "offsets are committed with micro-batches; see commitOffsets",
+    "auto.commit.interval.ms": "offsets are committed with micro-batches; see commitOffsets",
+}
+_BEFORE = (ID, ADDRESS, CONSUMER_GROUP_ID, STARTUP_POSITION, AUTO_OFFSET_RESET)
+_PROPERTIES = attrs.evolve(
+    PROPERTIES,
+    doc=f"{PROPERTIES.doc}; isolation.level is read_committed if it is not among them",
+)
+_BEHIND = (STOP_POSITION, FAILURE_POLICY, COMMIT_OFFSETS, ON_DATA_LOSS, _PROPERTIES)
+KAFKA_INGRESS = Shape((*_BEFORE, TOPICS, *_BEHIND))
+_LEGACY = Shape((*_BEFORE, LEGACY_TOPICS, *_BEHIND))
+
+
+def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress:
+    """Read an ingress."""
+    topics = LEGACY_TOPICS if component.legacy else TOPICS
+    values = (_LEGACY if component.legacy else KAFKA_INGRESS).read(component.spec, problems)
+    settings = KafkaSettings(component.spec, values, problems, _PROPERTIES)
+    settings.forbid(_FORBIDDEN)
+    position = values.get(STARTUP_POSITION, FromGroupOffsets())
+    # A startup position that is itself wrong may have been meant as another one.
+    if position == FromGroupOffsets() and (
+        STARTUP_POSITION in values or not values.attempted(STARTUP_POSITION)
+    ):
+        because = "startupPosition group-offsets, the default, starts at what this group committed"
+        settings.require(CONSUMER_GROUP_ID, "group.id", because)
+    routes = values.get(topics, ())
+    if len({bool(route.partitions) for route in routes}) > 1:
+        sentence = (
+            "some topics list partitions and some do not; list them for all topics, or declare "
+            "two ingresses"
+        )
+        problems.report(component.spec.location, f"{component.spec.path}.topics", sentence)
+    return KafkaIngress(
+        address=settings.address(),
+        consumer_group_id=settings.get(CONSUMER_GROUP_ID, "group.id"),
+        auto_offset_reset=settings.get(AUTO_OFFSET_RESET, "auto.offset.reset")
+        or AutoOffsetReset.LATEST,
+        properties=settings.rest(),
+        startup_position=position,
+        failure_policy=values.get(FAILURE_POLICY),
+        commit_offsets=values.get(COMMIT_OFFSETS, default=True),
+        on_data_loss=values.get(ON_DATA_LOSS, OnDataLoss.FAIL),
+        stop_position=values.get(STOP_POSITION),
+        id=values[ID],
+        topics=values[topics],
+        location=component.location,
+    )

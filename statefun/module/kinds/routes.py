@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``topics`` or ``streams`` of an ingress: what becomes of the records of each."""
+
+from __future__ import annotations
+
+from statefun.module.model import TopicRoute
+from statefun.module.yaml.nodes import ListNode, MapNode, Node, ScalarNode
+from statefun.module.yaml.problems import Problems
+from statefun.module.yaml.readers import list_of, target, text, typename
+from statefun.module.yaml.shapes import Key, Reader, Shape, described, schema_of
+from statefun.sdk.address import TypeName
+
+_PROTOBUF_NAMESPACE = "type.googleapis.com"
+
+
+@described(schema_of(text))
+def _type_url(node: Node, problems: Problems) -> TypeName:
+    """A type URL, or the full name of a protobuf message, as documents of version 1.0 have it."""
+    name = text(node, problems)
+    return typename(node, problems) if "/" in name else TypeName(_PROTOBUF_NAMESPACE, name)
+
+
+VALUE_TYPE = Key(
+    "valueType",
+    typename,
+    "the type of the records' values",
+    required=True,
+    example="com.example/User",
+)
+TARGETS = Key(
+    "targets",
+    list_of(target, "functions, <namespace>/<name>"),
+    "the functions that get every record",
+    required=True,
+    example=["com.example.fns/greeter"],
+)
+# Legacy documents use either name, so neither is required on its own.
+_LEGACY_VALUE_TYPE = Key("valueType", _type_url, VALUE_TYPE.doc)
+_TYPE_URL = Key("typeUrl", _type_url, "the type of the records' values: a protobuf type URL")
+
+
+def routes(read_route: Reader[TopicRoute], *sources: str) -> Reader[tuple[TopicRoute, ...]]:
+    """Reader of a list of routes, each of another topic or stream.
+
+    Args:
+        read_route: reads one of them.
+        sources: the keys that say of which.
+    """
+    read_list = list_of(read_route, f"mappings with a {sources[0]}")
+
+    @described(schema_of(read_list))
+    def read(node: Node, problems: Problems) -> tuple[TopicRoute, ...]:
+        try:
+            return read_list(node, problems)
+        finally:
+            for source in sources:
+                _report_duplicates(node, source, problems)
+
+    return read
+
+
+def plain_route(source: Key[str]) -> Reader[TopicRoute]:
+    """Reader of a route from ``source`` to targets."""
+    shape = Shape((source, VALUE_TYPE, TARGETS))
+
+    @described(shape.schema)
+    def read(node: Node, problems: Problems) -> TopicRoute:
+        values = shape.read(node, problems)
+        return TopicRoute(values[source], values[VALUE_TYPE], values[TARGETS], node.location)
+
+    return read
+
+
+def legacy_route(source: Key[str]) -> Reader[TopicRoute]:
+    """Reader of a route whose type may be a type URL."""
+    shape = Shape((source, _TYPE_URL, _LEGACY_VALUE_TYPE, TARGETS))
+
+    @described(shape.schema)
+    def read(node: Node, problems: Problems) -> TopicRoute:
+        values = shape.read(node, problems)
+        written = [key for key in (_TYPE_URL, _LEGACY_VALUE_TYPE) if values.attempted(key)]
+        if len(written) != 1:
+            sentence = "needs either typeUrl or valueType" + (", not both" if written else "")
+            raise problems.report(node.location, node.path, sentence)
+        return TopicRoute(values[source], values[written[0]], values[TARGETS], node.location)
+
+    return read
+
+
+def _report_duplicates(node: Node, source: str, problems: Problems) -> None:
+    """Report what is listed twice; on the nodes, because routes with problems count as well."""
+    first: dict[str, Node] = {}
+    for item in node.items if isinstance(node, ListNode) else ():
+        name = item.get(source) if isinstance(item, MapNode) else None
+        if isinstance(name, ScalarNode) and first.setdefault(name.text, name) is not name:
+            where = first[name.text].location
+            sentence = f"duplicate {source} {name.quoted}; it is first listed at {where}"
+            problems.report(name.location, name.path, sentence)

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From module files to one `Module`, or to one error with everything that is wrong with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from statefun.module.file_formats import components
+from statefun.module.kinds.catalogue import KINDS
+from statefun.module.model import KafkaEgress, KafkaIngress, Location, Module, Unsupported
+from statefun.module.yaml.components import ID, Component
+from statefun.module.yaml.nodes import MapNode, ScalarNode, compose
+from statefun.module.yaml.problems import Invalid, Problems
+from statefun.module.yaml.substitution import Substitution
+from statefun.sdk.errors import DefinitionError, ModuleError
+
+_EXPECTED = "expected a module file, YAML with the ingresses and egresses of the application"
+
+
+def load_module_files(
+    paths: Sequence[Path],
+    environment: Mapping[str, str] | None = None,
+    components: Sequence[KafkaIngress | KafkaEgress] = (),
+) -> Module:
+    """Read all module files of an application.
+
+    Args:
+        paths: the files, in any of the documented formats.
+        environment: what ``${NAME}`` stands for; by default the process's environment.
+        components: what is declared in Python beside them.
+
+    Raises:
+        ModuleError: if anything is wrong with any of the files; it has every finding.
+    """
+    loading = _Loading(environment)
+    for path in paths:
+        loading.read_file(path)
+    for component in components:
+        loading.add(component)
+    return loading.module()
+
+
+def parse_module(
+    text: str, file: str = "module.yaml", environment: Mapping[str, str] | None = None
+) -> Module:
+    """Read the text of a module file.
+
+    >>> parse_module('''
+    ... kind: io.statefun.kafka.v1/egress
+    ... spec:
+    ...   id: example/greetings
+    ...   address: kafka:9092
+    ... ''').egresses[0].address
+    'kafka:9092'
+
+    Args:
+        text: YAML in any of the documented formats.
+        file: what messages call the text; files of ``${file:path}`` are relative to its folder.
+        environment: what ``${NAME}`` stands for; by default the process's environment.
+
+    Raises:
+        ModuleError: if anything is wrong with the text; it has every finding.
+    """
+    loading = _Loading(environment)
+    loading.read_text(text, file)
+    return loading.module()
+
+
+class _Loading:
+    """What has been read so far."""
+
+    def __init__(self, environment: Mapping[str, str] | None) -> None:
+        self._environment = os.environ if environment is None else environment
+        self._problems = Problems()
+        self._files: dict[str, None] = {}
+        self._parts: list[KafkaIngress | KafkaEgress | Unsupported] = []
+        self._ids: dict[tuple[str, str, str], Location] = {}
+
+    def read_file(self, path: Path) -> None:
+        """Read a file, or report that there is none."""
+        file = str(path)
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except FileNotFoundError:
+            self._report_file(file, f"there is no such file; {_EXPECTED}")
+        except UnicodeDecodeError:
+            self._report_file(file, f"is not UTF-8 text; {_EXPECTED}")
+        except OSError as error:
+            self._report_file(file, f"cannot be read: {error.strerror}; {_EXPECTED}")
+        else:
+            self.read_text(text, file)
+
+    def _report_file(self, file: str, text: str) -> None:
+        self._files[file] = None
+        self._problems.report(Location(file, 1, 1), "", text)
+
+    def read_text(self, text: str, file: str) -> None:
+        """Read all documents of a text."""
+        self._files[file] = None
+        substitution = Substitution(self._environment, Path(file).parent)
+        documents = compose(text, file, substitution, self._problems)
+        if not documents:
+            self._report_file(file, f"declares nothing; {_EXPECTED}")
+        for document in documents:
+            for component in components(document, self._problems):
+                self._read_component(component)
+
+    def _read_component(self, component: Component) -> None:
+        kind = KINDS[component.kind]
+        if kind.group is not None:
+            self._check_id(component, kind.group, kind.id_name)
+        try:
+            self._parts.append(kind.read(component, self._problems))
+        except Invalid:
+            return
+
+    def add(self, component: KafkaIngress | KafkaEgress) -> None:
+        """Take a component that is declared in Python."""
+        if not isinstance(component, KafkaIngress | KafkaEgress):
+            raise DefinitionError(
+                f"{component!r} is no ingress and no egress; call its .build(), if it has one"
+            )
+        self._files[component.location.file] = None
+        group = "ingress" if isinstance(component, KafkaIngress) else "egress"
+        id_ = str(component.id)
+        self._take_id((group, ID.name, id_), repr(id_), component.location)
+        self._parts.append(component)
+
+    def _check_id(self, component: Component, group: str, id_name: str) -> None:
+        node = component.spec.get(id_name) if isinstance(component.spec, MapNode) else None
+        if isinstance(node, ScalarNode):
+            key = (group, id_name, node.text.strip())
+            self._take_id(key, node.quoted, node.location, node.path)
+
+    def _take_id(
+        self, key: tuple[str, str, str], quoted: str, location: Location, path: str = ""
+    ) -> None:
+        if key in self._ids:
+            first = self._ids[key]
+            text = f"duplicate {key[0]} {key[1]} {quoted}; it is first declared at {first}"
+            self._problems.report(location, path, text)
+        self._ids.setdefault(key, location)
+
+    def module(self) -> Module:
+        """Everything that was read.
+
+        Raises:
+            ModuleError: if there were problems.
+        """
+        problems = self._problems.in_file_order(self._files)
+        if problems:
+            raise ModuleError(problems)
+        return Module(
+            ingresses=tuple(part for part in self._parts if isinstance(part, KafkaIngress)),
+            egresses=tuple(part for part in self._parts if isinstance(part, KafkaEgress)),
+            unsupported=tuple(part for part in self._parts if isinstance(part, Unsupported)),
+        )

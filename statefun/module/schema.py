@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What module files may hold, as JSON Schema: for editors, which complete and check them.
+
+It is made of the same keys that read the files. ``module.schema.json`` beside this module is its
+text, for tools that do not run Python.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statefun.module.kinds.catalogue import CURRENT_KINDS, KINDS
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def module_schema() -> dict[str, Any]:
+    """Return the schema of one YAML document of a module file.
+
+    Documents with ``version`` and ``module``, the older formats, are not looked into.
+
+    >>> schema = module_schema()
+    >>> schema["oneOf"][0]["properties"]["kind"]
+    {'const': 'io.statefun.kafka.v1/ingress'}
+    >>> schema["oneOf"][0]["properties"]["spec"]["required"]
+    ['id', 'topics']
+    """
+    current = [
+        {
+            "title": kind,
+            "type": "object",
+            "properties": {"kind": {"const": kind}, "spec": KINDS[kind].shape.schema},
+            "required": ["kind", "spec"],
+            "additionalProperties": False,
+        }
+        for kind in CURRENT_KINDS
+    ]
+    older = {
+        "title": "a document of an older format",
+        "type": "object",
+        "properties": {"version": {"enum": ["1.0", "2.0", "3.0", 1.0, 2.0, 3.0]}, "module": {}},
+        "required": ["version", "module"],
+    }
+    return {"$schema": _DIALECT, "title": "statefun module", "oneOf": [*current, older]}

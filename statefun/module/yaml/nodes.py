@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""YAML as a tree that knows where everything was written, built without constructing objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+import yaml
+
+from statefun.module.model import Location
+from statefun.module.yaml.problems import Invalid, Problems
+from statefun.module.yaml.substitution import Substitution, SubstitutionError
+
+MAX_DEPTH = 64
+"""Module files nest about ten levels deep; the limit protects the stack."""
+MAX_ALIASED_NODES = 10_000
+"""How many nodes aliases may add, against files that expand exponentially."""
+
+_MAX_QUOTED = 80
+_TAG_PREFIX = "tag:yaml.org,2002:"
+# "value" and "merge" are what YAML 1.1 calls a plain `=` and a plain `<<`.
+_SCALAR_TAGS = {
+    _TAG_PREFIX + name
+    for name in ("str", "int", "float", "bool", "null", "timestamp", "value", "merge")
+}
+_COLLECTION_TAGS = {_TAG_PREFIX + "map", _TAG_PREFIX + "seq"}
+
+
+@attrs.frozen
+class Node:
+    """Anything in a YAML file."""
+
+    location: Location
+    path: str
+    """Dotted path of keys from the document's root, such as ``spec.topics[0].targets``."""
+
+
+@attrs.frozen
+class ScalarNode(Node):
+    """A single value; readers decide whether it is a number, a date and so on."""
+
+    source: str
+    """As it stands in the file, with references such as ``${HOST}``: what messages may quote."""
+    text: str = attrs.field(repr=False)
+    """With references resolved; messages must not quote it, because it may be a secret."""
+    is_null: bool = False
+
+    @property
+    def quoted(self) -> str:
+        """The value for messages: as written, in quotes, shortened if long."""
+        cut = len(self.source) > _MAX_QUOTED
+        return repr(self.source[:_MAX_QUOTED] + "\N{HORIZONTAL ELLIPSIS}" if cut else self.source)
+
+
+@attrs.frozen
+class ListNode(Node):
+    """A sequence."""
+
+    items: tuple[Node, ...]
+
+
+@attrs.frozen
+class Entry:
+    """One ``key: value`` of a mapping; the key's path includes the key itself."""
+
+    key: ScalarNode
+    value: Node
+
+
+@attrs.frozen
+class MapNode(Node):
+    """A mapping, without duplicate keys."""
+
+    entries: tuple[Entry, ...]
+
+    def get(self, name: str) -> Node | None:
+        """The value of a key, or None."""
+        return next((entry.value for entry in self.entries if entry.key.text == name), None)
+
+
+@attrs.frozen
+class BrokenNode(Node):
+    """Something with a problem that has been reported already; readers pass over it silently."""
+
+
+def compose(text: str, file: str, substitution: Substitution, problems: Problems) -> list[Node]:
+    """The non-empty documents of a YAML text; everything before a syntax error is kept.
+
+    >>> [node] = compose("kind: a/b", "module.yaml", Substitution({}), Problems())
+    >>> node.get("kind")
+    ScalarNode(location=Location(file='module.yaml', line=1, column=7), path='kind', source='a/b', is_null=False)
+    """
+    documents = []
+    try:
+        for raw in _raw_documents(text, file, problems):
+            if isinstance(raw, yaml.ScalarNode) and not raw.value and raw.style is None:
+                continue  # nothing between two `---`
+            try:
+                documents.append(_Builder(file, substitution, problems).build(raw, "", 0))
+            except Invalid:
+                # A stand-in: a file with a problem is not an empty file.
+                documents.append(BrokenNode(_location(file, raw.start_mark), ""))
+    except Invalid:
+        documents.append(BrokenNode(Location(file, 1, 1), ""))
+    return documents
+
+
+def _raw_documents(text: str, file: str, problems: Problems) -> Iterator[yaml.Node]:
+    try:
+        loader = _BoundedLoader(text)
+        while loader.check_node():
+            raw = loader.get_node()
+            if raw is not None:  # it never is, but its type says that it could be
+                yield raw
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        location = _location(file, mark) if mark else Location(file, 1, 1)
+        raise problems.report(location, "", f"not valid YAML: {what}") from None
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        location = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        what = f"the character U+{ord(text[error.position]):04X} is not allowed"
+        raise problems.report(location, "", f"not valid YAML: {what}") from None
+    except (ValueError, OverflowError):
+        # PyYAML lets them escape for numbers out of range, such as "\UFFFFFFFF" or %YAML 9999….
+        mark = loader.get_mark()
+        what = "an escape or a version number is out of range"
+        raise problems.report(_location(file, mark), "", f"not valid YAML: {what}") from None
+
+
+class _BoundedLoader(yaml.SafeLoader):
+    """Composes recursively, but not without end."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node | None:
+        self._depth += 1
+        try:
+            if self._depth > MAX_DEPTH:
+                raise yaml.MarkedYAMLError(
+                    problem=f"it nests deeper than {MAX_DEPTH} levels",
+                    problem_mark=self.get_mark(),
+                )
+            return super().compose_node(parent, index)  # type: ignore[arg-type]
+        finally:
+            self._depth -= 1
+
+
+def _location(file: str, mark: yaml.Mark) -> Location:
+    return Location(file, mark.line + 1, mark.column + 1)
+
+
+class _Builder:
+    """Turns one document of PyYAML's nodes into ours."""
+
+    def __init__(self, file: str, substitution: Substitution, problems: Problems) -> None:
+        self._file = file
+        self._substitution = substitution
+        self._problems = problems
+        self._seen: set[int] = set()
+        self._aliased = 0
+
+    def build(self, raw: yaml.Node, path: str, depth: int) -> Node:
+        """Build a node and all below it.
+
+        Raises:
+            Invalid: if aliases make the document too deep or too large.
+        """
+        location = _location(self._file, raw.start_mark)
+        self._check_size(raw, location, depth)
+        if isinstance(raw, yaml.ScalarNode):
+            return self._scalar(raw, location, path)
+        if raw.tag not in _COLLECTION_TAGS:
+            return self._unknown_tag(raw, location, path)
+        if isinstance(raw, yaml.SequenceNode):
+            items = enumerate(raw.value)
+            return ListNode(
+                location,
+                path,
+                tuple(self.build(item, f"{path}[{index}]", depth + 1) for index, item in items),
+            )
+        return self._mapping(raw, location, path, depth)
+
+    def _check_size(self, raw: yaml.Node, location: Location, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            text = f"aliases make the document nest deeper than {MAX_DEPTH} levels"
+            raise self._problems.report(location, "", text)
+        self._aliased += id(raw) in self._seen
+        self._seen.add(id(raw))
+        if self._aliased > MAX_ALIASED_NODES:
+            text = f"aliases make the document larger by more than {MAX_ALIASED_NODES} nodes"
+            raise self._problems.report(location, "", text)
+
+    def _unknown_tag(self, raw: yaml.Node, location: Location, path: str) -> Node:
+        tag = raw.tag.replace(_TAG_PREFIX, "!!")
+        self._problems.report(location, path, f"the YAML tag {tag!r} is not supported; remove it")
+        return BrokenNode(location, path)
+
+    def _scalar(self, raw: yaml.ScalarNode, location: Location, path: str) -> Node:
+        if raw.tag not in _SCALAR_TAGS:
+            return self._unknown_tag(raw, location, path)
+        try:
+            text = self._substitution.apply(raw.value)
+        except SubstitutionError as error:
+            for sentence in error.texts:
+                self._problems.report(location, path, sentence)
+            return BrokenNode(location, path)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            # From an escape such as "\ud800", or from an environment variable that is not UTF-8.
+            self._problems.report(location, path, "holds characters that are not Unicode text")
+            return BrokenNode(location, path)
+        is_null = raw.tag == _TAG_PREFIX + "null"
+        return ScalarNode(location, path, source=raw.value, text=text, is_null=is_null)
+
+    def _mapping(self, raw: yaml.Node, location: Location, path: str, depth: int) -> Node:
+        entries: dict[str, Entry] = {}
+        for raw_key, raw_value in raw.value:
+            key = self._key(raw_key, path)
+            if key is None:
+                continue
+            value = self.build(raw_value, key.path, depth + 1)
+            first = entries.setdefault(key.text, Entry(key, value))
+            if first.key is not key:
+                text = f"duplicate key {key.quoted}; it first appears at {first.key.location}"
+                self._problems.report(key.location, key.path, text)
+        return MapNode(location, path, tuple(entries.values()))
+
+    def _key(self, raw: yaml.Node, path: str) -> ScalarNode | None:
+        location = _location(self._file, raw.start_mark)
+        if not isinstance(raw, yaml.ScalarNode) or raw.tag == _TAG_PREFIX + "null":
+            self._problems.report(location, path, "a key must be a string")
+            return None
+        key = self._scalar(raw, location, f"{path}.{raw.value}" if path else raw.value)
+        return key if isinstance(key, ScalarNode) else None

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collecting every problem of a file instead of stopping at the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from statefun.module.model import Location
+from statefun.sdk.errors import Problem
+
+T = TypeVar("T")
+
+
+class Invalid(Exception):  # noqa: N818 - it is a signal, and never reaches a user
+    """What was to be read has a problem, and that problem has been reported already."""
+
+
+class Problems:
+    """The findings so far.
+
+    A reader that cannot go on raises what `report` returns; whoever reads several things catches
+    `Invalid`, goes on with the next one, and so finds the remaining problems as well::
+
+        raise problems.report(node.location, node.path, "is not a number")
+    """
+
+    def __init__(self) -> None:
+        self._found: list[Problem] = []
+
+    def report(self, location: Location, key: str, text: str) -> Invalid:
+        """Remember a finding; raise the returned signal if there is nothing to go on with."""
+        self._found.append(
+            Problem(
+                file=location.file, line=location.line, column=location.column, key=key, text=text
+            )
+        )
+        return Invalid()
+
+    def in_file_order(self, files: Iterable[str]) -> tuple[Problem, ...]:
+        """All findings, sorted by file (in the order of ``files``), line and column."""
+        order = {file: index for index, file in enumerate(files)}
+        return tuple(
+            sorted(self._found, key=lambda found: (order[found.file], found.line, found.column))
+        )
+
+
+def read_all(reads: Iterable[Callable[[], T]]) -> tuple[T, ...]:
+    """Call everything, so that all problems are reported, and only then give up.
+
+    Raises:
+        Invalid: if any of the calls raised it.
+    """
+    results: list[T] = []
+    invalid = False
+    for read in reads:
+        try:
+            results.append(read())
+        except Invalid:
+            invalid = True
+    if invalid:
+        raise Invalid
+    return tuple(results)

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers of the values that several kinds of components have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import partial
+from typing import Any, TypeVar
+
+from statefun.module.yaml.dates import parse_date
+from statefun.module.yaml.durations import parse_duration
+from statefun.module.yaml.nodes import BrokenNode, ListNode, MapNode, Node, ScalarNode
+from statefun.module.yaml.problems import Problems, read_all
+from statefun.module.yaml.shapes import Described, Reader, Schema, described, expect, schema_of
+from statefun.sdk.address import RESERVED, TypeName, is_reserved
+from statefun.sdk.errors import DefinitionError
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_TARGET = re.compile(r"[^/*,\s\0]+/[^/*,\s\0]+")
+_FUNCTIONS = re.compile(r"[^*\s\0]+/(\*|[^/*\s\0]+)")
+
+
+_VARIABLE = {"type": "string", "pattern": r"\$\{"}
+"""Every value may come from outside, as ``${NAME}`` or ``${file:path}``."""
+
+
+def scalar_schema(title: str, **restrictions: Any) -> Schema:
+    """Return what a single value may be, or a variable in its place."""
+    return {"title": title, "anyOf": [restrictions, _VARIABLE]}
+
+
+def anything(node: Node, problems: Problems) -> Node:
+    """The node itself, for whoever reads on from there."""
+    del problems
+    return node
+
+
+def mapping(node: Node, problems: Problems) -> MapNode:
+    """A mapping, whose keys somebody else checks."""
+    return expect(node, MapNode, "a mapping", problems)
+
+
+@described({"title": "text", "type": ["string", "number", "boolean"]})
+def text(node: Node, problems: Problems) -> str:
+    """A string that is not empty; numbers and the like count as the string that was written."""
+    scalar = expect(node, ScalarNode, "a string", problems)
+    if not scalar.text.strip():
+        raise problems.report(scalar.location, scalar.path, "must not be empty")
+    return scalar.text
+
+
+def integer(minimum: int, maximum: int = 2**31 - 1) -> Reader[int]:
+    """A whole number within bounds."""
+
+    @described(scalar_schema("whole number", type="integer", minimum=minimum, maximum=maximum))
+    def read(node: Node, problems: Problems) -> int:
+        scalar = expect(node, ScalarNode, "a whole number", problems)
+        if not _INTEGER.fullmatch(scalar.text) or not minimum <= int(scalar.text) <= maximum:
+            sentence = f"{scalar.quoted} is not a whole number from {minimum} to {maximum}"
+            raise problems.report(scalar.location, scalar.path, sentence)
+        return int(scalar.text)
+
+    return read
+
+
+def choice(what: str, options: Mapping[str, T]) -> Reader[T]:
+    """One of the given words in any case; ``what`` says in messages what they are."""
+
+    @described(scalar_schema(" or ".join(f"`{option}`" for option in options), enum=[*options]))
+    def read(node: Node, problems: Problems) -> T:
+        scalar = expect(node, ScalarNode, f"one of {', '.join(options)}", problems)
+        if scalar.text.lower() not in options:
+            sentence = f"Invalid {what}: {scalar.source}; valid values are [{', '.join(options)}]"
+            raise problems.report(scalar.location, scalar.path, sentence)
+        return options[scalar.text.lower()]
+
+    return read
+
+
+def member(what: str, kind: type[E]) -> Reader[E]:
+    """One of the values of an enumeration."""
+    return choice(what, {str(each.value): each for each in kind})
+
+
+def flag(what: str) -> Reader[bool]:
+    """True or false."""
+    read = choice(what, {"true": True, "false": False})
+    return Described(read, scalar_schema("`true` or `false`", type="boolean"))
+
+
+def parsed(parse: Callable[[str], T], what: str, schema: Schema) -> Reader[T]:
+    """A single value that ``parse`` takes, or refuses with a ValueError that ends the sentence."""
+
+    @described(schema)
+    def read(node: Node, problems: Problems) -> T:
+        scalar = expect(node, ScalarNode, what, problems)
+        try:
+            return parse(scalar.text)
+        except ValueError as error:
+            sentence = f"{scalar.quoted} {error}"
+            # Not chained: a traceback would show the text, which may be a secret.
+            raise problems.report(scalar.location, scalar.path, sentence) from None
+
+    return read
+
+
+def _typename(string: str) -> TypeName:
+    if is_reserved(string.strip()):
+        raise ValueError(RESERVED)
+    try:
+        return TypeName.parse(string)
+    except DefinitionError:
+        raise ValueError(
+            "is not of the form <namespace>/<name>, such as 'com.example.fns/greeter'"
+        ) from None
+
+
+def _matching(pattern: re.Pattern[str], sentence: str) -> Callable[[str], str]:
+    def parse(string: str) -> str:
+        if not pattern.fullmatch(string):
+            raise ValueError(sentence)
+        if is_reserved(string):
+            raise ValueError(RESERVED)
+        return string
+
+    return parse
+
+
+_OPEN = r"(?!\s*statefun[./])"
+"""In patterns: not in a namespace of the runtime's own."""
+_TYPENAME_SCHEMA = scalar_schema("typename", type="string", pattern=f"^{_OPEN}.+/[^/]+$")
+duration: Reader[timedelta] = parsed(
+    parse_duration, "a duration", scalar_schema("duration", type=["string", "integer"])
+)
+date: Reader[datetime] = parsed(
+    parse_date, "a date", scalar_schema("date", type=["string", "integer"])
+)
+typename: Reader[TypeName] = parsed(_typename, "a typename, <namespace>/<name>", _TYPENAME_SCHEMA)
+functions: Reader[str] = parsed(
+    _matching(
+        _FUNCTIONS,
+        "is invalid syntax for target functions. "
+        "Only <namespace>/<name> or <namespace>/* are supported.",
+    ),
+    "functions, <namespace>/<name> or <namespace>/*",
+    scalar_schema("functions", type="string", pattern=f"^{_OPEN}{_FUNCTIONS.pattern}$"),
+)
+"""The functions of an endpoint."""
+
+
+@described(scalar_schema("function", type="string", pattern=f"^{_OPEN}{_TARGET.pattern}$"))
+def target(node: Node, problems: Problems) -> TypeName:
+    """The one function that an ingress sends a record to."""
+    syntax = _matching(
+        _TARGET,
+        "is invalid syntax for target functions. "
+        "Only <namespace>/<name> is supported; list every function on its own.",
+    )
+    what = "a function, <namespace>/<name>"
+    return TypeName.parse(parsed(syntax, what, {})(node, problems))
+
+
+def list_of(read: Reader[T], what: str) -> Reader[tuple[T, ...]]:
+    """A list that is not empty; ``what`` names its items in messages."""
+
+    def read_list(node: Node, problems: Problems) -> tuple[T, ...]:
+        items = expect(node, ListNode, f"a list of {what}", problems).items
+        refuse_empty(node, what, problems)
+        return read_all(partial(read, item, problems) for item in items)
+
+    items = schema_of(read)
+    schema = {"title": f"list of {what}", "type": "array", "items": items, "minItems": 1}
+    return Described(read_list, schema)
+
+
+def refuse_empty(node: Node, what: str, problems: Problems) -> None:
+    """Report a list or mapping without anything in it.
+
+    Raises:
+        Invalid: if it is empty.
+    """
+    if node in (ListNode(node.location, node.path, ()), MapNode(node.location, node.path, ())):
+        sentence = f"is empty; list at least one of: {what}"
+        raise problems.report(node.location, node.path, sentence)
+
+
+def pairs(what: str) -> Reader[dict[ScalarNode, Node]]:
+    """``name: value`` pairs, as a list of single-key mappings or as one mapping."""
+
+    def read(node: Node, problems: Problems) -> dict[ScalarNode, Node]:
+        if isinstance(node, MapNode):
+            return {entry.key: entry.value for entry in node.entries}
+        found: dict[str, tuple[ScalarNode, Node]] = {}
+        for item in expect(node, ListNode, f"a list of {what}", problems).items:
+            if isinstance(item, BrokenNode):
+                continue
+            if not isinstance(item, MapNode) or len(item.entries) != 1:
+                problems.report(item.location, item.path, f"expected exactly one {what}")
+                continue
+            [entry] = item.entries
+            first, _ = found.setdefault(entry.key.text, (entry.key, entry.value))
+            if first is not entry.key:
+                sentence = f"duplicate key {entry.key.quoted}; it first appears at {first.location}"
+                problems.report(entry.key.location, entry.key.path, sentence)
+        return dict(found.values())
+
+    return read
+
+
+def pairs_schema(title: str, value: Schema) -> Schema:
+    """Return what pairs may be whose values are all alike."""
+    one = {"type": "object", "additionalProperties": value}
+    listed = {"type": "array", "items": {**one, "minProperties": 1, "maxProperties": 1}}
+    return {"title": title, "anyOf": [one, listed]}
+
+
+@described(pairs_schema("list of `name: value`", {"type": ["string", "number", "boolean"]}))
+def properties(node: Node, problems: Problems) -> dict[str, Node]:
+    """Settings of a client; what is not a string, a number and so on is reported and broken."""
+    found: dict[str, Node] = {}
+    for key, value in pairs("'name: value'")(node, problems).items():
+        if isinstance(value, ScalarNode) and not value.is_null:
+            found[key.text] = value
+            continue
+        if not isinstance(value, BrokenNode):
+            sentence = "the value of a property must be a string, a number or a boolean"
+            problems.report(value.location, value.path, sentence)
+        found[key.text] = BrokenNode(value.location, value.path)
+    return found

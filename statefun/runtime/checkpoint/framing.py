@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runtime's own files in a checkpoint: none that is damaged is taken for a valid one.
+
+A shorter protobuf message is often a valid one, too. So each file begins with a line that says
+which file of the checkpoint it is, how long its content is, and its checksum::
+
+    statefun outbox/7/manifest 1234 0a1b2c3d
+
+Checkpoints of earlier versions have files without that line. They are told by their
+``ingresses.json``, the first file that a checkpoint gets, and the last one to get the line when an
+earlier version's checkpoint is taken over: as long as it has none, others may have none either.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.sdk.errors import CheckpointError
+
+INGRESSES = "ingresses.json"
+_MAGIC = b"statefun "
+
+
+def write_framed(checkpoint: Folder, path: str, content: bytes) -> None:
+    """Create or replace the file at ``path`` in a checkpoint, so that :func:`read_framed` reads it.
+
+    Args:
+        checkpoint: the root folder.
+        path: below it, with slashes.
+        content: what the file holds.
+    """
+    folder, name = _place(checkpoint, path)
+    folder.write(name, _line(path, content) + content)
+
+
+def read_framed(checkpoint: Folder, path: str) -> bytes:
+    """Return the content of the file at ``path`` in a checkpoint.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        CheckpointError: if it is damaged, or another file in its place.
+    """
+    folder, name = _place(checkpoint, path)
+    found = folder.read(name)
+    line, newline, content = found.partition(b"\n")
+    if line + newline == _line(path, content):
+        return content
+    if found.startswith(_MAGIC) or not (path == INGRESSES or is_unframed(checkpoint)):
+        raise damaged(checkpoint, path, "it is not what was written")
+    return found
+
+
+def is_unframed(checkpoint: Folder) -> bool:
+    """Tell whether a checkpoint is still that of an earlier version."""
+    try:
+        return not checkpoint.read(INGRESSES).startswith(_MAGIC)
+    except FileNotFoundError:
+        return False
+
+
+def damaged(checkpoint: Folder, path: str, reason: object) -> CheckpointError:
+    """Return the error for a file that cannot be used."""
+    return CheckpointError(
+        f"{checkpoint.location}/{path} is damaged ({reason}); restore the checkpoint from a copy"
+    )
+
+
+def _line(path: str, content: bytes) -> bytes:
+    return b"%s%s %d %08x\n" % (_MAGIC, path.encode(), len(content), zlib.crc32(content))
+
+
+def _place(checkpoint: Folder, path: str) -> tuple[Folder, str]:
+    folder, _, name = path.rpartition("/")
+    return (checkpoint.child(folder) if folder else checkpoint), name

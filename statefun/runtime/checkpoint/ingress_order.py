@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ingresses a checkpoint reads from, and in which order.
+
+Spark tells the sources of a query apart by their order alone: with two of them swapped, each
+would go on at the other's offsets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from statefun.module.model import KafkaIngress
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import INGRESSES, damaged, read_framed, write_framed
+from statefun.sdk.errors import CheckpointError
+
+
+def in_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> list[KafkaIngress]:
+    """Return ``ingresses`` in the order that ``checkpoint`` has; a fresh one takes theirs.
+
+    Raises:
+        CheckpointError: if it has others, or is not one of statefun's.
+    """
+    by_id = {str(ingress.id): ingress for ingress in ingresses}
+    if CommitLog(checkpoint).is_fresh():
+        write_framed(checkpoint, INGRESSES, json.dumps(list(by_id)).encode())
+        return list(ingresses)
+    try:
+        known: list[str] = json.loads(read_framed(checkpoint, INGRESSES))
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"checkpoint {checkpoint.location} was not made by statefun, or its {INGRESSES} is lost; "
+            "give the application a checkpoint of its own"
+        ) from None
+    except ValueError as error:
+        raise damaged(checkpoint, INGRESSES, error) from error
+    if set(known) != set(by_id):
+        raise CheckpointError(
+            f"checkpoint {checkpoint.location} reads from {_listed(known)}, and the module files "
+            f"declare {_listed(by_id)}; Spark can neither add nor drop one: declare the same, or "
+            "start with a new checkpoint (the startup position group-offsets goes on where this "
+            "one was)"
+        )
+    CommitLog(checkpoint).check_sources(len(known) + 1)
+    return [by_id[id_] for id_ in known]
+
+
+def _listed(ids: Sequence[str] | dict[str, KafkaIngress]) -> str:
+    return ", ".join(sorted(ids)) or "no ingress"

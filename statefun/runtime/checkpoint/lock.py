@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One driver per checkpoint: Spark notices a second one only after both ran the same batch.
+
+A driver is two processes, the program and the JVM in which Spark runs, and either may outlive the
+other: each has a lock of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from py4j.protocol import Py4JError
+
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.sdk.errors import CheckpointError, ConfigurationError
+
+logger = logging.getLogger("statefun")
+
+_NAME = "driver.lock"
+_JVM_NAME = "jvm.lock"
+# A driver whose JVM was killed needs a moment to notice and go, and the other way round.
+_GRACE = timedelta(seconds=10)
+_SILENCE = timedelta(seconds=1)
+"""After which a word is said about the wait."""
+_PAUSE = timedelta(milliseconds=100)
+
+
+def create_privately(checkpoint: Folder) -> None:
+    """Create a local checkpoint that only this user can read and write.
+
+    What it holds is as secret as the records are, and it is trusted: Spark may unpickle stored
+    state. A folder that is there already keeps the rights that it has.
+
+    Raises:
+        CheckpointError: if it cannot be created.
+    """
+    if not checkpoint.is_local:
+        return
+    try:
+        Path(checkpoint.location).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint {checkpoint.location} cannot be written: {error}"
+        ) from error
+
+
+@contextmanager
+def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterator[None]:
+    """Hold a local checkpoint for this process; its end releases it, however it comes.
+
+    Whoever holds it finds no JVM of an earlier driver that could still commit a batch.
+
+    Raises:
+        ConfigurationError: if the checkpoint is on a file system that has no such lock.
+        CheckpointError: if another process still holds it after ``patience``.
+    """
+    if not checkpoint.is_local:
+        raise ConfigurationError(
+            f"checkpoint {checkpoint.location} is not on a local file system, and only there a "
+            "second driver can be kept off it; of two that run at the same time, either may lose "
+            "and repeat what the other one has done. Set spark.statefun.checkpoint-lock=none if "
+            "something else sees to it that there is only one"
+        )
+    create_privately(checkpoint)
+    folder = Path(checkpoint.location)
+    with _opened(folder / _NAME) as file:
+
+        def holder() -> str:
+            file.seek(0)
+            return f"process {file.read().strip()}"
+
+        if not _awaited(folder, partial(_try, fcntl.flock, file), holder, patience):
+            raise CheckpointError(
+                f"checkpoint {folder} is in use by {holder()}; stop that one, or give this one a "
+                "checkpoint of its own"
+            )
+        with _opened(folder / _JVM_NAME) as jvm_file:
+            # The kind of lock that Java takes. This process does not keep it: its own JVM takes it.
+            take = partial(_try, fcntl.lockf, jvm_file)
+            if not _awaited(folder, take, lambda: "the JVM of an earlier driver", patience):
+                raise _in_use_by_jvm(checkpoint)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+@contextmanager
+def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iterator[None]:
+    """Hold a local checkpoint for the JVM of this driver; its end releases it, however it comes.
+
+    A JVM that was held up may live longer than its program, and would still commit the batch that
+    this one runs again.
+
+    Args:
+        jvm: as py4j shows it.
+        checkpoint: one that this process holds.
+        patience: how long to wait.
+
+    Raises:
+        CheckpointError: if the JVM of another driver still holds it after ``patience``.
+    """
+    file = jvm.java.io.RandomAccessFile(f"{checkpoint.location}/{_JVM_NAME}", "rw")
+    try:
+        if not _taken(lambda: file.getChannel().tryLock() is not None, patience):
+            raise _in_use_by_jvm(checkpoint)
+        yield
+    finally:
+        with contextlib.suppress(Py4JError, OSError):  # the JVM has ended, and so has its lock
+            file.close()
+
+
+def _in_use_by_jvm(checkpoint: Folder) -> CheckpointError:
+    return CheckpointError(
+        f"checkpoint {checkpoint.location} is in use by Spark's JVM of an earlier driver, "
+        f"whose program has ended; stop it (fuser {checkpoint.location}/{_JVM_NAME} names "
+        "the process)"
+    )
+
+
+def _opened(path: Path) -> IO[str]:
+    try:
+        return path.open("a+")
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {path.parent} cannot be written: {error}") from error
+
+
+def _try(lock: Callable[[IO[str], int], None], file: IO[str]) -> bool:
+    """Take a lock of this process; tell whether no other one has it.
+
+    Raises:
+        CheckpointError: if the file system has no such lock.
+    """
+    try:
+        lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # systems have different words for it
+        return False
+    except OSError as error:
+        raise CheckpointError(
+            f"{file.name} cannot be locked: {error}; put the checkpoint on another file "
+            "system, or set spark.statefun.checkpoint-lock=none if something else sees to it "
+            "that there is only one driver"
+        ) from error
+    return True
+
+
+def _awaited(
+    folder: Path, take: Callable[[], bool], holder: Callable[[], str], patience: timedelta
+) -> bool:
+    """Try to take a lock for so long; say so if that takes a while."""
+    if _taken(take, min(_SILENCE, patience)):
+        return True
+    if patience <= _SILENCE:
+        return False
+    logger.info(
+        "checkpoint %s is in use by %s; waiting up to %g s for it to end",
+        folder,
+        holder(),
+        patience.total_seconds(),
+    )
+    return _taken(take, patience - _SILENCE)
+
+
+def _taken(take: Callable[[], bool], patience: timedelta) -> bool:
+    """Try to take a lock until it is taken, or for so long."""
+    deadline = time.monotonic() + patience.total_seconds()
+    while not take():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_PAUSE.total_seconds())
+    return True

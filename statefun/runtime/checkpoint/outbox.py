@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The outbox: effects of each micro-batch, durable before the batch is committed.
+
+``<checkpoint>/outbox/<batch>/manifest`` makes a batch's effects valid, all at once. It holds
+small streams of effects itself; large ones are files beside it, which tasks wrote under names
+that no other attempt uses. A folder without a manifest is left over from an attempt that failed,
+or from a batch that was deleted.
+
+A batch is deleted when its egress records are published and its messages are delivered. One that
+waits for the latter only has a file ``published``. One of which people have taken out records has
+a file ``skipped``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, NamedTuple
+
+import attrs
+from google.protobuf.message import DecodeError
+
+from statefun.protocol.runtime_pb2 import EffectStream, Manifest
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
+from statefun.runtime.checkpoint.skips import Skips, read_skips
+from statefun.sdk.errors import CheckpointError
+
+MANIFEST = "manifest"
+_PUBLISHED = "published"
+
+
+def effect_stream(content: bytes, records: int, file: str = "") -> EffectStream:
+    """Describe a stream of effects, which is in ``file`` or goes into the manifest itself."""
+    stream = EffectStream(records=records, checksum=zlib.crc32(content))
+    if file:
+        stream.file = file
+    else:
+        stream.content = content
+    return stream
+
+
+@attrs.frozen
+class Leftovers:
+    """Committed batches that an earlier run has left, in order."""
+
+    unpublished: Sequence[int]
+    undelivered: Sequence[int]
+    """Published, but not delivered yet."""
+
+
+class Share(NamedTuple):
+    """What a task has for an egress in one batch."""
+
+    first: int
+    """The number of its first record; a batch's records for an egress are numbered from 0 on."""
+    lane: int
+    """The one that publishes it."""
+    stream: EffectStream
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of its records."""
+        return range(self.first, self.first + self.stream.records)
+
+
+@attrs.frozen
+class Staged:
+    """The effects of one batch."""
+
+    manifest: Manifest
+    digest: bytes
+    """Of the manifest: the same number with another digest is another attempt at the batch."""
+    skips: Skips = attrs.field(factory=dict)
+    """Which of its egress records are left out."""
+
+    @property
+    def lanes(self) -> int:
+        """Into how many lanes its egress records are divided."""
+        return max(self.manifest.lanes, 1)
+
+    @property
+    def egresses(self) -> set[str]:
+        """Those that there are records for."""
+        return {egress for segment in self.manifest.segments for egress in segment.egress}
+
+    def shares(self, egress: str) -> Iterator[Share]:
+        """Yield what there is for an egress, in order."""
+        first = 0
+        for segment in self.manifest.segments:
+            if egress in segment.egress:
+                share = Share(first, segment.partition % self.lanes, segment.egress[egress])
+                yield share
+                first = share.numbers.stop
+
+    def left_out(self, egress: str) -> frozenset[int]:
+        """Return the numbers of an egress's records that are not to be published."""
+        return self.skips.get(egress, frozenset())
+
+    def total(self, egress: str) -> int:
+        """Return how many records are to be published to an egress."""
+        return sum(len(share.numbers) for share in self.shares(egress)) - len(self.left_out(egress))
+
+
+def has_messages(manifest: Manifest) -> bool:
+    """Tell whether a batch has sent messages to functions."""
+    return any(segment.messages.records for segment in manifest.segments)
+
+
+class Outbox:
+    """The staged effects below one checkpoint."""
+
+    def __init__(self, checkpoint: Folder) -> None:
+        self._checkpoint = checkpoint
+        self._folder = checkpoint.child("outbox")
+
+    def batch_folder(self, batch: int) -> Folder:
+        """Return where tasks of ``batch`` put their files."""
+        return self._folder.child(str(batch))
+
+    def stage(self, manifest: Manifest) -> None:
+        """Make the effects of a batch valid; they are released when Spark commits it."""
+        write_framed(
+            self._checkpoint, _path(manifest.batch, MANIFEST), manifest.SerializeToString()
+        )
+
+    def manifest(self, batch: int) -> Manifest | None:
+        """Return the manifest of ``batch``, or None if it has none (any more).
+
+        Raises:
+            CheckpointError: if it is damaged.
+        """
+        found = self._find(batch)
+        return None if found is None else found[0]
+
+    def staged(self, batch: int) -> Staged | None:
+        """Return what was staged as ``batch``, or None if nothing was (any more).
+
+        Raises:
+            CheckpointError: if the manifest is damaged.
+        """
+        found = self._find(batch)
+        return None if found is None else Staged(*found, read_skips(self._checkpoint, batch))
+
+    def _find(self, batch: int) -> tuple[Manifest, bytes] | None:
+        """Return a batch's manifest and its digest, if it has one."""
+        path = _path(batch, MANIFEST)
+        try:
+            content = read_framed(self._checkpoint, path)
+            manifest = Manifest.FromString(content)
+        except FileNotFoundError:
+            return None
+        except DecodeError as error:
+            raise damaged(self._checkpoint, path, error) from error
+        if manifest.batch != batch:  # such as 0 in an empty one that an earlier version has left
+            raise damaged(self._checkpoint, path, f"it is of batch {manifest.batch}")
+        return manifest, hashlib.sha256(content).digest()[:16]
+
+    def open(self, batch: int, stream: EffectStream) -> BinaryIO:
+        """Open one of the streams of ``batch``.
+
+        Raises:
+            CheckpointError: if its file is not there, or its content is not what was staged.
+        """
+        folder, file = self.batch_folder(batch), stream.file or MANIFEST
+        try:
+            content = folder.read(file) if stream.file else stream.content
+        except FileNotFoundError:
+            raise CheckpointError(
+                f"{folder.location}/{file} is missing; restore the checkpoint from a copy"
+            ) from None
+        if zlib.crc32(content) != stream.checksum:
+            raise damaged(self._checkpoint, _path(batch, file), "it has another checksum")
+        return io.BytesIO(content)
+
+    def mark_published(self, batch: int) -> None:
+        """Take note that the egress records of ``batch`` need not be published again."""
+        self.batch_folder(batch).write(_PUBLISHED, b"")
+
+    def is_published(self, batch: int) -> bool:
+        """Tell whether ``batch`` is marked as published."""
+        return self.batch_folder(batch).has(_PUBLISHED)
+
+    def remove(self, batch: int) -> None:
+        """Delete ``batch``, its manifest first: from then on it is published and delivered."""
+        folder = self.batch_folder(batch)
+        folder.remove(MANIFEST)
+        folder.remove_all()
+
+    def recover(self, newest_commit: int) -> Leftovers:
+        """Look for what an earlier run has left, and delete what is done with.
+
+        What is staged behind the newest commit is left alone: the batch runs again, and is staged
+        again. If the earlier run were not dead yet, and still committed it, nothing is lost.
+        """
+        unpublished, undelivered = [], []
+        for batch in self.batches():
+            folder = self.batch_folder(batch)
+            if batch > newest_commit:
+                continue
+            if not folder.has(MANIFEST):
+                self.remove(batch)
+            elif self.is_published(batch):
+                undelivered.append(batch)
+            else:
+                unpublished.append(batch)
+        return Leftovers(unpublished, undelivered)
+
+    def batches(self) -> list[int]:
+        """List the batches of which anything is there, in order."""
+        return sorted(int(name) for name in self._folder.names() if name.isdecimal())
+
+
+def _path(batch: int, file: str) -> str:
+    return f"outbox/{batch}/{file}"

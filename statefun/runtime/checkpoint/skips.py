@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records of the outbox that people have taken out, and that are not published therefore.
+
+They are in a file ``<checkpoint>/outbox/<batch>/skipped`` beside the batch's manifest. That one
+stays as it was: by its digest, clusters know which batch it is that they have a part of.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count, groupby
+
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
+
+Skips = Mapping[str, frozenset[int]]
+"""The numbers of records that are left out, by egress."""
+
+
+def read_skips(checkpoint: Folder, batch: int) -> Skips:
+    """Return what is left out of a batch.
+
+    Raises:
+        CheckpointError: if that is damaged.
+    """
+    try:
+        content = read_framed(checkpoint, _path(batch))
+    except FileNotFoundError:
+        return {}
+    try:
+        return {
+            str(egress): frozenset(n for first, end in ranges for n in range(first, end))
+            for egress, ranges in json.loads(content).items()
+        }
+    except (ValueError, TypeError, AttributeError) as error:
+        raise damaged(checkpoint, _path(batch), error) from error
+
+
+def write_skips(checkpoint: Folder, batch: int, skips: Skips) -> None:
+    """Let records be left out of a batch, and no others; for good when this returns."""
+    content = {egress: list(_ranges(sorted(numbers))) for egress, numbers in skips.items()}
+    write_framed(checkpoint, _path(batch), json.dumps(content).encode())
+
+
+def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Put together what follows on each other: the first one, and the one behind the last.
+
+    >>> list(_ranges([1, 2, 3, 7]))
+    [(1, 4), (7, 8)]
+    """
+    steps = count()
+    for _, group in groupby(numbers, key=lambda number: number - next(steps)):
+        together = list(group)
+        yield together[0], together[-1] + 1
+
+
+def _path(batch: int) -> str:
+    return f"outbox/{batch}/skipped"

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delaying, cancelling and releasing messages: what the reserved functions of timers do.
+
+A delayed message is a message to its bucket, which keeps it until it is sent a tick, and sends it
+on then. One that can be cancelled waits at an address of its token and the sender's id; what goes
+to the bucket instead is the request to release it. So a cancellation needs to know nothing
+but the token, and is in time if it was sent before the message became due: the request reaches
+the token at least two micro-batches after that, the cancellation one after it was sent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage
+from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
+from statefun.runtime.dispatch.buckets import DELAYED, release, run_bucket, send
+from statefun.runtime.dispatch.groups import Group, Row
+from statefun.runtime.rows.effects import Effects
+from statefun.runtime.rows.envelope import address_of
+from statefun.runtime.timers.wheel import (
+    BUCKET,
+    LATEST,
+    NAMESPACE,
+    bucket_for,
+    bucket_key,
+    token_key,
+    tokens_key,
+)
+from statefun.sdk.context import Cancellation, DelayedMessage
+from statefun.sdk.errors import FunctionError
+from statefun.sdk.types import TypedValue
+
+WAKE_UP = f"{NAMESPACE}/wake-up"
+"""The type of what an address is sent when values of its may have expired."""
+_CANCELLABLE = f"{NAMESPACE}/cancellable"
+_RELEASE = f"{NAMESPACE}/release"
+_CANCEL = f"{NAMESPACE}/cancel"
+_ID_BYTES = 8
+
+
+def send_at(due: int, row: Row, effects: Effects, sequence: int = 0) -> None:
+    """Send a message at ``due``, in milliseconds since the epoch, or at the end of time.
+
+    Args:
+        due: when.
+        row: the message.
+        effects: where it goes until then.
+        sequence: larger than those of what the same sender has sent before, if order matters.
+    """
+    due = min(due, LATEST)
+    bucket = bucket_for(due, row.target)
+    effects.buckets.add(bucket)
+    entry = Bucket(messages=[Entry(due=due, sequence=sequence, **row._asdict())])
+    send(Row(bucket_key(bucket), row.caller, DELAYED, entry.SerializeToString()), effects)
+
+
+def send_cancellable(due: int, row: Row, token: str, effects: Effects, sequence: int) -> None:
+    """Send a message at ``due`` unless the caller's id cancels ``token`` until then."""
+    address = token_key(row.caller, token)
+    held = CancellableMessage(
+        token=token,
+        id=os.urandom(_ID_BYTES),
+        message=Entry(due=due, sequence=sequence, **row._asdict()),
+    )
+    send(Row(address, row.caller, _CANCELLABLE, held.SerializeToString()), effects)
+    held.ClearField("message")
+    release_row = Row(address, row.caller, _RELEASE, held.SerializeToString())
+    send_at(due, release_row, effects, sequence)
+
+
+def cancel(caller: bytes, token: str, effects: Effects) -> None:
+    """Drop the message that waits with ``token`` of the caller's id, if there is one."""
+    # The second one is for what an earlier version has delayed.
+    for address in (token_key(caller, token), tokens_key(caller)):
+        send(Row(address, caller, _CANCEL, token.encode()), effects)
+
+
+def settled(
+    delayed: Iterable[DelayedMessage | Cancellation],
+) -> list[DelayedMessage | Cancellation]:
+    """Leave out what the same invocation batch cancels, so that it never goes anywhere.
+
+    That is sure of messages whose token was cancelled before, and so is free: the others may be
+    in conflict with an older one, which only the token's address knows.
+    """
+    left: dict[int, DelayedMessage | Cancellation] = {}
+    free: dict[str, int | None] = {}  # tokens, with the message that has taken it since
+    for index, each in enumerate(delayed):
+        token = each.cancellation_token
+        if isinstance(each, DelayedMessage):
+            left[index] = each
+            if free.pop(token, index) is None:
+                free[token] = index
+        elif token in free:
+            taken = free[token]
+            if taken is not None:
+                del left[taken]
+            free[token] = None
+        else:
+            left[index] = each
+            free[token] = None
+    return list(left.values())
+
+
+def schedule_wake_up(group: Group, effects: Effects) -> None:
+    """Have the address of a group woken up when its next value expires, unless that is settled."""
+    due = group.values.next_wake_up()
+    if due is not None:
+        send_at(due, Row(group.key, group.key, WAKE_UP, b"%d" % due), effects)
+
+
+def wake_up_time(value: bytes) -> int:
+    """Return when a wake-up was to come, in milliseconds since the epoch."""
+    return int(value)
+
+
+OnConflict = Callable[[Row, FunctionError, Effects], None]
+"""Called with a delayed message whose token is in use."""
+
+
+def run(name: str, group: Group, effects: Effects, begun: int, on_conflict: OnConflict) -> None:
+    """Do what a reserved function of that name does with the messages of a group.
+
+    Args:
+        name: which of them.
+        group: what arrived for it.
+        effects: where its messages go.
+        begun: when the micro-batch began by the driver's clock, in milliseconds since the epoch.
+        on_conflict: does what is to be done with a message whose token is in use.
+    """
+    if name == BUCKET:
+        run_bucket(group, effects)
+    else:
+        _run_token(group, effects, begun, on_conflict)
+
+
+def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
+    """Yield the delayed messages that a value holds, of a reserved function's messages or state."""
+    if typename == DELAYED:
+        for message in Bucket.FromString(value).messages:
+            if message.typename not in {_RELEASE, WAKE_UP}:
+                yield message
+    elif typename == _CANCELLABLE:
+        yield CancellableMessage.FromString(value).message
+
+
+def _run_token(group: Group, effects: Effects, begun: int, on_conflict: OnConflict) -> None:
+    columns, held = group.columns, group.values.values
+    for row in range(group.start, group.end):
+        typename, value = columns.typename[row], columns.value[row]
+        if typename == _CANCEL:
+            if value.decode() in held:
+                group.values.apply({value.decode(): None})
+            continue
+        asked = CancellableMessage.FromString(value)
+        present = held.get(asked.token)
+        waiting = CancellableMessage.FromString(present.value) if present else None
+        if typename == _CANCELLABLE:
+            if waiting and waiting.message.due > begun:
+                on_conflict(_row(asked.message), _in_use(asked), effects)
+                continue
+            if waiting:  # it is due: only its release, which is on the way, has a say in it
+                group.values.apply({waiting.id.hex(): present})
+            group.values.apply({asked.token: TypedValue(_CANCELLABLE, value)})
+        elif waiting and waiting.id == asked.id:
+            _release(asked.token, group, effects)
+        elif asked.id.hex() in held:
+            _release(asked.id.hex(), group, effects)
+
+
+def _release(name: str, group: Group, effects: Effects) -> None:
+    held = CancellableMessage.FromString(group.values.values[name].value)
+    release(held.message, effects)
+    group.values.apply({name: None})
+
+
+def _row(message: Entry) -> Row:
+    trace = message.trace or None
+    return Row(message.target, message.caller, message.typename, message.value, trace)
+
+
+def _in_use(asked: CancellableMessage) -> FunctionError:
+    sender = address_of(asked.message.caller)
+    return FunctionError(
+        f"function {sender.typename} at address {sender} has sent a delayed message with the "
+        f"cancellation token {asked.token!r}, which the id {sender.id} already uses for one that "
+        "is still pending; cancel that one first, or use another token"
+    )

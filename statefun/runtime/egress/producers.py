@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Producing to Kafka, with each of the three delivery semantics."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException, Message, Producer
+
+from statefun.module.model import KafkaEgress
+from statefun.runtime.egress.lane import Marker, UncertainError, UndeliveredError
+from statefun.runtime.egress.patience import Patience, Tally
+from statefun.runtime.egress.progress_topic import ProgressTopic
+from statefun.runtime.egress.refusals import OF_CLIENTS, OF_RECORDS, Refusals, Refused, places_of
+from statefun.runtime.kafka.client import connect
+from statefun.runtime.rows.effects import EgressRecord
+from statefun.sdk.errors import KafkaError
+
+_POLL = timedelta(milliseconds=500)
+_FAREWELL = timedelta(seconds=5)
+"""How long an egress that promises nothing has for its last records when an application ends."""
+_TRANSACTION_CALL = timedelta(seconds=30)
+"""How long to wait for an answer to a call that opens or commits a transaction."""
+_PROPAGATION = timedelta(seconds=5)
+"""For so long a topic may be unknown to a broker: it may have been created just now."""
+
+ShouldStop = Callable[[timedelta], bool]
+"""Tells whether to give up, when nothing has moved for so long."""
+
+
+_PLAIN = [None, None, None]
+"""Most records have no headers, partition and timestamp of their own."""
+
+
+def _others(record: EgressRecord) -> dict[str, Any]:
+    """Return what a record has beside key and value."""
+    others = {"headers": record.headers, "partition": record.partition}
+    given: dict[str, Any] = {name: value for name, value in others.items() if value is not None}
+    return given if record.timestamp is None else {**given, "timestamp": record.timestamp}
+
+
+class AtLeastOnce:
+    """A cluster that confirms every record, and that may get some of them again after a crash."""
+
+    _lane = 0
+
+    def __init__(
+        self,
+        egress: KafkaEgress,
+        should_stop: ShouldStop,
+        patience: Patience,
+        refusals: Refusals,
+        **properties: Any,
+    ) -> None:
+        self._egress = egress
+        self._should_stop = should_stop
+        self._patience = patience
+        self._refusals = refusals
+        self._alone = refusals.alone
+        self._refused: list[Refused] = []
+        self._error: ClientError | None = None
+        self._left = 0
+        self._moved = time.monotonic()
+        settings: dict[str, Any] = {
+            # In order and without duplicates by the producer's own retries.
+            "enable.idempotence": True,
+            # Where Java's default partitioner puts the same keys.
+            "partitioner": "murmur2_random",
+            "linger.ms": 5,
+            # The outbox, not a time limit, decides how long a record is kept for.
+            "message.timeout.ms": 0,
+            "topic.metadata.propagation.max.ms": round(_PROPAGATION / timedelta(milliseconds=1)),
+            "queue.buffering.max.messages": 200_000,
+            "message.max.bytes": egress.max_record_size,
+            **egress.properties,
+            "bootstrap.servers": egress.address,
+            "delivery.report.only.error": True,
+            **({"batch.num.messages": 1} if self._alone else {}),
+            **properties,
+        }
+        settings = {name: value for name, value in settings.items() if value is not None}
+        self._producer: Producer = connect(Producer, f"egress {egress.id}", settings)
+
+    def open(self) -> Marker | None:
+        """Nobody keeps note of what is published."""
+        return None
+
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
+        """Write ``records`` and wait until the cluster has them.
+
+        Raises:
+            KafkaError: if it refuses a record for good, and that is to stop.
+            UncertainError: if it has not confirmed all of them.
+            UndeliveredError: if told to stop before it has.
+        """
+        self._check_alone()
+        refused: list[Refused] = []
+        left = records
+        while found := self._deliver(left):
+            refused += found
+            left = self._refusals.replace(found, places_of(self._lane, records, marker))
+        self._refusals.settled(refused)
+
+    def close(self) -> None:
+        """Forget what is not delivered; a successor ends the transaction that may be open."""
+        self._producer.purge()
+        with contextlib.suppress(UncertainError):
+            self._serve(self._producer.flush, timedelta())
+
+    def _check_alone(self) -> None:
+        """Check that records travel as they are to: a producer cannot be told later.
+
+        Raises:
+            UncertainError: if they do not; then the lane makes another one.
+        """
+        if self._alone != self._refusals.alone:
+            raise UncertainError("records are to travel in batches again")
+
+    def _deliver(self, records: Sequence[EgressRecord]) -> Sequence[Refused]:
+        """Write ``records``; return those that are refused for good, when all others are written.
+
+        Raises:
+            UncertainError: if some are neither.
+            UndeliveredError: if told to stop before that is known.
+        """
+        self._refused, self._error = [], None
+        self._left, self._moved = 0, time.monotonic()
+        self._produce(records)
+        self._flush()
+        # Where nothing of it counts, what would be refused as well need not be tried first.
+        taken_back = records if self._has_failed() else ()
+        return self._refusals.certain(self._refused, taken_back)
+
+    def _produce(self, records: Sequence[EgressRecord]) -> None:
+        produce = self._producer.produce
+        for record in records:
+            on_delivery = partial(self._on_delivery, record)
+            topic, key, value, *others = record
+            while True:
+                try:
+                    if others == _PLAIN:
+                        produce(topic, value, key, on_delivery=on_delivery)
+                    else:
+                        produce(topic, value, key, on_delivery=on_delivery, **_others(record))
+                except BufferError:
+                    self._wait()
+                except KafkaException as error:
+                    if self._has_failed():
+                        return  # it takes no more
+                    reason: ClientError = error.args[0]
+                    self._take(record, reason, alone=True)
+                    if reason.code() == ClientError._STATE:  # noqa: SLF001 - as above
+                        return  # the transaction has failed; why is about to be told
+                    self._check()
+                    break
+                else:
+                    break
+            if self._has_failed():
+                return
+
+    def _flush(self) -> None:
+        while self._serve(self._producer.flush) > 0 and not self._has_failed():
+            self._wait()
+        self._check()
+        self._patience.over()
+
+    def _has_failed(self) -> bool:
+        """Tell whether nothing of what is being written will count."""
+        return False
+
+    def _serve(self, call: Callable[[float], int], time: timedelta = _POLL) -> int:
+        """Let callbacks run for a while."""
+        try:
+            return call(time.total_seconds())
+        except Exception as error:
+            # A fatal error is raised into whatever callback comes next, which Python then finds
+            # in a state that is not possible: it may be anything.
+            raise UncertainError(f"the producer has failed: {error.__cause__ or error}") from error
+
+    def _wait(self) -> None:
+        self._serve(self._producer.poll)
+        self._check()
+        left, now = len(self._producer), time.monotonic()
+        if left == self._left:
+            self._patience.wait()
+        else:
+            self._left, self._moved = left, now
+            self._patience.over()
+        if self._should_stop(timedelta(seconds=now - self._moved)):
+            raise UndeliveredError
+
+    def _on_delivery(
+        self, record: EgressRecord, error: ClientError | None, _message: Message
+    ) -> None:
+        if error is not None:
+            self._take(record, error, alone=self._alone)
+
+    def _take(self, record: EgressRecord, error: ClientError, *, alone: bool) -> None:
+        """Take note of a record that was not delivered."""
+        if error.code() in OF_RECORDS:
+            self._refused.append(Refused(record, error, alone))
+        elif self._error is None:
+            self._error = error
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._explained(self._error)
+
+    def _explained(self, error: ClientError) -> Exception:
+        if error.code() in OF_CLIENTS:
+            return KafkaError(
+                f"egress {self._egress.id} at {self._egress.address}: {error.str()}; the records "
+                "are kept in the outbox"
+            )
+        return UncertainError(error.str())
+
+
+class Unconfirmed(AtLeastOnce):
+    """A cluster that nobody waits for: what it does not take is counted, and lost."""
+
+    def __init__(
+        self,
+        egress: KafkaEgress,
+        should_stop: ShouldStop,
+        patience: Patience,
+        losses: Tally,
+    ) -> None:
+        super().__init__(
+            egress, should_stop, patience, Refusals(egress), **{"message.timeout.ms": None}
+        )
+        self._losses = losses
+
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - there is nowhere to write it
+        """Hand ``records`` to the producer.
+
+        Raises:
+            UncertainError: if it has failed for good: another one takes them.
+        """
+        for record in records:
+            try:
+                self._producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    on_delivery=partial(self._on_delivery, record),
+                    **_others(record),
+                )
+            except BufferError:
+                self._losses.add(record.topic, "the queue is full")
+            except KafkaException as error:
+                reason: ClientError = error.args[0]
+                if reason.code() == ClientError._FATAL:  # noqa: SLF001 - as above
+                    raise UncertainError(reason.str()) from error
+                self._losses.add(record.topic, reason.str())
+        self._serve(self._producer.poll, timedelta())
+        self._patience.over()
+
+    def close(self) -> None:
+        """Give what is on its way a moment, and say what was lost."""
+        with contextlib.suppress(UncertainError):
+            self._serve(self._producer.flush, _FAREWELL)
+        super().close()
+        self._losses.over()
+
+    def _on_delivery(
+        self, record: EgressRecord, error: ClientError | None, _message: Message
+    ) -> None:
+        if error is not None:
+            self._losses.add(record.topic, error.str())
+
+
+class ExactlyOnce(AtLeastOnce):
+    """A cluster that takes records and marker in one transaction."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - one more than others have
+        self,
+        egress: KafkaEgress,
+        should_stop: ShouldStop,
+        patience: Patience,
+        refusals: Refusals,
+        progress: ProgressTopic,
+        lane: int,
+    ) -> None:
+        timeout = round(egress.transaction_timeout / timedelta(milliseconds=1))
+        super().__init__(
+            egress,
+            should_stop,
+            patience,
+            refusals,
+            **{
+                "transactional.id": f"{progress.name}-{lane}",
+                "transaction.timeout.ms": timeout,
+                # A transaction that is over does not wait for its records.
+                "message.timeout.ms": timeout,
+            },
+        )
+        self._progress = progress
+        self._lane = lane
+
+    def open(self) -> Marker | None:
+        """Fence whoever published the lane before, and read its marker.
+
+        In this order: from the first step on nobody else can move the marker.
+        """
+        self._call(self._producer.init_transactions)
+        return self._progress.read(self._lane)
+
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
+        """Write ``records`` and ``marker`` in one transaction.
+
+        One with a refused record is aborted; the next one has what comes in its place.
+
+        Raises:
+            KafkaError: if the cluster refuses a record for good, and that is to stop.
+            UncertainError: if it may or may not have committed.
+            UndeliveredError: if told to stop before that.
+        """
+        self._check_alone()
+        refused: list[Refused] = []
+        left = [*records, self._progress.record(self._lane, marker)]
+        while found := self._transact(left):
+            refused += found
+            gone = {id(each.record) for each in found}
+            left = [record for record in left if id(record) not in gone]
+            left[-1:-1] = self._refusals.replace(found, places_of(self._lane, records, marker))
+        self._refusals.settled(refused)
+
+    def _transact(self, records: Sequence[EgressRecord]) -> Sequence[Refused]:
+        """Write ``records`` in one transaction; or none, and return those that are refused."""
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise UncertainError(error.args[0].str()) from error
+        refused = self._deliver(records)
+        self._call(
+            self._producer.abort_transaction if refused else self._producer.commit_transaction
+        )
+        return refused
+
+    def _has_failed(self) -> bool:
+        return bool(self._refused)
+
+    def _check(self) -> None:
+        if not self._refused:  # which is why others were not delivered
+            super()._check()
+
+    def _call(self, call: Callable[[float], None]) -> None:
+        """Make a call of the transaction protocol.
+
+        After any other answer than "done" the producer is of no use. librdkafka would let some
+        calls be repeated, but what was asked may take effect later, on another transaction.
+        """
+        try:
+            call(_TRANSACTION_CALL.total_seconds())
+        except KafkaException as error:
+            self._check()  # the reason, if it was a record
+            raise self._explained(error.args[0]) from error

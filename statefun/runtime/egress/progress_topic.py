@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The progress topic of an exactly-once egress: how far each of its lanes is published.
+
+One compacted topic per checkpoint and egress, one partition per lane, and in it a marker for
+every transaction, written by the transaction itself. A topic that several applications shared
+would not do: its readers see nothing behind anybody's open transaction, and a crashed
+application's stays open until it times out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Any
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+from google.protobuf.message import DecodeError
+
+from statefun.module.model import KafkaEgress
+from statefun.protocol.runtime_pb2 import Progress
+from statefun.runtime.egress.lane import Marker, UncertainError
+from statefun.runtime.kafka.client import admin_for, cluster_metadata, read_committed
+from statefun.runtime.rows.effects import EgressRecord
+from statefun.sdk.errors import CheckpointError, KafkaError, TopicError
+
+PROGRESS_PREFIX = "statefun-progress-"
+"""What the names of all progress topics begin with."""
+_READABLE = 150
+"""So many characters of an egress's id are in its topic's name; a topic's name has 249 at most."""
+_TIMEOUT = timedelta(seconds=10)
+_WINDOW = 200
+"""So many offsets are looked at first, from the end: a transaction takes two."""
+_CONFIG = {
+    "cleanup.policy": "compact",
+    # Old markers are of no use: keep the topic small.
+    "segment.ms": "3600000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+
+class ProgressTopic:
+    """The markers of one egress, for one checkpoint.
+
+    Args:
+        egress: whose markers they are.
+        query_id: the checkpoint's own id, so that no other one's batches are meant.
+        others: the ids of the application's exactly-once egresses to the same cluster.
+    """
+
+    def __init__(self, egress: KafkaEgress, query_id: str, others: Collection[str] = ()) -> None:
+        id_ = str(egress.id)
+        digest = hashlib.sha256(id_.encode()).hexdigest()[:16]
+        self.name = f"{PROGRESS_PREFIX}{query_id}-{_readable(id_)[:_READABLE]}-{digest}"
+        """What it is called, when :meth:`create` has looked for what there is."""
+        former = _former_name(id_, query_id)
+        shared = any(_former_name(other, query_id) == former for other in others if other != id_)
+        self._former_name = former
+        self._is_shared = shared
+        self._goes_on_from = ""
+        """The topic that has the markers of an earlier version, where this one has none."""
+        self._egress = egress
+        self._owner = f"egress {egress.id}"
+
+    def create(self, lanes: int, timeout: timedelta) -> int:
+        """Create the topic, or what it lacks.
+
+        One that an earlier version has made stays in use, with its name; unless several egresses
+        would. Then the new one goes on from the markers there, which say whose they are.
+
+        Returns:
+            How many lanes it has markers for: there were more if it had been so many once.
+
+        Raises:
+            KafkaError: if no broker answers.
+            TopicError: if there is no topic, and none can be created, or one that forgets.
+        """
+        admin = self._admin()
+        metadata = cluster_metadata(self._owner, self._egress.address, admin, timeout)
+        former = metadata.topics.get(self._former_name)
+        if former is not None and self._is_shared:
+            self._goes_on_from = self._former_name
+            lanes = max(lanes, len(former.partitions))
+        elif former is not None and self.name not in metadata.topics:
+            self.name = self._former_name
+        found = metadata.topics.get(self.name)
+        try:
+            if found is None:
+                topic = NewTopic(self.name, lanes, config=_CONFIG)
+                admin.create_topics([topic])[self.name].result(timeout.total_seconds())
+            else:
+                self._check(admin, timeout)
+                if len(found.partitions) < lanes:
+                    more = NewPartitions(self.name, lanes)
+                    admin.create_partitions([more])[self.name].result(timeout.total_seconds())
+        except KafkaException as error:
+            if error.args[0].code() == ClientError.TOPIC_ALREADY_EXISTS:
+                return lanes
+            raise TopicError(
+                f"{self._owner}: exactly-once keeps its markers in topic {self.name} at "
+                f"{self._egress.address}, which cannot be created: {error.args[0].str()}"
+            ) from error
+        return max(lanes, len(found.partitions) if found else 0)
+
+    def record(self, lane: int, marker: Marker) -> EgressRecord:
+        """Return the record that a transaction writes to make ``marker`` a lane's."""
+        value = Progress(**marker._asdict()).SerializeToString()
+        return EgressRecord(self.name, self._key(lane), value, None, partition=lane)
+
+    def read(self, lane: int) -> Marker | None:
+        """Return the newest committed marker of a lane whose transactions are all ended.
+
+        Raises:
+            CheckpointError: if the topic holds something else.
+            UncertainError: if it cannot be read now.
+        """
+        try:
+            return self._read(self.name, lane) or self._read_former(lane)
+        except KafkaException as error:
+            raise UncertainError(error.args[0].str()) from error
+        except KafkaError as error:
+            raise UncertainError(error.message) from error
+
+    def _read_former(self, lane: int) -> Marker | None:
+        topic = self._goes_on_from
+        if not topic:
+            return None
+        metadata = cluster_metadata(self._owner, self._egress.address, self._admin(), _TIMEOUT)
+        return self._read(topic, lane) if lane in metadata.topics[topic].partitions else None
+
+    def _read(self, topic: str, lane: int) -> Marker | None:
+        partition = TopicPartition(topic, lane)
+        admin, latest = self._admin(), OffsetSpec.latest()  # type: ignore[no-untyped-call] # as the client has it
+        written = _offset(admin, partition, latest, IsolationLevel.READ_UNCOMMITTED)
+        if _offset(admin, partition, latest, IsolationLevel.READ_COMMITTED) < written:
+            raise UncertainError(f"a transaction is open on topic {topic}")
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # as above
+        first = _offset(admin, partition, earliest, IsolationLevel.READ_COMMITTED)
+        window = _WINDOW
+        while True:
+            start = max(first, written - window)
+            markers = self._markers(TopicPartition(topic, lane, start)) if written else []
+            if markers or start == first:
+                return markers[-1] if markers else None
+            window *= 10
+
+    def _markers(self, start: TopicPartition) -> list[Marker]:
+        """Read the lane's markers from ``start`` on."""
+        egress = self._egress
+        return [
+            self._marker(message)
+            for message in read_committed(
+                self._owner, egress.address, egress.properties, [start], _TIMEOUT
+            )
+            if message.key() == self._key(start.partition)
+        ]
+
+    def _marker(self, message: Message) -> Marker:
+        try:
+            value = Progress.FromString(bytes(message.value() or b""))
+        except DecodeError as broken:
+            raise CheckpointError(
+                f"topic {message.topic()}, partition {message.partition()}, offset {message.offset()} "
+                f"at {self._egress.address} holds no marker: {broken}"
+            ) from broken
+        return Marker(value.batch, value.records, value.digest, value.publisher, value.owner)
+
+    def _key(self, lane: int) -> bytes:
+        return f"{self._egress.id}/{lane}".encode()
+
+    def _admin(self) -> AdminClient:
+        return admin_for(self._owner, self._egress.address, self._egress.properties)
+
+    def _check(self, admin: AdminClient, timeout: timedelta) -> None:
+        resource = ConfigResource(ResourceType.TOPIC, self.name)
+        described: dict[str, Any] = admin.describe_configs([resource])[resource].result(
+            timeout.total_seconds()
+        )
+        policy = described["cleanup.policy"].value
+        if policy != _CONFIG["cleanup.policy"]:
+            raise TopicError(
+                f"{self._owner}: topic {self.name} at {self._egress.address} has the "
+                f"cleanup.policy {policy}, and would forget what is published; set it to compact"
+            )
+
+
+def _readable(id_: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9._-]", "_", id_)
+
+
+def _former_name(id_: str, query_id: str) -> str:
+    """Return the name that earlier versions gave, which several egresses may have had."""
+    return f"{PROGRESS_PREFIX}{query_id}-{_readable(id_)}"[:249]
+
+
+def _offset(
+    admin: AdminClient, partition: TopicPartition, spec: OffsetSpec, isolation: IsolationLevel
+) -> int:
+    future = admin.list_offsets(
+        {partition: spec},
+        isolation_level=isolation,
+        request_timeout=_TIMEOUT.total_seconds(),
+    )[partition]
+    return int(future.result().offset)

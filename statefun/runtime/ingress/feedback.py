@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The feedback source: messages between functions, out of the outbox and into the next batch.
+
+A streaming source whose offset is the number of a batch and of a timers' tick: everything that
+functions sent in batches up to that one has been delivered, and whatever was due by that tick was
+released. Only committed batches count, so a message is never delivered that a repeated batch
+would not have sent. The offset stays where it is while nothing is sent or due: an idle stream
+runs no batches.
+
+Spark asks for offsets in a process of its own, beside the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from statefun.protocol.runtime_pb2 import DelayedMessage, EffectStream
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.outbox import Outbox, has_messages
+from statefun.runtime.dispatch.buckets import RELEASED, TICK
+from statefun.runtime.rows.effects import MESSAGE_SCHEMA, read_batches
+from statefun.runtime.rows.envelope import SCHEMA
+from statefun.runtime.timers.clock import Clock
+from statefun.runtime.timers.wheel import (
+    PendingBuckets,
+    TimerLog,
+    bucket_key,
+    due_tick,
+    tick_of,
+    timer_buckets,
+)
+from statefun.sdk.errors import CheckpointError
+
+_NAME = "statefun-feedback"
+_CHECKPOINT = "checkpoint"
+_BATCH = "batch"
+_TICK = "tick"
+_NONE = -1
+_REUSE = "spark.python.worker.reuse"
+_PLANNER = "pyspark.sql.worker.plan_data_source_read"
+_ARROW_SCHEMA = to_arrow_schema(SCHEMA)
+_TASK_RECORDS = 50_000
+"""So many messages are read by one task before another one is worth its start."""
+
+
+def read_feedback(session: SparkSession, checkpoint: Folder, clock: Clock) -> DataFrame:
+    """Return the messages that the query in ``checkpoint`` sends to its own functions."""
+
+    class FeedbackSource(_FeedbackSource):  # of this call's own: Spark makes the instances
+        pass
+
+    FeedbackSource.clock = clock
+    with _planners_end(session):
+        session.dataSource.register(FeedbackSource)
+        return session.readStream.format(_NAME).option(_CHECKPOINT, checkpoint.location).load()
+
+
+@contextmanager
+def _planners_end(session: SparkSession) -> Iterator[None]:
+    """Let the processes in which Spark plans a source end at once.
+
+    It would keep them for a minute. Their daemon is never ours, and prints a traceback when
+    Spark leaves them.
+    """
+    jvm: Any = session._jvm  # noqa: SLF001 - classes of the JVM have no other door
+    conf = jvm.org.apache.spark.SparkEnv.get().conf()
+    before = conf.get(_REUSE, "true")
+    conf.set(_REUSE, "false")
+    try:
+        yield
+    finally:
+        conf.set(_REUSE, before)
+
+
+def feedback_offset(log: CommitLog, batch: int) -> Mapping[str, Any] | None:
+    """Return up to where a micro-batch has read this source; None if it had no data yet.
+
+    Raises:
+        CheckpointError: if the log has no such batch, or its file is damaged.
+    """
+    offsets = log.end_offsets(batch)
+    offset = offsets[-1] if offsets else {}
+    if offset is not None and not offset.keys() >= {_BATCH, _TICK}:
+        raise CheckpointError(
+            f"{log.offsets_file(batch)} is damaged: it does not end with the offset of messages "
+            "between functions; restore the checkpoint from a copy"
+        )
+    return offset
+
+
+def delivered(offset: Mapping[str, Any] | None) -> int:
+    """Return up to which batch messages have been delivered, by an offset of the source; or -1."""
+    return _NONE if offset is None else int(offset[_BATCH])
+
+
+def ticked(offset: Mapping[str, Any] | None) -> int:
+    """Return up to which tick timers have been released, by an offset of the source; or -1."""
+    return _NONE if offset is None else int(offset[_TICK])
+
+
+@attrs.frozen
+class _Stream:
+    """One stream of messages in the outbox."""
+
+    batch: int
+    segment: int
+    first: int
+    """How many messages of the same micro-batch are before it."""
+
+
+@attrs.frozen
+class _Ticks:
+    """Ticks for timer buckets."""
+
+    buckets: Sequence[int]
+    first: int
+    """How many messages of the same micro-batch are before them: all."""
+
+
+class _Task(InputPartition):
+    """What one Spark task reads."""
+
+    def __init__(self, parts: Sequence[_Stream | _Ticks]) -> None:
+        super().__init__(tuple(parts))
+
+
+class _FeedbackSource(DataSource):
+    """What Spark makes readers with."""
+
+    clock: Clock
+
+    @classmethod
+    def name(cls) -> str:
+        return _NAME
+
+    def schema(self) -> StructType:
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's
+        if sys.argv[1:] == [_PLANNER]:
+            # A process that Spark keeps for a while and then leaves. What it would say to that is
+            # to nobody: it ends as other programs do.
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        return FeedbackReader(Folder.at(self.options[_CHECKPOINT]), self.clock)
+
+
+class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the messages of committed batches, and ticks for timers."""
+
+    def __init__(self, checkpoint: Folder, clock: Clock) -> None:
+        self._outbox = Outbox(checkpoint)
+        self._commit_log = CommitLog(checkpoint)
+        self._timer_log = TimerLog(checkpoint)
+        self._clock = clock
+        self._seen: int | None = None
+        self._newest = _NONE
+        self._timers = PendingBuckets()
+        self._arriving: dict[int, set[int]] = {}
+        """Timer buckets by the batch that has sent to them, unless it was delivered long ago."""
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
+        """Begin before the first batch and tick."""
+        return {_BATCH: _NONE, _TICK: _NONE}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
+        """Do not stop at what is there now: what ingress records cause belongs to them."""
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802, ARG002 - Spark's
+        """Return the newest committed batch that has sent messages, or that of ``start``.
+
+        What is new is found by asking for the next batch by name, without listing anything. The
+        offset changes only if there are messages or a timer is due. Its tick is then the present
+        one, also if the clock was set back since that of ``start``: what is delivered is due by
+        the present time or waits, and what waits is later than the tick of the offset that
+        delivered it.
+        """
+        self._look()
+        self._timers.drop(ticked(start))
+        for batch, buckets in list(self._arriving.items()):
+            if batch <= delivered(start):
+                del self._arriving[batch]
+            else:
+                self._timers.add(buckets)
+        newest = max(delivered(start), self._newest)
+        tick, first = tick_of(self._clock.now()), self._timers.next_tick()
+        if newest == delivered(start) and (first is None or first > tick):
+            return start
+        return {_BATCH: newest, _TICK: tick}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """Divide what is behind ``start``, up to ``end``, among tasks."""
+        tasks: list[list[_Stream | _Ticks]] = []
+        records, full_at = 0, 0
+        first, last = delivered(start) + 1, delivered(end)
+        if first <= last and not self._messages(last):
+            raise CheckpointError(
+                f"the messages of batch {last} are no longer in "
+                f"{self._outbox.batch_folder(last).location}, and have not been delivered yet; "
+                "restore the checkpoint from a copy"
+            )
+        for batch in [batch for batch in self._outbox.batches() if first <= batch <= last]:
+            for index, stream in self._messages(batch).items():
+                if not tasks or records >= full_at:
+                    tasks.append([])
+                    full_at = records + _TASK_RECORDS
+                tasks[-1].append(_Stream(batch, index, records))
+                records += stream.records
+        buckets = self._due(start, end)
+        if buckets:
+            tasks = tasks or [[]]
+            tasks[-1].append(_Ticks(buckets, records))
+        return [_Task(parts) for parts in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the messages of one task, as rows of ``envelope.SCHEMA``, numbered in order."""
+        for part in partition.value:
+            if isinstance(part, _Ticks):
+                yield _rows(_ticks(part.buckets), part.first)
+                continue
+            found = self._messages(part.batch)[part.segment]
+            offset = part.first
+            with self._outbox.open(part.batch, found) as file:
+                for batch in read_batches(file):
+                    yield _rows(batch, offset)
+                    offset += len(batch)
+
+    def stop(self) -> None:
+        """End the process that asks for offsets, if Spark has left it.
+
+        It would try to tell Spark of that, and print the traceback of its failure to do so.
+        """
+        if isinstance(sys.exc_info()[1], EOFError | ConnectionError):
+            os._exit(0)
+
+    def _look(self) -> None:
+        """Take note of all batches that have been committed by now."""
+        if self._seen is None:
+            newest = self._commit_log.newest()
+            for batch in self._outbox.batches():
+                if batch <= newest:
+                    self._note(batch)
+            # Not before: whatever leaves the outbox has been logged.
+            self._timers = self._timer_log.load()
+            for buckets in self._arriving.values():
+                self._timers.add(buckets)
+            self._seen = newest
+        while self._commit_log.has(self._seen + 1):
+            self._seen += 1
+            self._note(self._seen)
+
+    def _note(self, batch: int) -> None:
+        manifest = self._outbox.manifest(batch)
+        if manifest is None:
+            return
+        if has_messages(manifest):
+            self._newest = batch
+        buckets = timer_buckets(manifest)
+        if buckets:
+            self._arriving[batch] = buckets
+
+    def _due(self, start: dict[str, int], end: dict[str, int]) -> list[int]:
+        """Return the buckets that are due by ``end`` and have not had a tick by ``start``."""
+        self._look()
+        arriving = {
+            bucket
+            for batch, buckets in self._arriving.items()
+            if delivered(start) < batch <= delivered(end)
+            for bucket in buckets
+            if due_tick(bucket) <= ticked(end)
+        }
+        waiting = {
+            bucket for bucket in self._timers.due(ticked(end)) if due_tick(bucket) > ticked(start)
+        }
+        return sorted(arriving | waiting)
+
+    def _messages(self, batch: int) -> dict[int, EffectStream]:
+        """Return the streams of messages of a batch, by their segment's number."""
+        manifest = self._outbox.manifest(batch)
+        if manifest is None:
+            return {}
+        return {
+            index: segment.messages
+            for index, segment in enumerate(manifest.segments)
+            if segment.messages.records
+        }
+
+
+def _ticks(buckets: Sequence[int]) -> pa.RecordBatch:
+    rows = [(bucket_key(bucket), None, TICK, b"", None) for bucket in buckets]
+    columns = map(pa.array, zip(*rows, strict=True), MESSAGE_SCHEMA.types)
+    return pa.record_batch(list(columns), schema=MESSAGE_SCHEMA)
+
+
+def _rows(messages: pa.RecordBatch, offset: int) -> pa.RecordBatch:
+    count = len(messages)
+    columns = dict(zip(MESSAGE_SCHEMA.names, messages.columns, strict=True))
+    columns["offset"] = pa.array(range(offset, offset + count), pa.int64())
+    if pc.any(pc.equal(messages["typename"], RELEASED)).as_py():
+        columns |= _unwrapped(messages, offset)
+    for field in _ARROW_SCHEMA:  # what only ingress records have
+        columns.setdefault(field.name, pa.nulls(count, field.type))
+    return pa.record_batch({name: columns[name] for name in SCHEMA.names})
+
+
+def _unwrapped(messages: pa.RecordBatch, offset: int) -> dict[str, pa.Array]:
+    """Return the columns of messages some of which have waited: what they were, and their place."""
+    names = ("typename", "value", "trace")
+    rows: list[tuple[Any, ...]] = []
+    columns = (messages[name].to_pylist() for name in names)
+    for place, (typename, value, trace) in enumerate(zip(*columns, strict=True), offset):
+        if typename == RELEASED:
+            entry = DelayedMessage.FromString(value)
+            # Of an earlier version: in the order in which they left their bucket.
+            number = entry.sequence or place
+            rows.append((entry.typename, entry.value, entry.trace or None, entry.due, number))
+        else:
+            rows.append((typename, value, trace, None, place))
+    types = [_ARROW_SCHEMA.field(name).type for name in (*names, "timestamp", "offset")]
+    arrays = map(pa.array, zip(*rows, strict=True), types)
+    return dict(zip((*names, "timestamp", "offset"), arrays, strict=True))

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Kafka ingress as a streaming DataFrame, read by Spark's own Kafka source."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from statefun.module.model import KafkaIngress, OnDataLoss
+from statefun.runtime.ingress.declared import REPLAYS
+from statefun.runtime.ingress.routing import route, route_replays
+from statefun.runtime.ingress.starting_offsets import ISOLATION
+from statefun.runtime.ingress.stopping import Offsets, is_before
+from statefun.runtime.ingress.subscription import source_option
+
+_OURS = frozenset({"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset"})
+"""Set from named keys, or for group offsets, which the runtime looks up and commits itself."""
+
+
+def read_kafka(
+    spark: SparkSession,
+    ingress: KafkaIngress,
+    starting_offsets: str,
+    stops: Offsets | None,
+    records_per_batch: int,
+) -> DataFrame:
+    """Return the rows for functions that come from ``ingress``.
+
+    Args:
+        spark: the session; its class path has the Kafka connector.
+        ingress: what to read.
+        starting_offsets: only used by Spark when the checkpoint is fresh.
+        stops: before which offsets to stop; None to read for ever.
+        records_per_batch: how many records one micro-batch takes at most.
+    """
+    properties = {**ISOLATION, **ingress.properties}
+    options = {f"kafka.{name}": value for name, value in properties.items() if name not in _OURS}
+    records = (
+        spark.readStream.format("kafka")
+        .options(**options)
+        .option("kafka.bootstrap.servers", ingress.address)
+        .option(*source_option(ingress))
+        .option("startingOffsets", starting_offsets)
+        .option("maxOffsetsPerTrigger", records_per_batch)
+        .option("failOnDataLoss", ingress.on_data_loss is OnDataLoss.FAIL)
+        .option("includeHeaders", "true")
+        .load()
+    )
+    if stops is not None:
+        records = records.where(is_before(stops))
+    return route_replays(records) if ingress.id == REPLAYS else route(records, ingress.topics)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a fresh checkpoint starts to read: one offset for every partition.
+
+Spark's Kafka source knows earliest, latest and explicit offsets only; the rest is looked up
+here, by a client that joins no group.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container, Iterable
+from datetime import timedelta
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from statefun.module.model import (
+    AutoOffsetReset,
+    FromDate,
+    FromEarliest,
+    FromLatest,
+    FromSpecificOffsets,
+    KafkaIngress,
+    TopicPartition,
+)
+from statefun.runtime.ingress.subscription import partitions_to_read
+from statefun.runtime.kafka.client import (
+    cluster_metadata,
+    committed_offsets,
+    connect,
+    watermarks,
+)
+from statefun.sdk.errors import KafkaError
+
+logger = logging.getLogger("statefun.ingress")
+
+ISOLATION = {"isolation.level": "read_committed"}
+"""By default: what a transaction has taken back is no message. Without any, it is all the same."""
+
+# Spark's words for "wherever that is when the first batch is planned".
+EARLIEST, LATEST = -2, -1
+
+
+def client_properties(ingress: KafkaIngress) -> dict[str, Any]:
+    """Return the ingress's properties for a consumer that never joins or commits by itself."""
+    # The same one as for Spark's source: what lies behind the first open transaction is there for
+    # both of them, or for none.
+    properties: dict[str, Any] = {**ISOLATION, **ingress.properties}
+    properties["bootstrap.servers"] = ingress.address
+    # librdkafka insists on a group, even for clients that use none.
+    properties["group.id"] = ingress.consumer_group_id or "statefun"
+    properties["enable.auto.commit"] = False
+    return properties
+
+
+def admin_client(ingress: KafkaIngress) -> AdminClient:
+    """Return a client that asks the ingress's cluster about itself."""
+    properties = client_properties(ingress)
+    del properties["group.id"], properties["enable.auto.commit"]
+    return connect(AdminClient, f"ingress {ingress.id}", properties)
+
+
+def readable_watermarks(
+    ingress: KafkaIngress, partitions: Iterable[tuple[str, int]], timeout: timedelta
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return the first offset of each partition, and the next one that the ingress may read to.
+
+    Raises:
+        KafkaException: if the cluster does not tell all of them.
+    """
+    isolation = {**ISOLATION, **ingress.properties}["isolation.level"]
+    committed = isolation == ISOLATION["isolation.level"]
+    return watermarks(admin_client(ingress), partitions, timeout, committed=committed)
+
+
+def check_topics(ingress: KafkaIngress, timeout: timedelta) -> dict[str, list[int]]:
+    """Return the partitions of every topic of ``ingress``.
+
+    Raises:
+        KafkaError: if no broker answers within ``timeout``.
+        TopicError: if one of the topics, or a partition that is listed, does not exist.
+    """
+    owner = f"ingress {ingress.id}"
+    metadata = cluster_metadata(owner, ingress.address, admin_client(ingress), timeout)
+    return partitions_to_read(ingress, metadata)
+
+
+def starting_offsets(
+    ingress: KafkaIngress, partitions: dict[str, list[int]], timeout: timedelta
+) -> dict[str, dict[str, int]]:
+    """Return where to start by topic and partition, as Spark's Kafka source has it in JSON.
+
+    Raises:
+        KafkaError: if the cluster does not tell the offsets within ``timeout``.
+    """
+    every = [KafkaPartition(t, p) for t, numbers in partitions.items() for p in numbers]
+    match ingress.startup_position:
+        case FromEarliest():
+            chosen = {_key(p): EARLIEST for p in every}
+        case FromLatest():
+            chosen = {_key(p): LATEST for p in every}
+        case _:
+            chosen = _looked_up(ingress, every, timeout)
+    offsets: dict[str, dict[str, int]] = {}
+    for key, offset in chosen.items():
+        offsets.setdefault(key.topic, {})[str(key.partition)] = offset
+    return offsets
+
+
+def _looked_up(
+    ingress: KafkaIngress, every: list[KafkaPartition], timeout: timedelta
+) -> dict[TopicPartition, int]:
+    """Return what a cluster says of where to start."""
+    # What lies behind an open transaction is there, although nobody can read it yet.
+    properties = {**client_properties(ingress), "isolation.level": "read_uncommitted"}
+    consumer = connect(Consumer, f"ingress {ingress.id}", properties)
+    reset = LATEST if ingress.auto_offset_reset is AutoOffsetReset.LATEST else EARLIEST
+    try:
+        wanted = _wanted(ingress, consumer, every, timeout)
+        # Less than 0: nothing committed, or no record at or after the date.
+        known = [(key.topic, key.partition) for key, offset in wanted.items() if offset >= 0]
+        there = watermarks(admin_client(ingress), known, timeout, committed=False)
+        readable = readable_watermarks(ingress, known, timeout)
+    except KafkaException as error:
+        raise KafkaError(
+            f"ingress {ingress.id}: the offsets to start from could not be read from "
+            f"{ingress.address}: {error.args[0].str()}"
+        ) from error
+    finally:
+        consumer.close()
+    chosen = {}
+    for key, offset in wanted.items():
+        first, end = there.get((key.topic, key.partition), (0, -1))
+        chosen[key] = offset if first <= offset <= end else reset
+        if chosen[key] >= 0:
+            _check_readable(ingress, key, offset, readable[key.topic, key.partition][1])
+    return chosen
+
+
+def _wanted(
+    ingress: KafkaIngress, consumer: Consumer, every: list[KafkaPartition], timeout: timedelta
+) -> dict[TopicPartition, int]:
+    """Return the offsets that the startup position stands for; negative ones where it has none."""
+    position = ingress.startup_position
+    if isinstance(position, FromDate):
+        millis = round(position.date.timestamp() * 1000)
+        asked = [KafkaPartition(p.topic, p.partition, millis) for p in every]
+        found = consumer.offsets_for_times(asked, timeout=timeout.total_seconds())
+    elif ingress.consumer_group_id is None:
+        found = every  # the group that the client has is not the ingress's
+    else:
+        found = committed_offsets(consumer, every, timeout)
+    for partition in found:
+        if partition.error is not None:
+            raise KafkaException(partition.error)
+    wanted = {_key(p): p.offset for p in found}
+    if isinstance(position, FromSpecificOffsets):
+        warn_of_strangers(ingress, "startupPosition", position.offsets, wanted)
+        wanted.update({key: o for key, o in position.offsets.items() if key in wanted})
+    return wanted
+
+
+def warn_of_strangers(
+    ingress: KafkaIngress,
+    key: str,
+    offsets: Iterable[TopicPartition],
+    known: Container[TopicPartition],
+) -> None:
+    """Warn of partitions that a key lists and the ingress does not read."""
+    strangers = [f"{each.topic}/{each.partition}" for each in offsets if each not in known]
+    if strangers:
+        logger.warning(
+            "ingress %s: its %s lists %s, which it does not read; left out",
+            ingress.id,
+            key,
+            ", ".join(strangers),
+        )
+
+
+def _key(partition: KafkaPartition) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.partition)
+
+
+def _check_readable(ingress: KafkaIngress, key: TopicPartition, offset: int, readable: int) -> None:
+    """Check that reading can begin at an offset that is there.
+
+    Raises:
+        KafkaError: if it is not known yet what becomes of the records before it.
+    """
+    if offset > readable:
+        raise KafkaError(
+            f"ingress {ingress.id}: it is to start at offset {offset} of topic {key.topic}, "
+            f"partition {key.partition}, and a transaction is open since offset {readable}; start "
+            "again when that is over, or set the property isolation.level to read_uncommitted"
+        )

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The topics of an egress that are known before any record is sent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from datetime import timedelta
+
+from confluent_kafka.admin._metadata import ClusterMetadata
+
+from statefun.module.model import KafkaEgress
+from statefun.runtime.kafka.client import admin_for, cluster_metadata, partitions_of
+from statefun.sdk.errors import KafkaError, TopicError
+
+logger = logging.getLogger("statefun.egress")
+
+
+def declared_topics(egress: KafkaEgress) -> list[str]:
+    """Return the topics that module.yaml names: those of dead letters and of their replays."""
+    return [topic for topic in (egress.dead_letter_topic, egress.replay_topic) if topic]
+
+
+def check_declared_topics(egress: KafkaEgress, timeout: timedelta) -> ClusterMetadata:
+    """Check that the topics that module.yaml names exist; return what the cluster says of itself.
+
+    Raises:
+        KafkaError: if no broker answers within ``timeout``.
+        TopicError: if one of the topics does not exist.
+    """
+    owner = f"egress {egress.id}"
+    admin = admin_for(owner, egress.address, egress.properties)
+    metadata = cluster_metadata(owner, egress.address, admin, timeout)
+    for topic in declared_topics(egress):
+        partitions_of(owner, topic, metadata, egress.address)
+    return metadata
+
+
+def check_at_start(egresses: Iterable[KafkaEgress], timeout: timedelta) -> None:
+    """Refuse topics that do not exist; what cannot be asked now does not hold up a start.
+
+    Raises:
+        TopicError: if one of the topics does not exist.
+    """
+    for egress in egresses:
+        if not declared_topics(egress):
+            continue
+        try:
+            check_declared_topics(egress, timeout)
+        except TopicError:
+            raise
+        except KafkaError as error:
+            logger.warning("%s; its records are kept until one does", error.message)

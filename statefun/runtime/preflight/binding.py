@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checking that module files and registered functions fit, before anything starts."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from itertools import product
+
+from statefun.module.model import Location, Module, TopicRoute, Unsupported
+from statefun.runtime.preflight.value_types import register_types
+from statefun.sdk.errors import BindingError
+from statefun.sdk.failure import OnFailure, Retry
+from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.types import default_types
+
+logger = logging.getLogger("statefun")
+
+_NO_TOPIC = (
+    "failures are to become dead letters, but no egress has a deadLetterTopic; add one to an egress"
+)
+
+
+Finding = tuple[Location | None, str]
+"""Where in the module files something is, if it is there, and what it is."""
+
+
+def check_binding(module: Module, functions: StatefulFunctions) -> None:
+    """Check that every ingress target has a function, and that nothing asked for is missing.
+
+    The types that the module files define are registered.
+
+    Raises:
+        BindingError: with everything that does not fit.
+    """
+    problems = [
+        text if location is None else f"{location}: {text}"
+        for location, text in (*register_types(module), *binding_problems(module, functions))
+    ]
+    if problems:
+        raise BindingError("\n  ".join(["module files and functions do not fit", *problems]))
+    for component in module.unsupported:
+        logger.warning("%s: %s", component.location, not_run(component))
+
+
+def not_run(component: Unsupported) -> str:
+    """Say that a component is of a kind that cannot be run yet."""
+    return f"{component.kind} {component.id} is understood, but not run by this version"
+
+
+def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
+    """Find what does not fit."""
+    for ingress in module.ingresses:
+        for route in ingress.topics:
+            for target in route.targets:
+                if functions.find(str(target)) is None:
+                    text = f"target {target} of ingress {ingress.id} has no function"
+                    yield route.location, text + functions.hint(str(target))
+            if route.key_type is not None and default_types.find(str(route.key_type)) is None:
+                text = f"topic {route.topic}: no type named {route.key_type}, its keyType, is"
+                yield route.location, f"{text} registered; define it with simple_type"
+    yield from _loops(module)
+    yield from _failure_problems(module, functions)
+    if not len(functions):
+        yield None, "no function is registered; decorate one with @function(...)"
+    if not module.ingresses:
+        yield None, "no ingress is declared, so that no function would ever be invoked"
+
+
+def _loops(module: Module) -> Iterator[Finding]:
+    """Find patterns by which dead letters would come back as records."""
+    topics = [
+        (egress, topic)
+        for egress in module.egresses
+        for topic in (egress.dead_letter_topic, egress.replay_topic)
+        if topic is not None
+    ]
+    for ingress in module.ingresses:
+        patterns = [route for route in ingress.topics if route.is_pattern]
+        for route, (egress, topic) in product(patterns, topics):
+            if ingress.address == egress.address and route.takes(topic):
+                text = f"topicPattern {route.topic} takes {topic}, a topic for dead letters of"
+                hint = f"begin it with (?!{re.escape(topic)}$)"
+                yield route.location, f"{text} egress {egress.id}; {hint}"
+
+
+def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
+    declared = [egress for egress in module.egresses if egress.dead_letter_topic]
+    for second in declared[1:]:
+        yield (
+            second.location,
+            f"egress {second.id} has a deadLetterTopic, which egress {declared[0].id} has already",
+        )
+    for egress in module.egresses:
+        if egress.on_refused is OnFailure.DEAD_LETTER and not declared:
+            yield egress.location, f"egress {egress.id}: {_NO_TOPIC}"
+    policies: list[tuple[TopicRoute, OnFailure | None]] = []
+    for ingress in module.ingresses:
+        own = [(route, route.failure_policy or ingress.failure_policy) for route in ingress.topics]
+        elsewhere, policies = policies, [*policies, *own]
+        for route, policy in own:
+            if any(_overlap(route, other) and policy is not told for other, told in elsewhere):
+                yield (
+                    route.location,
+                    f"topic {route.topic} has another failurePolicy than elsewhere; give both one",
+                )
+            if policy is OnFailure.DEAD_LETTER and not declared:
+                yield route.location, f"topic {route.topic}: {_NO_TOPIC}"
+    for function in functions:
+        chosen = function.on_failure
+        last = chosen.then if isinstance(chosen, Retry) else chosen
+        if last is OnFailure.DEAD_LETTER and not declared:
+            yield None, f"function {function.typename}: {_NO_TOPIC}"
+
+
+def _overlap(one: TopicRoute, other: TopicRoute) -> bool:
+    """Tell whether two routes take a topic both; of two patterns, only equal ones are known to."""
+    if one.is_pattern and other.is_pattern:
+        return one.topic == other.topic
+    return one.takes(other.topic) or other.takes(one.topic)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a start finds in a checkpoint: whether it fits together, before anything is changed.
+
+Spark plans a batch (``offsets/N``), has it staged (``outbox/N``), and commits it (``commits/N``);
+only then it plans the next one, and only then its effects are released. Whatever does not fit into
+this order has lost files, or is not the work of one driver alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import (
+    INGRESSES,
+    damaged,
+    is_unframed,
+    read_framed,
+    write_framed,
+)
+from statefun.runtime.checkpoint.outbox import MANIFEST, Outbox, Staged
+from statefun.runtime.ingress.stopping import STOPS
+from statefun.runtime.timers.wheel import TimerLog
+from statefun.sdk.errors import CheckpointError
+
+
+def check_logs(checkpoint: Folder) -> None:
+    """Check that the logs of a checkpoint fit together, and nothing of them is lost.
+
+    Raises:
+        CheckpointError: if they do not.
+    """
+    log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
+    committed, planned = log.newest(), log.planned()
+    staged = max(outbox.batches(), default=-1)
+    if not committed <= planned <= committed + 1:
+        reason = f"the newest batch of its offsets is {_named(planned)}"
+    elif staged > planned:
+        reason = f"the newest batch of its offsets is {_named(planned)}, its outbox has {staged}"
+    elif staged > committed and outbox.is_published(staged):
+        reason = f"its outbox has batch {staged} as published"
+    elif committed < 0 and TimerLog(checkpoint).exists():
+        reason = "it has a log of timers"
+    elif planned >= 0 and not log.query_id():
+        reason = "its file metadata is missing"
+    else:
+        log.check(committed)
+        return
+    raise CheckpointError(
+        f"checkpoint {checkpoint.location} has lost files: the newest batch of its commits is "
+        f"{_named(committed)}, and {reason}; nothing was changed: restore it from a copy, or start "
+        "with a new checkpoint"
+    )
+
+
+def take_over(checkpoint: Folder) -> None:
+    """Give the files of an earlier version's checkpoint the form of this one's.
+
+    Raises:
+        CheckpointError: if one of them is damaged.
+    """
+    if not is_unframed(checkpoint):
+        return
+    outbox = Outbox(checkpoint)
+    manifests = [f"outbox/{staged.manifest.batch}/{MANIFEST}" for staged in _staged(outbox)]
+    TimerLog(checkpoint).load()  # finds damaged ones
+    others = [
+        f"{folder}/{name}"
+        for folder in ("timers", "runs")
+        for name in checkpoint.child(folder).names()
+        if not name.startswith(".")
+    ]
+    stops = [STOPS] if checkpoint.has(STOPS) else []
+    for path in (*manifests, *others, *stops, INGRESSES):
+        content = read_framed(checkpoint, path)
+        if not content:  # which a manifest of batch 0 would seem to be
+            raise damaged(checkpoint, path, "it is empty")
+        write_framed(checkpoint, path, content)
+
+
+class Succession:
+    """Checks that a run goes through the batches one by one, from where the last one has ended.
+
+    Args:
+        committed: the newest committed batch when the run began.
+    """
+
+    def __init__(self, committed: int) -> None:
+        self._first = self._next = committed + 1
+
+    def check_start(self, committed: int) -> None:
+        """Check that no batch was committed since the run began, before its query starts.
+
+        Raises:
+            CheckpointError: if another driver has committed one.
+        """
+        if committed != self._first - 1:
+            raise _overtaken(committed)
+
+    def check(self, batch: int) -> bool:
+        """Take note of a batch that is to be staged; tell whether it is the run's first.
+
+        Raises:
+            CheckpointError: if another driver has committed batches meanwhile.
+        """
+        if batch != self._next:
+            raise _overtaken(batch - 1)
+        self._next += 1
+        return batch == self._first
+
+
+def _overtaken(batch: int) -> CheckpointError:
+    return CheckpointError(
+        f"another driver, or what is left of one, has committed batch {batch} to this checkpoint "
+        "meanwhile; see to it that it has ended, and start again: the next start goes on from there"
+    )
+
+
+def _staged(outbox: Outbox) -> Iterator[Staged]:
+    return filter(None, map(outbox.staged, outbox.batches()))
+
+
+def _named(batch: int) -> str:
+    return "none" if batch < 0 else str(batch)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading the state that a checkpoint holds, while its application does not run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents give it
+
+from statefun.protocol.runtime_pb2 import AddressState
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.dispatch.delays import delayed_messages
+from statefun.runtime.rows.envelope import SEPARATOR, address_of, typename_of
+from statefun.runtime.spark.session import spark_reason
+from statefun.runtime.timers.wheel import NAMESPACE as TIMERS
+from statefun.sdk.errors import CheckpointError
+
+OWN = "statefun."
+"""What the namespaces begin with whose state is the runtime's own."""
+
+
+@contextmanager
+def stored_state(session: SparkSession, checkpoint: Folder) -> Iterator[StoredState]:
+    """Open the state that a checkpoint holds.
+
+    Raises:
+        CheckpointError: if it cannot be read.
+    """
+    # Spark's reader asks the coordinator of stores, which the first query of a process makes.
+    _ = session.streams
+    try:
+        with _readable(checkpoint) as location:
+            yield StoredState(session.read.format("statestore").load(location))
+    except (PySparkException, Py4JError) as error:
+        raise CheckpointError(
+            f"the state in checkpoint {checkpoint.location} cannot be read: {spark_reason(error)}"
+        ) from error
+
+
+@contextmanager
+def _readable(checkpoint: Folder) -> Iterator[str]:
+    """Return the checkpoint's location in a form that Spark's reader does not misread.
+
+    It takes a path that is escaped as URIs are for the path itself.
+    """
+    if not checkpoint.is_local or quote(checkpoint.location) == checkpoint.location:
+        yield checkpoint.spark_uri
+        return
+    with tempfile.TemporaryDirectory(prefix="statefun-") as folder:
+        link = Path(folder) / "checkpoint"
+        link.symlink_to(checkpoint.location)
+        yield f"file:{link}"
+
+
+class StoredState:
+    """The state as of the newest committed micro-batch; every method reads all of it."""
+
+    def __init__(self, store: DataFrame) -> None:
+        typename = F.substring_index(F.col("key.target").cast("string"), SEPARATOR.decode(), -1)
+        self._rows = store.select(
+            F.col("key.target"), F.col("value.groupState.state"), typename.alias("typename")
+        )
+
+    def addresses(self) -> Counter[str]:
+        """Return how many addresses of each of the users' function types keep anything."""
+        counted = self._rows.where(~F.col("typename").startswith(OWN)).groupBy("typename").count()
+        return Counter({row["typename"]: row["count"] for row in counted.collect()})
+
+    def values(self) -> Counter[tuple[str, str, str]]:
+        """Return how many addresses keep each value: function type, its name and its typename."""
+        stored: Counter[tuple[str, str, str]] = Counter()
+        for row in self._rows.where(~F.col("typename").startswith(OWN)).toLocalIterator():
+            for value in _state(row).values:
+                stored[address_of(bytes(row.target)).typename, value.name, value.typename] += 1
+        return stored
+
+    def timers(self) -> Counter[str]:
+        """Return how many delayed messages are pending, by the function type they are for."""
+        return Counter(self._timers())
+
+    def _timers(self) -> Iterator[str]:
+        for row in self._rows.where(F.col("typename").startswith(f"{TIMERS}/")).toLocalIterator():
+            for value in _state(row).values:
+                for message in delayed_messages(value.typename, value.value):
+                    yield typename_of(message.target)
+
+
+def _state(row: Row) -> AddressState:
+    return AddressState.FromString(bytes(row.state))

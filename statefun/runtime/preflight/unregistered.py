@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that a checkpoint knows and that nobody registers any more.
+
+A function that was renamed or removed leaves state behind, and perhaps messages that wait for it.
+Neither may vanish without a word. Only a start that lacks a function of the one before reads the
+state to find out; ``<checkpoint>/functions.json`` has what was registered, and what is left of
+others.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timezone
+
+import attrs
+from pyspark.sql import SparkSession
+
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
+from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.dispatch.delays import delayed_messages
+from statefun.runtime.ingress.feedback import delivered, feedback_offset
+from statefun.runtime.preflight.stored_state import OWN, StoredState, stored_state
+from statefun.runtime.rows.effects import MESSAGE_SCHEMA, read_batches
+from statefun.runtime.rows.envelope import typename_of
+from statefun.sdk.errors import CheckpointError
+from statefun.sdk.failure import OnFailure
+from statefun.sdk.functions import StatefulFunctions
+
+logger = logging.getLogger("statefun")
+
+FUNCTIONS = "functions.json"
+
+
+@attrs.frozen
+class KnownFunctions:
+    """What a checkpoint knows of functions."""
+
+    registered: frozenset[str]
+    """The typenames that the last start registered, or found messages for."""
+    left: dict[str, int]
+    """At how many addresses others keep state, by typename; some may have expired since."""
+    counted: str
+    """On which day that was counted; empty if an earlier version did, or nobody."""
+
+
+def check_functions(
+    session: SparkSession,
+    checkpoint: Folder,
+    functions: StatefulFunctions,
+    policy: OnFailure,
+) -> None:
+    """Tell what is left of functions that are not registered, and take note of those that are.
+
+    Args:
+        session: reads the state, if that is needed.
+        checkpoint: whose state and messages are meant.
+        functions: those that are registered now.
+        policy: what becomes of messages for others.
+
+    Raises:
+        CheckpointError: if there are such messages and the policy is to fail.
+    """
+    registered = frozenset(str(function.typename) for function in functions)
+    log = CommitLog(checkpoint)
+    known = known_functions(checkpoint)
+    waiting: dict[str, int] = {}
+    if log.newest() < 0 or (known is not None and known.registered <= registered):
+        left = unregistered(Counter(known.left if known else {}), functions)
+        counted = known.counted if known else ""
+        as_of = f" (as of {counted or 'some earlier start'})"
+    else:
+        with stored_state(session, checkpoint) as state:
+            left = unregistered(state.addresses(), functions)
+            waiting = unregistered(waiting_messages(checkpoint, state), functions)
+        counted, as_of = datetime.now(timezone.utc).date().isoformat(), ""
+        if waiting and policy is OnFailure.FAIL:
+            raise CheckpointError(_refusal(checkpoint, waiting, functions))
+        for typename, count in sorted(waiting.items()):
+            logger.warning(
+                "%s messages wait for function %s, which is not registered: %s",
+                f"{count:,}",
+                typename,
+                "they become dead letters"
+                if policy is OnFailure.DEAD_LETTER
+                else "they are left out",
+            )
+    for typename, count in sorted(left.items()):
+        logger.warning("%s", kept(typename, count, functions, as_of))
+    # As long as messages wait for others, a start without the policy has to find that out.
+    registered |= waiting.keys()
+    if known != KnownFunctions(registered, left, counted):
+        content = {"registered": sorted(registered), "left": left, "counted": counted}
+        write_framed(checkpoint, FUNCTIONS, json.dumps(content).encode())
+
+
+def waiting_messages(checkpoint: Folder, state: StoredState) -> Counter[str]:
+    """Return how many messages wait, delayed ones included, by the function type they are for."""
+    return state.timers() + Counter(undelivered(checkpoint))
+
+
+def unregistered(counts: Counter[str], functions: StatefulFunctions) -> dict[str, int]:
+    """Return those of some counts by typename whose function is not registered."""
+    return {
+        typename: count
+        for typename, count in counts.items()
+        if not typename.startswith(OWN) and functions.find(typename) is None
+    }
+
+
+def kept(typename: str, addresses: int, functions: StatefulFunctions, as_of: str = "") -> str:
+    """Say for people what is left of a function, and when that was so, unless it is now."""
+    return (
+        f"function {typename} has state at {addresses:,} addresses{as_of}, and is not registered; the "
+        "state is kept for a function that is registered under that name"
+        f"{functions.hint(typename)}"
+    )
+
+
+def undelivered(checkpoint: Folder) -> Iterator[str]:
+    """Yield the function types of the messages that no micro-batch has delivered."""
+    outbox, log = Outbox(checkpoint), CommitLog(checkpoint)
+    feedback = feedback_offset(log, log.newest())
+    target, typename, value = (
+        MESSAGE_SCHEMA.get_field_index(name) for name in ("target", "typename", "value")
+    )
+    for batch in outbox.batches():
+        manifest = outbox.manifest(batch) if delivered(feedback) < batch <= log.newest() else None
+        for segment in manifest.segments if manifest is not None else ():
+            if not segment.messages.records:
+                continue
+            with outbox.open(batch, segment.messages) as file:
+                for rows in read_batches(file):
+                    columns = (
+                        rows.column(index).to_pylist() for index in (target, typename, value)
+                    )
+                    for to, name, content in zip(*columns, strict=True):
+                        yield typename_of(to)
+                        for message in delayed_messages(name, content):
+                            yield typename_of(message.target)
+
+
+def _refusal(checkpoint: Folder, waiting: dict[str, int], functions: StatefulFunctions) -> str:
+    listed = "\n".join(
+        f"  {count:,} for function {typename}{functions.hint(typename)}"
+        for typename, count in sorted(waiting.items())
+    )
+    return (
+        f"messages wait in checkpoint {checkpoint.location} for functions that are not "
+        f"registered:\n{listed}\n  register them until their messages are delivered, or give the "
+        "messages up with spark.statefun.on-unregistered=dead-letter or skip"
+    )
+
+
+def known_functions(checkpoint: Folder) -> KnownFunctions | None:
+    """Return what the checkpoint knows; None if it was last run by an earlier version."""
+    try:
+        content = json.loads(read_framed(checkpoint, FUNCTIONS))
+        return KnownFunctions(
+            frozenset(content["registered"]), dict(content["left"]), content.get("counted", "")
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(checkpoint, FUNCTIONS, error) from error

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The types that module files define, by the formats of topics' values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+
+from statefun.module.model import (
+    AvroValues,
+    JsonValues,
+    Location,
+    Module,
+    ProtobufValues,
+    RegistryValues,
+    ValueFormat,
+)
+from statefun.sdk.errors import StatefunError
+from statefun.sdk.types import make_json_type
+
+
+def register_types(module: Module) -> Iterator[tuple[Location, str]]:
+    """Register the types of all topics that have a format.
+
+    Yields:
+        Where one could not be, and why.
+    """
+    for ingress in module.ingresses:
+        for route in ingress.topics:
+            if route.value_format is not None:
+                try:
+                    _register(str(route.value_type), route.value_format)
+                except StatefunError as error:
+                    yield route.location, f"topic {route.topic}: {error.message}"
+
+
+def _register(typename: str, value_format: ValueFormat) -> None:
+    # Formats are imported when they are asked for: they may need further packages.
+    match value_format:
+        case JsonValues():
+            make_json_type(typename)
+        case ProtobufValues(descriptor_set, message):
+            protobuf = import_module("statefun.formats.protobuf")
+            protobuf.make_described_protobuf_type(typename, descriptor_set, message)
+        case AvroValues(schema):
+            import_module("statefun.formats.avro").make_avro_type(typename, schema)
+        case RegistryValues(url, schema, subject, properties):
+            registry = import_module("statefun.formats.schema_registry")
+            registry.make_schema_registry_type(
+                typename, url, schema=schema, subject=subject, properties=properties
+            )

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far messages between functions have been delivered, as the driver sees it.
+
+A message that needs no other address's state may be delivered in the micro-batch that sends it,
+if it overtakes none: none of its sender's may be on the long way through the outbox. Who is on
+the long way is a matter of what functions declare. So the messages of an earlier run, whose
+functions may have declared something else, have to be delivered first.
+"""
+
+from __future__ import annotations
+
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.outbox import Outbox, has_messages
+from statefun.runtime.ingress.feedback import delivered, feedback_offset
+
+
+class Delivery:
+    """Knows which messages are on their way; made before a run's first micro-batch."""
+
+    def __init__(self, checkpoint: Folder) -> None:
+        self._commit_log = CommitLog(checkpoint)
+        outbox, newest = Outbox(checkpoint), self._commit_log.newest()
+        self._earlier = max(
+            (
+                batch
+                for batch in outbox.batches()
+                if batch <= newest and (manifest := outbox.manifest(batch)) is not None
+                if has_messages(manifest)
+            ),
+            default=-1,
+        )
+
+    def settled(self, batch: int) -> int | None:
+        """Return up to which micro-batch all messages were delivered before ``batch``.
+
+        Returns:
+            -1 if there were none yet; None if messages of an earlier run are still on their way.
+        """
+        feedback = None if batch == 0 else feedback_offset(self._commit_log, batch - 1)
+        before = delivered(feedback)
+        return before if before >= self._earlier else None

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Committing consumer-group offsets, so that every lag tool sees the application.
+
+The checkpoint alone decides where to read on; these offsets only inform, and serve as the
+startup position of a later, fresh checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+
+import attrs
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from statefun.module.model import KafkaIngress
+from statefun.runtime.checkpoint.commit_log import CommitLog, capped
+from statefun.runtime.ingress.starting_offsets import client_properties
+from statefun.runtime.ingress.stopping import Offsets
+from statefun.runtime.kafka.client import connect
+
+logger = logging.getLogger("statefun.ingress")
+
+_FAREWELL = timedelta(seconds=5)
+"""How long groups have for what is not committed yet when an application ends."""
+
+
+@attrs.define
+class Commits:
+    """What was committed for one ingress."""
+
+    succeeded: int = 0
+    failed: int = 0
+    offsets: Offsets = attrs.field(factory=dict)
+    """The newest ones, by topic and partition."""
+
+
+class GroupOffsets:
+    """Commits the offsets of committed batches to each ingress's consumer group.
+
+    In the background: nothing else waits for a group that has no coordinator.
+    """
+
+    def __init__(
+        self,
+        ingresses: Sequence[KafkaIngress],
+        stops: Sequence[Offsets | None],
+        commit_log: CommitLog,
+    ) -> None:
+        self._stops = stops
+        self._commit_log = commit_log
+        self._groups = [
+            _Group(ingress) if ingress.consumer_group_id and ingress.commit_offsets else None
+            for ingress in ingresses
+        ]
+        self.commits = [group.commits if group else Commits() for group in self._groups]
+        """How it went, for each ingress."""
+
+    def commit(self, batch: int) -> None:
+        """Let offsets be committed up to where ``batch``, a committed one, has read.
+
+        A cluster that refuses is reported and asked again with the next batch.
+        """
+        ends = self._commit_log.end_offsets(batch)
+        for group, stops, end in zip(self._groups, self._stops, ends, strict=False):
+            if group is not None and end is not None:
+                group.commit(end if stops is None else capped(end, stops))
+
+    def close(self) -> None:
+        """Let go of the connections; what is not committed by now has a moment left."""
+        groups = [group for group in self._groups if group is not None]
+        for group in groups:
+            group.stop()
+        deadline = time.monotonic() + _FAREWELL.total_seconds()
+        for group in groups:
+            group.join(deadline)
+
+
+class _Group:
+    """The consumer group of an ingress, with a thread that commits to it what is newest."""
+
+    def __init__(self, ingress: KafkaIngress) -> None:
+        self.commits = Commits()
+        self._ingress = ingress
+        # No member ever joins the group: Kafka takes offsets from outside only then.
+        self._consumer: Consumer = connect(
+            Consumer, f"ingress {ingress.id}", client_properties(ingress)
+        )
+        self._newest: Offsets | None = None
+        self._is_stopped = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(
+            target=self._run, name=f"statefun-group-{ingress.id}", daemon=True
+        )
+        self._thread.start()
+
+    def commit(self, offsets: Offsets) -> None:
+        """Let offsets be committed; older ones that wait need not be any more."""
+        with self._changed:
+            self._newest = offsets
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """End when what waits is committed, or refused."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+
+    def join(self, deadline: float) -> None:
+        """Wait for the end until ``deadline``, in monotonic seconds."""
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._thread.is_alive():
+            logger.warning(
+                "ingress %s: offsets of consumer group %s may not be committed: there was no "
+                "answer in time; the checkpoint has them",
+                self._ingress.id,
+                self._ingress.consumer_group_id,
+            )
+
+    def _run(self) -> None:
+        while (offsets := self._next()) is not None:
+            self._commit(offsets)
+        self._consumer.close()
+
+    def _next(self) -> Offsets | None:
+        """Wait for offsets; None when there are none left and no more will come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._newest is not None or self._is_stopped)
+            offsets, self._newest = self._newest, None
+            return offsets
+
+    def _commit(self, offsets: Offsets) -> None:
+        partitions = [
+            TopicPartition(topic, int(partition), offset)
+            for topic, partitions in offsets.items()
+            for partition, offset in partitions.items()
+        ]
+        try:
+            self._consumer.commit(offsets=partitions, asynchronous=False)
+        except KafkaException as error:
+            self.commits.failed += 1
+            logger.warning(
+                "ingress %s: offsets of consumer group %s could not be committed: %s",
+                self._ingress.id,
+                self._ingress.consumer_group_id,
+                error.args[0].str(),
+            )
+        else:
+            self.commits.offsets = offsets
+            self.commits.succeeded += 1

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publishing: what is staged leaves the outbox once Spark has committed its batch.
+
+A thread of its own watches the commit log, since nothing in Spark says "committed" while a
+stream is idle. It hands committed batches to the egresses that they have records for, each of
+which has its own thread and goes at its own pace. In order, when all of them are done with a
+batch, the consumer groups' offsets are committed, and what is published and delivered is deleted;
+a crash in between repeats the batch, and loses nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+from typing import cast
+
+import attrs
+from pyspark import SparkContext
+
+from statefun.module.model import DeliverySemantic, KafkaEgress
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.known_runs import Runs
+from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, Staged
+from statefun.runtime.egress.lane_set import LaneFactory, Published
+from statefun.runtime.egress.tasks import TaskLanes
+from statefun.runtime.egress.thread import EgressThread
+from statefun.runtime.release.group_offsets import GroupOffsets
+from statefun.runtime.release.retention import BACKLOG, Retention
+from statefun.runtime.settings import Settings
+from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
+
+logger = logging.getLogger("statefun.egress")
+
+_POLL_LOCAL = timedelta(milliseconds=5)
+_POLL_REMOTE = timedelta(milliseconds=100)
+_LOOK = timedelta(milliseconds=500)
+"""How often whoever waits for everything looks whether it is told to stop."""
+
+
+@attrs.define
+class _Released:
+    """A committed batch, and the egresses that are not done with it."""
+
+    batch: int
+    staged: Staged | None
+    egresses: set[str]
+
+
+class Publisher:
+    """Publishes committed batches, each egress in a thread of the driver."""
+
+    def __init__(
+        self,
+        egresses: Mapping[str, KafkaEgress],
+        settings: Settings,
+        group_offsets: GroupOffsets,
+        retention: Retention,
+    ) -> None:
+        checkpoint = settings.checkpoint
+        self._egresses = egresses
+        self._settings = settings
+        self._outbox = Outbox(checkpoint)
+        self._commit_log = CommitLog(checkpoint)
+        self._group_offsets = group_offsets
+        self._retention = retention
+        self._poll = (_POLL_LOCAL if checkpoint.is_local else _POLL_REMOTE).total_seconds()
+        self._threads: dict[str, EgressThread] = {}
+        self._uncommitted: deque[int] = deque()
+        self._committed = -1
+        """Up to where batches are committed, whether or not their files are still in the log."""
+        self._released: deque[_Released] = deque()
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="statefun-publisher", daemon=True)
+        self.error: StatefunError | None = None
+        """Why publishing has ended, if it has."""
+        self.records = 0
+        """How many records were published since the start."""
+        self.refused = 0
+        """How many the clusters have refused for good, which did not stop the application."""
+
+    def start(self, leftovers: Leftovers) -> None:
+        """Start publishing in the background, with what an earlier run has left.
+
+        Raises:
+            StatefunError: if an exactly-once egress cannot be published to.
+        """
+        settings, run = self._settings, uuid.uuid4().hex
+        letters = next((each for each in self._egresses.values() if each.dead_letter_topic), None)
+        for id_, egress in self._egresses.items():
+            others = tuple(
+                other
+                for other, declared in self._egresses.items()
+                if (declared.address, declared.delivery_semantic)
+                == (egress.address, DeliverySemantic.EXACTLY_ONCE)
+            )
+            timeout = settings.kafka_timeout
+            factory = LaneFactory(egress, settings.checkpoint, timeout, run, letters, others)
+            self._threads[id_] = EgressThread(factory, partial(self._published, id_), self._fail)
+        self._take_over(run)
+        for thread in self._threads.values():
+            thread.start()
+        self._retention.start(leftovers)
+        self._uncommitted.extend(leftovers.unpublished)
+        self._committed = max(leftovers.unpublished, default=-1)
+        self._thread.start()
+
+    def run_as_tasks(self, context: SparkContext) -> None:
+        """From now on publish by Spark tasks; only while nothing waits."""
+        for thread in self._threads.values():
+            thread.use(TaskLanes(thread.factory, context, thread.should_stop))
+
+    def add(self, batch: int) -> None:
+        """Take note of a batch that is about to be committed; wait while too many do.
+
+        Raises:
+            StatefunError: if publishing has failed.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._backlog() < BACKLOG or self._stop.is_set() or self.error
+            )
+            if self.error is not None:
+                raise self.error
+            self._uncommitted.append(batch)
+            self._changed.notify_all()
+
+    def drain(self, newest_commit: int, stopping: threading.Event) -> None:
+        """Wait until everything up to ``newest_commit`` is published.
+
+        Raises:
+            StatefunError: if publishing has failed.
+            KeyboardInterrupt: if told to stop before.
+        """
+        done = False
+        while not done:
+            if stopping.is_set():
+                raise KeyboardInterrupt
+            with self._changed:
+                done = self._changed.wait_for(
+                    lambda: self.error is not None or self._oldest() > newest_commit,
+                    timeout=_LOOK.total_seconds(),
+                )
+        if self.error is not None:
+            raise self.error
+
+    def stop(self) -> None:
+        """Stop; what is not published yet stays in the outbox."""
+        self._stop.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+        for thread in self._threads.values():
+            thread.stop()
+
+    def _take_over(self, run: str) -> None:
+        """Let nobody else publish exactly once from this checkpoint or a copy of it."""
+        exactly_once = [each for each in self._threads.values() if each.factory.needs_progress]
+        places = [
+            f"{thread.factory.egress.id} {thread.factory.egress.address}" for thread in exactly_once
+        ]
+        runs = Runs(self._settings.checkpoint, run, places)
+        query_id = self._commit_log.query_id()
+        if not query_id:  # nobody can have published in the checkpoint's name
+            runs.add()
+            return
+        for thread in exactly_once:
+            thread.open(query_id, self._settings.egress_lanes, runs.earlier)
+        publishers = set().union(*(thread.claim() for thread in exactly_once))
+        runs.add()
+        runs.forget_all_but(publishers)
+
+    def _backlog(self) -> int:
+        return len(self._uncommitted) + len(self._released)
+
+    def _oldest(self) -> float:
+        """Return the oldest batch that is not published; infinity if all are."""
+        if self._released:
+            return self._released[0].batch
+        return self._uncommitted[0] if self._uncommitted else float("inf")
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set() and self.error is None:
+                self._step()
+        except StatefunError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001 - a thread that just ended would hang the driver
+            self._fail(
+                EngineError(
+                    f"batch {self._oldest()} cannot be published: {type(error).__name__}: {error}; "
+                    "it is kept in the outbox"
+                )
+            )
+
+    def _step(self) -> None:
+        """Do what can be done; else wait for a while."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self._uncommitted
+                    or (self._released and not self._released[0].egresses)
+                    or self._stop.is_set()
+                    or self.error
+                )
+            )
+            finished = self._released and not self._released[0].egresses
+            next_ = self._uncommitted[0] if self._uncommitted else None
+        if finished:
+            self._finish(self._released[0])
+        elif next_ is not None and (next_ <= self._committed or self._commit_log.has(next_)):
+            self._release(next_)
+        elif next_ is not None:
+            self._stop.wait(self._poll)
+
+    def _release(self, batch: int) -> None:
+        """Hand a committed batch to its egresses; from now on it must stay committed."""
+        self._commit_log.sync(batch)
+        staged = self._outbox.staged(batch)
+        egresses: set[str] = set()
+        if staged is not None:
+            egresses.update(egress for egress in staged.egresses if staged.total(egress))
+            for egress, numbers in staged.skips.items():
+                logger.warning(
+                    "egress %s: %d records of batch %d are left out: somebody has skipped them",
+                    egress,
+                    len(numbers),
+                    batch,
+                )
+        for egress in egresses - self._threads.keys():
+            raise CheckpointError(
+                f"the outbox holds records for egress {egress}, which module.yaml no longer "
+                "declares; declare it until they are published"
+            )
+        with self._changed:
+            self._released.append(_Released(batch, staged, egresses.copy()))
+            self._uncommitted.popleft()
+        for egress in egresses:
+            self._threads[egress].add(cast("Staged", staged))
+
+    def _finish(self, released: _Released) -> None:
+        """Be done with a batch that is published."""
+        if released.staged is not None:
+            self._retention.published(released.staged.manifest)
+        self._group_offsets.commit(released.batch)
+        self._retention.committed(released.batch)
+        with self._changed:
+            self._released.popleft()
+            self._changed.notify_all()
+
+    def _published(self, egress: str, published: Published) -> None:
+        """Take note that an egress is done with a batch."""
+        staged = published.staged
+        with self._changed:
+            self.refused += published.refused
+            self.records += staged.total(egress) - published.refused
+            released = next(each for each in self._released if each.batch == staged.manifest.batch)
+            released.egresses.discard(egress)
+            self._changed.notify_all()
+
+    def _fail(self, error: StatefunError) -> None:
+        with self._changed:
+            self.error = self.error or error
+            self._changed.notify_all()

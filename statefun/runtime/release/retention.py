@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a batch stays in the outbox: until it is published and its messages are delivered."""
+
+from __future__ import annotations
+
+import heapq
+from datetime import datetime
+
+from pyspark.sql.conf import RuntimeConfig
+
+from statefun.protocol.runtime_pb2 import Manifest
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.outbox import Leftovers, Outbox
+from statefun.runtime.ingress.feedback import delivered, feedback_offset, ticked
+from statefun.runtime.timers.wheel import TimerLog, date_of, due_tick, timer_buckets
+from statefun.sdk.errors import ConfigurationError
+
+BACKLOG = 16
+"""So many batches may wait for the egresses; then staging waits too."""
+_RETAINED = "spark.sql.streaming.minBatchesToRetain"
+
+
+def check_retained(conf: RuntimeConfig) -> None:
+    """Check that Spark keeps the offsets of batches for as long as they may wait for egresses.
+
+    Raises:
+        ConfigurationError: if it does not.
+    """
+    retained = int(conf.get(_RETAINED, "100") or 0)
+    if retained <= BACKLOG:
+        raise ConfigurationError(
+            f"{_RETAINED}={retained} would delete offsets that are still needed, as publishing may "
+            f"lag behind by {BACKLOG} batches; set it to {BACKLOG + 1} or more"
+        )
+
+
+class Retention:
+    """Deletes batches in order, and keeps note of the timers that they have set."""
+
+    def __init__(self, checkpoint: Folder) -> None:
+        self._outbox = Outbox(checkpoint)
+        self._commit_log = CommitLog(checkpoint)
+        self._timer_log = TimerLog(checkpoint)
+        self._timers = self._timer_log.load()
+        newest = self._commit_log.newest()
+        if newest >= 0:
+            self._timers.drop(ticked(feedback_offset(self._commit_log, newest)))
+        self._undelivered: list[int] = []
+        """A heap, as what an earlier run has left may be newer than what is published now."""
+
+    def start(self, leftovers: Leftovers) -> None:
+        """Go on with what an earlier run has left."""
+        for batch in leftovers.undelivered:
+            heapq.heappush(self._undelivered, batch)
+
+    def published(self, manifest: Manifest) -> None:
+        """Take note that a batch's egress records are published, if it has any."""
+        if not any(segment.messages.records for segment in manifest.segments):
+            self._outbox.remove(manifest.batch)
+            return
+        if any(segment.egress for segment in manifest.segments):
+            self._outbox.mark_published(manifest.batch)
+        heapq.heappush(self._undelivered, manifest.batch)
+
+    def committed(self, batch: int) -> None:
+        """Delete the batches whose messages ``batch`` or one before it has delivered."""
+        if not (self._undelivered or self._timers):
+            return
+        feedback = feedback_offset(self._commit_log, batch)
+        while self._undelivered and self._undelivered[0] <= delivered(feedback):
+            self._remove(heapq.heappop(self._undelivered), ticked(feedback))
+        self._timers.drop(ticked(feedback))
+
+    def next_timer(self) -> datetime | None:
+        """Return when the next timer is due, if there are any."""
+        tick = self._timers.next_tick()
+        return None if tick is None else date_of(tick)
+
+    def _remove(self, batch: int, tick: int) -> None:
+        manifest = self._outbox.manifest(batch) or Manifest()
+        buckets = {bucket for bucket in timer_buckets(manifest) if due_tick(bucket) > tick}
+        if buckets:
+            self._timers.add(buckets)
+            self._timer_log.add(batch, buckets, self._timers)
+        self._outbox.remove(batch)

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Effects in columns: from function calls to Arrow streams in the outbox, and back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+
+from statefun.module.model import MAX_RECORD_SIZE
+from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
+from statefun.sdk.errors import DefinitionError, UnknownEgressError
+from statefun.sdk.types import default_types
+
+EGRESS_SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.map_(pa.string(), pa.binary())),
+        pa.field("partition", pa.int32()),
+        pa.field("timestamp", pa.int64()),  # milliseconds since the epoch
+    ]
+)
+MESSAGE_SCHEMA = pa.schema(
+    [
+        pa.field("target", pa.binary()),
+        pa.field("caller", pa.binary()),
+        pa.field("typename", pa.string()),
+        pa.field("value", pa.binary()),
+        pa.field("trace", pa.string()),
+    ]
+)
+
+
+_BATCH_BYTES = 256 * 1024 * 1024
+"""A column of an Arrow batch holds 2 GiB at most, and one invocation may send more than that."""
+_NUMBER_BYTES = 4
+"""Of a number, or of a column that holds nothing, about."""
+
+
+class EgressRecord(NamedTuple):
+    """A record for a Kafka egress, ready to be produced."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] | None
+    partition: int | None = None
+    timestamp: int | None = None
+    """Milliseconds since the epoch."""
+
+
+def row_size(row: tuple[Any, ...]) -> int:
+    """Return how many bytes the columns of an effect have: of text, at least so many.
+
+    >>> row_size(EgressRecord("topic", b"key", None, [("name", b"value"), ("none", None)], 7))
+    33
+    """
+    size = 0
+    for cell in row:
+        if isinstance(cell, bytes | str):
+            size += len(cell)
+        elif isinstance(cell, tuple | list):
+            size += headers_size(cell)
+        else:
+            size += _NUMBER_BYTES
+    return size
+
+
+def headers_size(headers: Sequence[tuple[str, bytes | None]]) -> int:
+    """Return how many bytes the names and values of headers have."""
+    return sum(len(name.encode()) + len(value or b"") for name, value in headers)
+
+
+class EffectRows:
+    """Collects effects of one kind, in order."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._rows: list[tuple[Any, ...]] = []
+        self.size = 0
+        """Bytes of all columns so far."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def append(self, row: tuple[Any, ...]) -> None:
+        """Add an effect, of the schema's columns."""
+        self._rows.append(row)
+        self.size += row_size(row)
+
+    def take(self) -> bytes:
+        """Return what was collected as one Arrow IPC stream, and start anew."""
+        rows, self._rows, self.size = self._rows, [], 0
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._schema) as writer:
+            for part in _parts(rows):
+                columns = [
+                    pa.array(column, field.type)
+                    for column, field in zip(zip(*part, strict=True), self._schema, strict=True)
+                ]
+                writer.write_batch(pa.record_batch(columns, schema=self._schema))
+        return bytes(sink.getvalue())
+
+
+def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """Cut rows into batches of little more than ``_BATCH_BYTES``."""
+    first = size = 0
+    for number, row in enumerate(rows, 1):
+        size += row_size(row)
+        if size >= _BATCH_BYTES or number == len(rows):
+            yield rows[first:number]
+            first, size = number, 0
+
+
+class Effects:
+    """Collects what invocations send."""
+
+    def __init__(self) -> None:
+        self.egress: defaultdict[str, EffectRows] = defaultdict(lambda: EffectRows(EGRESS_SCHEMA))
+        """Records by the egress that they are for."""
+        self.messages = EffectRows(MESSAGE_SCHEMA)
+        self.buckets: set[int] = set()
+        """The timer buckets that some of the messages go to."""
+
+    def __bool__(self) -> bool:
+        return bool(self.messages) or any(self.egress.values())
+
+    @property
+    def size(self) -> int:
+        """Bytes of all columns so far."""
+        total = self.messages.size
+        for rows in self.egress.values():
+            total += rows.size
+        return total
+
+
+def read_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:
+    """Read an Arrow IPC stream."""
+    with pa.ipc.open_stream(pa.PythonFile(file, mode="r")) as reader:
+        yield from reader
+
+
+def read_egress_records(file: BinaryIO) -> Iterator[EgressRecord]:
+    """Read egress records from an Arrow IPC stream."""
+    for batch in read_batches(file):
+        yield from map(EgressRecord, *(column.to_pylist() for column in batch.columns))
+
+
+def egress_row(message: KafkaEgressMessage) -> tuple[Any, ...]:
+    """Return a row of ``EGRESS_SCHEMA``."""
+    return (
+        message.topic,
+        message.key,
+        message.value,
+        message.headers or None,
+        message.partition,
+        message.timestamp_millis,
+    )
+
+
+Serializer = Callable[[Any], KafkaEgressMessage | None]
+"""Makes a record of a value; None to send nothing."""
+
+
+class Sink(NamedTuple):
+    """What an egress takes."""
+
+    serializer: Serializer | None = None
+    """What makes records of values, if anything does."""
+    max_record_size: int = MAX_RECORD_SIZE
+    """How many bytes a record may have: key, value and headers together."""
+
+
+def egress_record(
+    message: EgressMessage, egresses: Mapping[str, Sink]
+) -> KafkaEgressMessage | None:
+    """Return the record that ``message`` is or becomes; None if its serializer drops it.
+
+    Args:
+        message: what a function sends.
+        egresses: what all that are declared take, by id.
+
+    Raises:
+        UnknownEgressError: if ``egresses`` has no such egress.
+        DefinitionError: if the egress cannot take the value, or the record is too large for it.
+    """
+    if message.typename not in egresses:
+        declared = ", ".join(sorted(egresses)) or "none"
+        raise UnknownEgressError(
+            f"egress {message.typename} is not declared in module.yaml (declared: {declared})"
+        )
+    sink = egresses[message.typename]
+    if isinstance(message, KafkaEgressMessage):
+        record: KafkaEgressMessage | None = message
+    elif sink.serializer is None or message.typed_value.typename == KAFKA_RECORD_TYPENAME:
+        record = KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
+    else:
+        record = _serialized(message, sink.serializer)
+    if record is not None:
+        _check_size(record, sink.max_record_size)
+    return record
+
+
+def _check_size(record: KafkaEgressMessage, limit: int) -> None:
+    size = len(record.value or b"") + headers_size(record.headers)
+    if record.key is not None:
+        size += len(record.key.encode())
+    if size > limit:
+        raise DefinitionError(
+            f"a record for egress {record.typename}, topic {record.topic}, has {size:,} bytes with "
+            f"key and headers, and the egress takes {limit:,}; send less, or raise its property "
+            "max.request.size and the topic's max.message.bytes"
+        )
+
+
+def _serialized(message: EgressMessage, serializer: Serializer) -> KafkaEgressMessage | None:
+    egress, (typename, content) = message.typename, message.typed_value
+    type_ = default_types.find(typename)
+    if type_ is None:
+        raise DefinitionError(
+            f"no type named {typename!r} is registered, so that the serializer of egress {egress} "
+            "cannot be given its value"
+        )
+    try:
+        record = serializer(type_.serializer().deserialize(content))
+    except Exception as error:
+        raise DefinitionError(
+            f"the serializer of egress {egress} failed: {type(error).__name__}: {error}"
+        ) from error
+    if not (
+        record is None or (isinstance(record, KafkaEgressMessage) and record.typename == egress)
+    ):
+        raise DefinitionError(
+            f"the serializer of egress {egress} returns a KafkaEgressMessage for that egress, or "
+            f"None, and not {record!r}"
+        )
+    return record

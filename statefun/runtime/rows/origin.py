@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a record came from at first, which travels in headers when it is replayed.
+
+So functions, deserializers and dead letters see the same record again, not its place in the topic
+of replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from statefun.protocol.runtime_pb2 import RecordOrigin
+from statefun.runtime.rows.envelope import (
+    HEADER_PREFIX,
+    REPLAYED,
+    TARGET_TYPE_HEADER,
+    VALUE_TYPE_HEADER,
+)
+
+_TOPIC = f"{HEADER_PREFIX}topic"
+_NUMBERS = ("partition", "offset", "timestamp")
+_KEY = f"{HEADER_PREFIX}key"
+
+
+def facts_of(origin: RecordOrigin) -> dict[str, str | int]:
+    """Return what says where a record came from, by the names of headers without their prefix."""
+    return {name: getattr(origin, name) for name in ("topic", *_NUMBERS)}
+
+
+def replay_headers(
+    facts: Mapping[str, str], key: bytes | None, id_: bytes | None
+) -> Iterator[tuple[str, bytes | None]]:
+    """Return the headers with which a record is replayed: for whom, as what, and whence.
+
+    Args:
+        facts: what its dead letter says, by the names of headers without their prefix.
+        key: the one that it had.
+        id_: the one of the address that it is replayed to.
+    """
+    numbers = (HEADER_PREFIX + name for name in _NUMBERS)
+    for name in (TARGET_TYPE_HEADER, VALUE_TYPE_HEADER, _TOPIC, *numbers):
+        value = facts.get(name.removeprefix(HEADER_PREFIX))
+        if value:
+            yield name, value.encode()
+    if key != id_:
+        yield _KEY, key
+
+
+def original(origin: RecordOrigin) -> RecordOrigin:
+    """Return where a record came from at first, if ``origin`` is one in the topic of replays."""
+    if not origin.topic.startswith(REPLAYED):
+        return origin
+    own = [header for header in origin.headers if not header.key.startswith(HEADER_PREFIX)]
+    facts = {header.key: header for header in origin.headers}
+    first = RecordOrigin(headers=own)
+    if origin.HasField("key"):
+        first.key = origin.key
+    if _KEY in facts and facts[_KEY].HasField("value"):
+        first.key = facts[_KEY].value
+    try:
+        first.topic = facts[_TOPIC].value.decode()
+        for name in _NUMBERS:
+            setattr(first, name, int(facts[HEADER_PREFIX + name].value))
+    except (KeyError, ValueError):  # a message of a function, or not written by us
+        first.topic = origin.topic.removeprefix(REPLAYED)
+        for name in _NUMBERS:
+            setattr(first, name, getattr(origin, name))
+    return first

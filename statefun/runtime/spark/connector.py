@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark's Kafka connector: its jars, of the version that fits the installed Spark."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyspark
+
+from statefun.runtime.spark.jars import (
+    MavenArtifact,
+    NotPublishedError,
+    is_cached,
+    resolve,
+    spark_jars_folder,
+)
+from statefun.sdk.errors import PlatformError
+
+logger = logging.getLogger("statefun")
+
+TESTED = "4.2.0"
+"""The PySpark release that is tested; its connector is published."""
+
+_CONNECTOR = "spark-sql-kafka-0-10_2.13"
+# Maven Central does not carry it for every release that it carries the connector for. What the
+# connector calls of it is the same in all of Spark 4; only a log line about Kerberos tokens has
+# changed.
+_PROVIDER = MavenArtifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0")
+
+
+def spark_kafka_connector(
+    progress: Callable[[str], None] | None = None, *, spark: str = pyspark.__version__
+) -> tuple[Path, ...]:
+    """Give the jars that Spark's Kafka connector needs beyond those that Spark ships.
+
+    Not every release of Spark has its connector in the Maven repository. An earlier release of
+    the same minor version works as well.
+
+    Args:
+        progress: As for ``jars.resolve``.
+        spark: The version of Spark.
+
+    Returns:
+        Nothing when the connector itself is among Spark's own jars.
+
+    Raises:
+        PlatformError: The repository has no connector that fits, or as for ``jars.resolve``.
+        ConfigurationError: As for ``jars.resolve``.
+    """
+    shipped = {name for jar in spark_jars_folder().glob("*.jar") for name in _names(jar)}
+    if _CONNECTOR in shipped:
+        return ()
+    exclude = {*shipped, _PROVIDER.artifact}
+    connectors = [
+        MavenArtifact("org.apache.spark", _CONNECTOR, version) for version in _fitting(spark)
+    ]
+    # What is there already needs no network, whichever it is.
+    connectors.sort(key=lambda connector: not is_cached([connector], exclude=exclude))
+    for connector in connectors:
+        version = connector.version
+        try:
+            jars = resolve([connector], exclude=exclude, progress=progress)
+        except NotPublishedError:
+            continue
+        if version != spark:
+            logger.info(
+                "Spark's Kafka connector is not published for PySpark %s; taking that of %s",
+                spark,
+                version,
+            )
+        # Ivy's file names start with the group.
+        others = {*shipped, *(name.rpartition("_")[2] for jar in jars for name in _names(jar))}
+        return (*jars, *resolve([_PROVIDER], exclude=others, progress=progress))
+    raise PlatformError(
+        f"Spark's Kafka connector is not published for PySpark {spark}, nor for an earlier "
+        f"release of the same minor version; run: pip install 'pyspark=={TESTED}'"
+    )
+
+
+def _fitting(spark: str) -> Iterator[str]:
+    """Yield the versions whose connector fits, the nearest first.
+
+    >>> list(_fitting("4.2.2"))
+    ['4.2.2', '4.2.1', '4.2.0']
+    >>> list(_fitting("5.0.0.dev1"))
+    ['5.0.0.dev1']
+    """
+    yield spark
+    found = re.fullmatch(r"(\d+\.\d+)\.(\d+)", spark)
+    if found is not None:
+        yield from (f"{found[1]}.{patch}" for patch in reversed(range(int(found[2]))))
+
+
+def _names(jar: Path) -> list[str]:
+    """Give the artifact names that a file name can mean.
+
+    Where the version starts cannot be told for sure (``log4j-1.2-api-2.25.4``,
+    ``zstd-jni-1.5.7-7``), so every possible end of the name counts.
+    """
+    return [jar.name[: dash.start()] for dash in re.finditer(r"-(?=\d)", jar.name)]

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ending an application by Ctrl-C or SIGTERM: soon, and without a stack trace."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import cache
+from types import FrameType
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
+
+from statefun.runtime.spark.session import is_submitted
+
+_FAREWELL = timedelta(seconds=10)
+"""So long the JVM waits for its program to end, when a signal ends the JVM."""
+
+
+@contextmanager
+def signals_interrupt(stop: Callable[[], None], *, debug: bool) -> Iterator[None]:
+    """Let SIGTERM stop the application the way Ctrl-C does, and both without a stack trace.
+
+    Args:
+        stop: tells the application to end; it may be called from any thread.
+        debug: whether to keep what py4j logs of the call that was interrupted.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        if not debug:
+            _silence_interrupted_call()
+        # What is raised is lost if a finalizer happens to run just then.
+        stop()
+        raise KeyboardInterrupt
+
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not one of the program's
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with _end_of_jvm_stops():
+            yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _end_of_jvm_stops() -> Iterator[None]:
+    """Let a signal to the JVM of spark-submit stop its program.
+
+    Nobody else gets the signal, and what the program prints goes through that JVM.
+    """
+    if not is_submitted():
+        yield
+        return
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - classes of the JVM have no other door
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # as pyspark has it
+    lang = gateway.jvm.java.lang
+    hook = lang.Thread(_Farewell())
+    lang.Runtime.getRuntime().addShutdownHook(hook)
+    try:
+        yield
+    finally:
+        with suppress(Py4JError, OSError):  # it cannot be taken back from a JVM that is ending
+            lang.Runtime.getRuntime().removeShutdownHook(hook)
+
+
+class _Farewell:
+    """Holds up the end of the JVM until the program has ended."""
+
+    def run(self) -> None:
+        """Pass the signal on to the program; its end ends the call."""
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(_FAREWELL.total_seconds())
+
+    class Java:
+        implements = ("java.lang.Runnable",)
+
+
+@cache
+def _silence_interrupted_call() -> None:
+    """Keep py4j from logging, with the root logger itself, which call was interrupted."""
+    root = logging.getLogger()
+    root.addFilter(lambda record: record.module != "java_gateway")
+    if not root.handlers:
+        root.addHandler(logging.NullHandler())  # or logging would add one that prints

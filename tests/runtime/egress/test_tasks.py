@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks that publish lanes over a slow connection to a real broker."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import cast
+
+import attrs
+import pytest
+from harness import KafkaHarness
+from proxy import LossyProxy
+from pyspark import SparkContext
+
+from statefun.dev import EmbeddedKafka
+from statefun.module.model import DeliverySemantic, KafkaEgress, Location
+from statefun.protocol.runtime_pb2 import Manifest, Segment
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.outbox import Outbox, Staged, effect_stream
+from statefun.runtime.egress import lane as lane_module
+from statefun.runtime.egress import patience as patience_module
+from statefun.runtime.egress import tasks as tasks_module
+from statefun.runtime.egress.lane_set import LaneFactory
+from statefun.runtime.egress.tasks import LaneState, LaneTask, TaskLanes
+from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
+from statefun.sdk.address import TypeName
+
+pytestmark = pytest.mark.broker
+
+NOWHERE = Location("module.yaml", 1, 1)
+LANES = 2
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[tuple[KafkaHarness, str]]:
+    """Run a broker behind a proxy; return it as seen without, and the proxy's address."""
+    proxy = LossyProxy()
+    address = f"127.0.0.1:{proxy.port}"
+    with EmbeddedKafka(config={"advertised.listeners": f"PLAINTEXT://{address}"}) as broker:
+        host, _, port = broker.bootstrap_servers.partition(":")
+        proxy.target = (host, int(port))
+        proxy.bytes_per_second = 1_000_000
+        yield KafkaHarness(broker, "slow"), address
+    proxy.close()
+
+
+@pytest.mark.parametrize("semantic", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("chunk", [100_000, 500_000], ids=["small chunks", "long chunks"])
+def test_each_task_goes_on_where_the_last_one_ended(
+    slow: tuple[KafkaHarness, str],
+    checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    semantic: str,
+    chunk: int,
+) -> None:
+    """However short a task's time is, also shorter than a chunk takes: nothing is written again."""
+    kafka, address = slow
+    monkeypatch.setattr(tasks_module, "_TASK_TIME", timedelta(milliseconds=200))
+    monkeypatch.setattr(lane_module, "_CHUNK_BYTES", chunk)
+    out, folder = kafka.topic(f"{semantic}-{chunk}"), Folder.at(checkpoint)
+    query_id = str(uuid.uuid4())
+    properties = {"batch.size": "20000"}
+    egress = KafkaEgress(
+        TypeName("t", "out"), address, NOWHERE, DeliverySemantic(semantic), properties=properties
+    )
+    expected: list[list[str]] = [[] for _ in range(LANES)]
+    for batch in range(3):
+        segments = []
+        for lane in range(LANES):
+            rows = EffectRows(EGRESS_SCHEMA)
+            for number in range(100):
+                value = f"{lane} {batch} {number}"
+                expected[lane].append(value)
+                rows.append(EgressRecord(out, value.encode(), b"x" * 3000, None))
+            stream = effect_stream(rows.take(), 100)
+            segments.append(Segment(partition=lane, egress={"t/out": stream}))
+        manifest = Manifest(batch=batch, query_id=query_id, segments=segments, lanes=LANES)
+        Outbox(folder).stage(manifest)
+        folder.child("commits").write(str(batch), b"v1")
+    factory = LaneFactory(egress, folder, timedelta(seconds=10), "run")
+    progress, _ = factory.create_progress(query_id, LANES)
+    task = LaneTask(factory, progress, (0, 1, 2))
+
+    states, tasks = [LaneState(lane) for lane in range(LANES)], 0
+    while states and tasks < 100:
+        states = [state for state in task(states) if not state.is_done]
+        assert not any(state.failure for state in states)
+        tasks += 1
+
+    assert 1 < tasks < 100
+    written = [record.key or "" for record in kafka.receive(out)]
+    for lane in range(LANES):
+        assert [key for key in written if key.startswith(f"{lane} ")] == expected[lane]
+
+
+class _Stalled(TaskLanes):
+    """Lanes whose tasks come no further, until they all are done."""
+
+    turns = 5
+
+    def _run(self, task: LaneTask, states: Sequence[LaneState]) -> list[LaneState]:
+        del task
+        self.turns -= 1
+        moves = self.turns < 2
+        return [
+            attrs.evolve(state, is_done=not self.turns or (not moves and state.lane == 0))
+            for state in states
+        ]
+
+
+def test_lanes_whose_tasks_keep_waiting_say_so(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, however many tasks there are; and that it is over."""
+    monkeypatch.setattr(patience_module, "_PATIENCE", timedelta(0))
+    monkeypatch.setattr(patience_module, "_ANSWER", timedelta(milliseconds=100))
+    egress = KafkaEgress(TypeName("t", "out"), "127.0.0.1:9", NOWHERE)
+    factory = LaneFactory(egress, Folder.at(checkpoint), timedelta(seconds=10), "run")
+    lanes = _Stalled(factory, cast("SparkContext", None), lambda: False)
+    staged = Staged(Manifest(batch=0, lanes=LANES), b"")
+
+    with caplog.at_level(logging.INFO, "statefun.egress"):
+        assert len(list(lanes.publish([staged]))) == 1
+
+    assert caplog.messages == [
+        f"egress t/out: 127.0.0.1:9 {what}"
+        for what in (
+            "does not answer; its records are kept, and tried until it takes them",
+            "takes records again",
+        )
+    ]

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import attrs
+import pytest
+from confluent_kafka.admin import AdminClient
+from harness import KafkaHarness, run
+
+from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
+from statefun.module import parse_module
+from statefun.module.model import KafkaIngress, OnDataLoss
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import read_framed, write_framed
+from statefun.runtime.ingress.identities import FILE, NewTopics, check_identities
+from statefun.sdk.errors import CheckpointError
+
+pytestmark = pytest.mark.broker
+
+TIMEOUT = timedelta(seconds=30)
+
+
+def ingress(kafka: KafkaHarness, *topics: str) -> KafkaIngress:
+    """Return an ingress on topics."""
+    return parse_module(kafka.module({topic: ["test.fns/one"] for topic in topics})).ingresses[0]
+
+
+def check(folder: Folder, declared: KafkaIngress, *read: str) -> None:
+    """Check the topics of an ingress; ``read`` are those that have offsets."""
+    topics = [route.topic for route in declared.topics]
+    check_identities(folder, [declared], [topics], [read], TIMEOUT)
+
+
+def renew(kafka: KafkaHarness, topic: str) -> None:
+    """Delete a topic, and create another one of its name."""
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    admin.delete_topics([topic])[topic].result(30)
+    while topic in admin.list_topics().topics:
+        time.sleep(0.1)
+    kafka.broker.create_topic(topic)
+
+
+def test_the_same_cluster_and_topics_are_fine(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """And so are those that are added, and checkpoints that have no note yet."""
+    folder, one, two = Folder.at(checkpoint), kafka.topic("one"), kafka.topic("two")
+
+    check(folder, ingress(kafka, one), one)
+    check(folder, ingress(kafka, one), one)
+    check(folder, ingress(kafka, one, two), one)
+    check(folder, ingress(kafka, one, two), one, two)
+
+
+def test_a_topic_that_was_created_anew_is_refused(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """Its offsets would be those of another; the error lists what can be done."""
+    folder, topic = Folder.at(checkpoint), kafka.topic("users")
+    check(folder, ingress(kafka, topic))
+    renew(kafka, topic)
+
+    with pytest.raises(CheckpointError) as caught:
+        check(folder, ingress(kafka, topic), topic)
+    with pytest.raises(CheckpointError):  # the refusal is no note
+        check(folder, ingress(kafka, topic), topic)
+    (checkpoint / FILE).unlink()
+    check(folder, ingress(kafka, topic), topic)
+
+    assert caught.value.message == (
+        f"ingress test/in: topic {topic} at {kafka.address} was deleted and created anew since "
+        f"checkpoint {checkpoint} has read it, whose offsets mean other records there; bring back "
+        f"the former one, or start with a new checkpoint, or delete {checkpoint}/{FILE} to go on "
+        "at the same offsets nevertheless"
+    )
+
+
+def test_topics_that_are_found_later_are_noted(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """By the newest batch that is committed; one in the place of such a topic is refused."""
+    folder, first, later = Folder.at(checkpoint), kafka.topic("one"), kafka.topic("two")
+    check(folder, ingress(kafka, first), first)
+    both = ingress(kafka, first, later)
+    by_pattern = attrs.evolve(both, on_data_loss=OnDataLoss.GO_ON)
+    offsets = json.dumps({first: {"0": 1}, later: {"0": 0}})
+    new_topics = NewTopics(folder, [by_pattern])
+
+    new_topics.look()  # there is no batch yet
+    folder.child("offsets").write("0", f"v1\n{{}}\n{offsets}\n-".encode())
+    folder.child("commits").write("0", b"v1\n{}")
+    new_topics.look()  # not yet again
+    assert later not in read_framed(folder, FILE).decode()
+    new_topics.look(at_once=True)
+    assert later in read_framed(folder, FILE).decode()
+    renew(kafka, later)
+
+    with pytest.raises(CheckpointError, match=f"topic {later} at .* was deleted and created anew"):
+        check(folder, both, first, later)
+
+
+def test_a_topic_without_offsets_may_be_new(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """It is read from its beginning; from then on it is this one."""
+    folder, topic, kept = Folder.at(checkpoint), kafka.topic("users"), kafka.topic("kept")
+    check(folder, ingress(kafka, topic, kept), topic, kept)
+    renew(kafka, topic)
+
+    check(folder, ingress(kafka, topic, kept), kept)
+    check(folder, ingress(kafka, topic, kept), topic, kept)
+
+
+def test_a_topic_that_is_away_for_a_start_is_still_known(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """As long as there are offsets of it."""
+    folder, topic, kept = Folder.at(checkpoint), kafka.topic("users"), kafka.topic("kept")
+    check(folder, ingress(kafka, topic, kept), topic, kept)
+    renew(kafka, topic)
+
+    check(folder, ingress(kafka, kept), topic, kept)
+    with pytest.raises(CheckpointError, match=f"topic {topic} at .* was deleted and created anew"):
+        check(folder, ingress(kafka, topic, kept), topic, kept)
+
+
+def test_another_cluster_is_refused(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """Even if the address is the same; the error names both."""
+    folder, topic = Folder.at(checkpoint), kafka.topic("users")
+    check(folder, ingress(kafka, topic))
+    noted = read_framed(folder, FILE)
+    cluster = AdminClient({"bootstrap.servers": kafka.address}).list_topics().cluster_id
+    assert cluster is not None
+    write_framed(folder, FILE, noted.replace(cluster.encode(), b"another"))
+
+    with pytest.raises(CheckpointError) as caught:
+        check(folder, ingress(kafka, topic), topic)
+
+    assert caught.value.message.startswith(
+        f"ingress test/in: the cluster at {kafka.address} has the id {cluster}, not another since "
+        f"checkpoint {checkpoint} has read it, whose offsets mean other records there; give the "
+        "address of that cluster, or start with a new checkpoint"
+    )
+
+
+@pytest.mark.spark
+def test_an_application_does_not_skip_what_is_in_a_new_topic(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """The first record of the new one has the offset of one that was read."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/tell")
+    def tell(ctx: Context, message: Message) -> None:
+        ctx.send(KafkaEgressMessage("test/out", topic=out, value=message.raw_value()))
+
+    module = kafka.module({users: ["test.fns/tell"]})
+    for value in ("a", "b"):
+        kafka.send(users, [("Ada", value)])
+        run(module, functions, checkpoint)
+    renew(kafka, users)
+    kafka.send(users, [("Ada", value) for value in "cde"])
+
+    with pytest.raises(CheckpointError, match=f"topic {users} at .* was deleted and created anew"):
+        run(module, functions, checkpoint)
+    run(module, functions, checkpoint.parent / "new")
+
+    assert [record.value for record in kafka.receive(out)] == ["a", "b", "c", "d", "e"]

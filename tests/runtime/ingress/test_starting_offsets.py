@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta, timezone
+
+import attrs
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka.admin import AdminClient
+from harness import KafkaHarness
+
+from statefun.module.loader import parse_module
+from statefun.module.model import KafkaIngress
+from statefun.runtime.ingress import starting_offsets as startup
+from statefun.runtime.ingress.starting_offsets import (
+    check_topics,
+    client_properties,
+    starting_offsets,
+)
+from statefun.sdk.errors import KafkaError, TopicError
+
+pytestmark = pytest.mark.broker
+
+TIMEOUT = timedelta(seconds=30)
+EARLIEST, LATEST = -2, -1
+RESETS = pytest.mark.parametrize(
+    ("reset", "expected"), [("earliest", EARLIEST), ("latest", LATEST)]
+)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def ingress(
+    kafka: KafkaHarness, topics: Iterable[str], start: str, *, group: str, reset: str = "latest"
+) -> KafkaIngress:
+    """Return an ingress on ``topics`` as a module file declares it."""
+    targets = {topic: ["test.fns/one"] for topic in topics}
+    module = kafka.module(targets, start=start, group=group, reset=reset)
+    return parse_module(module).ingresses[0]
+
+
+def offsets(declared: KafkaIngress) -> dict[str, dict[str, int]]:
+    """Return where ``declared`` starts, by topic and partition."""
+    return starting_offsets(declared, check_topics(declared, TIMEOUT), TIMEOUT)
+
+
+def fill(kafka: KafkaHarness, topic: str, counts: Sequence[int]) -> None:
+    """Write that many records to each partition."""
+    for partition, count in enumerate(counts):
+        kafka.send(topic, [("key", "value")] * count, partition=partition)
+
+
+def commit(kafka: KafkaHarness, group: str, topic: str, committed: dict[int, int]) -> None:
+    """Commit offsets of a group, by partition."""
+    consumer = Consumer({"bootstrap.servers": kafka.address, "group.id": group})
+    asked = [TopicPartition(topic, number, offset) for number, offset in committed.items()]
+    consumer.commit(offsets=asked, asynchronous=False)
+    consumer.close()
+
+
+def delete_before(kafka: KafkaHarness, topic: str, offset: int) -> None:
+    """Delete the records of a partition below an offset, as retention does."""
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    for result in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        result.result(30)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("earliest", EARLIEST), ("latest", LATEST)])
+def test_both_ends_are_left_to_spark(kafka: KafkaHarness, kind: str, expected: int) -> None:
+    """Every partition of every topic has Spark's number, whatever the group has committed."""
+    one, two = kafka.topic("one", partitions=2), kafka.topic("two")
+    fill(kafka, one, [3, 3])
+    commit(kafka, one, one, {0: 1})
+
+    found = offsets(ingress(kafka, [one, two], f"{{type: {kind}}}", group=one))
+
+    assert found == {one: {"0": expected, "1": expected}, two: {"0": expected}}
+
+
+@RESETS
+def test_group_offsets_or_else_the_reset_position(
+    kafka: KafkaHarness, reset: str, expected: int
+) -> None:
+    """Committed offsets in range count; missing ones and those behind the end do not."""
+    topic = kafka.topic("users", partitions=5)
+    fill(kafka, topic, [3, 3, 3, 3, 0])
+    commit(kafka, topic, topic, {0: 0, 1: 3, 2: 4, 4: 0})
+
+    found = offsets(ingress(kafka, [topic], "{type: group-offsets}", group=topic, reset=reset))
+
+    assert found == {topic: {"0": 0, "1": 3, "2": expected, "3": expected, "4": 0}}
+
+
+@RESETS
+@pytest.mark.parametrize(
+    "start", ["{type: group-offsets}", "{type: specific-offsets, offsets: [{TOPIC/0: 1}]}"]
+)
+def test_offsets_of_deleted_records_are_out_of_range(
+    kafka: KafkaHarness, start: str, reset: str, expected: int
+) -> None:
+    """An offset below the first record that is left counts as missing."""
+    topic = kafka.topic("users")
+    fill(kafka, topic, [4])
+    commit(kafka, topic, topic, {0: 1})
+    delete_before(kafka, topic, 2)
+
+    found = offsets(
+        ingress(kafka, [topic], start.replace("TOPIC", topic), group=topic, reset=reset)
+    )
+
+    assert found == {topic: {"0": expected}}
+
+
+def test_the_first_record_that_is_left_is_in_range(kafka: KafkaHarness) -> None:
+    """A group that is exactly at the first record loses nothing."""
+    topic = kafka.topic("users")
+    fill(kafka, topic, [4])
+    commit(kafka, topic, topic, {0: 2})
+    delete_before(kafka, topic, 2)
+
+    found = offsets(ingress(kafka, [topic], "{type: group-offsets}", group=topic))
+
+    assert found == {topic: {"0": 2}}
+
+
+def test_a_start_behind_an_open_transaction_is_no_guess(kafka: KafkaHarness) -> None:
+    """It is there for who reads uncommitted records; others have to wait for the end of it."""
+    topic = kafka.topic("users")
+    producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.produce(topic, "value", "key")
+    producer.flush(30)
+    commit(kafka, topic, topic, {0: 2})
+    by_group = ingress(kafka, [topic], "{type: group-offsets}", group=topic)
+    uncommitted = attrs.evolve(by_group, properties={"isolation.level": "read_uncommitted"})
+
+    with pytest.raises(KafkaError) as open_:
+        offsets(by_group)
+    anyway = offsets(uncommitted)
+    by_date = offsets(
+        ingress(kafka, [topic], "{type: date, date: '2020-02-01T04:15:00Z'}", group=topic)
+    )
+    producer.abort_transaction(30)
+
+    assert open_.value.message == (
+        f"ingress test/in: it is to start at offset 2 of topic {topic}, partition 0, and a "
+        "transaction is open since offset 0; start again when that is over, or set the property "
+        "isolation.level to read_uncommitted"
+    )
+    assert anyway == {topic: {"0": 2}}
+    assert by_date == {topic: {"0": 0}}
+    assert offsets(by_group) == {topic: {"0": 2}}
+
+
+@RESETS
+def test_specific_offsets_or_group_offsets_or_else_the_reset_position(
+    kafka: KafkaHarness, reset: str, expected: int
+) -> None:
+    """Listed partitions start where they are told to, others at the group's offsets."""
+    topic, other = kafka.topic("users", partitions=4), kafka.topic("other")
+    fill(kafka, topic, [3, 3, 3, 3])
+    commit(kafka, topic, topic, {0: 3, 1: 2})
+    listed = f"{{type: specific-offsets, offsets: [{{{topic}/0: 1}}, {{{topic}/3: 99}}]}}"
+
+    found = offsets(ingress(kafka, [topic, other], listed, group=topic, reset=reset))
+
+    assert found == {
+        topic: {"0": 1, "1": 2, "2": expected, "3": expected},
+        other: {"0": expected},
+    }
+
+
+def test_specific_offsets_of_no_partition_of_the_ingress_are_left_out(
+    kafka: KafkaHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark is told of partitions that it reads, and of no other; the user is told which."""
+    topic = kafka.topic("users")
+    fill(kafka, topic, [3])
+    listed = (
+        f"{{type: specific-offsets, offsets: [{{{topic}/0: 1}}, {{{topic}/1: 1}}, {{x/0: 1}}]}}"
+    )
+
+    found = offsets(ingress(kafka, [topic], listed, group=topic))
+
+    assert found == {topic: {"0": 1}}
+    strangers = f"{topic}/1, x/0"
+    assert caplog.messages == [
+        f"ingress test/in: its startupPosition lists {strangers}, which it does not read; left out"
+    ]
+
+
+def test_without_a_group_nothing_is_committed(kafka: KafkaHarness) -> None:
+    """The group that a client has to have is not asked for offsets that are somebody else's."""
+    topic = kafka.topic("users", partitions=2)
+    fill(kafka, topic, [3, 3])
+    listed = f"{{type: specific-offsets, offsets: [{{{topic}/0: 1}}]}}"
+    module = kafka.module({topic: ["test.fns/one"]}, start=listed, group="GROUP")
+    declared = parse_module(module.replace("  consumerGroupId: GROUP\n", "")).ingresses[0]
+    commit(kafka, client_properties(declared)["group.id"], topic, {0: 2, 1: 2})
+
+    found = offsets(declared)
+
+    assert declared.consumer_group_id is None
+    assert found == {topic: {"0": 1, "1": LATEST}}
+
+
+@RESETS
+def test_date_or_else_the_reset_position(kafka: KafkaHarness, reset: str, expected: int) -> None:
+    """The first record at or after the date, to the millisecond; group offsets play no part."""
+    topic = kafka.topic("users", partitions=4)
+    date = datetime(2024, 2, 1, 4, 15, 0, 250_000, tzinfo=timezone.utc)
+    millis = (date - EPOCH) // timedelta(milliseconds=1)
+    stamps = {0: [-5000, -1, 0, 1], 1: [1, 2], 2: [-2, -1], 3: []}
+    producer = Producer({"bootstrap.servers": kafka.address})
+    for partition, ages in stamps.items():
+        for age in ages:
+            producer.produce(topic, "v", "k", partition=partition, timestamp=millis + age)
+    assert producer.flush(30) == 0
+    commit(kafka, topic, topic, {0: 1, 2: 1})
+    start = "{type: date, date: '2024-02-01 05:15:00.250 +0100'}"
+
+    found = offsets(ingress(kafka, [topic], start, group=topic, reset=reset))
+
+    assert found == {topic: {"0": 2, "1": 0, "2": expected, "3": expected}}
+
+
+def test_topics_have_their_partitions(kafka: KafkaHarness) -> None:
+    """Every topic of the ingress is looked up."""
+    one, two = kafka.topic("one", partitions=3), kafka.topic("two")
+
+    found = check_topics(ingress(kafka, [one, two], "{type: latest}", group=one), TIMEOUT)
+
+    assert found == {one: [0, 1, 2], two: [0]}
+
+
+def test_a_missing_topic_is_named(kafka: KafkaHarness) -> None:
+    """The error says which ingress needs which topic."""
+    one = kafka.topic("one")
+
+    with pytest.raises(TopicError) as caught:
+        check_topics(ingress(kafka, [one, "nowhere"], "{type: latest}", group=one), TIMEOUT)
+
+    assert caught.value.message.startswith(
+        f"ingress test/in: topic nowhere does not exist at {kafka.address}; create it first"
+    )
+
+
+@pytest.mark.parametrize("start", ["group-offsets", "date, date: '2020-02-01T04:15:00Z'"])
+def test_offsets_that_nobody_tells_are_an_error(kafka: KafkaHarness, start: str) -> None:
+    """A cluster that has gone is not taken for one without offsets."""
+    nowhere = "127.0.0.1:1"
+    module = kafka.module({"users": ["test.fns/one"]}, start=f"{{type: {start}}}")
+    declared = parse_module(module.replace(kafka.address, nowhere)).ingresses[0]
+
+    with pytest.raises(KafkaError) as caught:
+        starting_offsets(declared, {"users": [0]}, timedelta(milliseconds=300))
+
+    assert caught.value.message.startswith(
+        f"ingress test/in: the offsets to start from could not be read from {nowhere}: "
+    )
+
+
+def test_a_partition_that_nobody_tells_of_is_an_error(
+    kafka: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of one partition is not taken for "nothing committed"."""
+
+    class Refusing(Consumer):
+        def committed(
+            self, partitions: list[TopicPartition], timeout: float = -1
+        ) -> list[TopicPartition]:
+            return [Refused(p.topic, p.partition) for p in partitions]
+
+    class Refused(TopicPartition):
+        error = ClientError(ClientError.GROUP_AUTHORIZATION_FAILED)
+
+    declared = ingress(kafka, ["users"], "{type: group-offsets}", group="tests")
+    monkeypatch.setattr(startup, "Consumer", Refusing)
+
+    with pytest.raises(KafkaError) as caught:
+        starting_offsets(declared, {"users": [0]}, TIMEOUT)
+
+    assert caught.value.message == (
+        f"ingress test/in: the offsets to start from could not be read from {kafka.address}: "
+        "Broker: Group authorization failed"
+    )
+    assert isinstance(caught.value.__cause__, KafkaException)
+
+
+def test_clients_neither_join_nor_commit_by_themselves(kafka: KafkaHarness) -> None:
+    """Named keys win over properties, and the user's own properties are kept."""
+    module = kafka.module({"users": ["test.fns/one"]}, group="mine").replace(
+        "  topics:",
+        "  properties:\n    - isolation.level: read_committed\n    - client.id: me\n  topics:",
+    )
+
+    properties = client_properties(parse_module(module).ingresses[0])
+
+    assert properties == {
+        "bootstrap.servers": kafka.address,
+        "group.id": "mine",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "client.id": "me",
+    }

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounded runs on a real broker: nothing is read too far, and nothing is lost for later runs."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+from harness import PATIENCE, KafkaHarness, run, wait
+
+from statefun import (
+    Context,
+    KafkaEgressMessage,
+    Message,
+    ModuleError,
+    StatefulFunctions,
+    ValueSpec,
+    message_builder,
+)
+from statefun.module import parse_module
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import write_framed
+from statefun.sdk.types import IntType
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+DATE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+
+
+def echo(out: str) -> StatefulFunctions:
+    """Return functions that write what they get, by way of another one that keeps state."""
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/first")
+    def first(ctx: Context, message: Message) -> None:
+        text = message.raw_value().decode()
+        ctx.send(message_builder("test.fns/last", "x", str_value=text))
+
+    @functions.bind("test.fns/last", specs=[ValueSpec("count", IntType)])
+    def last(ctx: Context, message: Message) -> None:
+        ctx.storage.count = (ctx.storage.count or 0) + 1
+        ctx.send(KafkaEgressMessage("test/out", topic=out, value=message.as_string()))
+
+    return functions
+
+
+def module(kafka: KafkaHarness, topic: str, stop: str | None) -> str:
+    """Write a module file whose ingress stops there."""
+    text = kafka.module({topic: ["test.fns/first"]}, group=topic, value_type="test/text")
+    return text.replace("  topics:", f"  stopPosition: {stop}\n  topics:") if stop else text
+
+
+def fill(kafka: KafkaHarness, topic: str, partition: int, numbers: range) -> None:
+    """Write records that say where they are."""
+    records = [(f"key{number % 3}", f"{partition}/{number}") for number in numbers]
+    kafka.send(topic, records, partition=partition)
+
+
+def received(kafka: KafkaHarness, out: str) -> list[str]:
+    """Return what was written, sorted."""
+    return sorted(record.value for record in kafka.receive(out))
+
+
+def expected(*ranges: range) -> list[str]:
+    """Return what records of each partition say, sorted."""
+    return sorted(f"{n}/{number}" for n, numbers in enumerate(ranges) for number in numbers)
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_run_stops_at_offsets_and_the_next_one_goes_on_there(
+    kafka: KafkaHarness, checkpoint: Path, *, available_now: bool
+) -> None:
+    """Spark has read further, in one go; the group's offsets and a later run know nothing of it."""
+    topic, out = kafka.topic("in", 3), kafka.topic("out")
+    for partition in range(3):
+        fill(kafka, topic, partition, range(10))
+    stop = f"{{type: specific-offsets, offsets: [{topic}/0: 4, {topic}/1: 0, {topic}/2: 9]}}"
+    run(module(kafka, topic, stop), echo(out), checkpoint, available_now=available_now)
+    assert received(kafka, out) == expected(range(4), range(0), range(9))
+    assert kafka.group_offsets(topic, topic, 3) == [4, 0, 9]
+    stop = f"{{type: specific-offsets, offsets: [{topic}/0: 2, {topic}/1: 5, {topic}/2: 9]}}"
+    run(module(kafka, topic, stop), echo(out), checkpoint, available_now=available_now)
+    assert received(kafka, out) == expected(range(4), range(5), range(9))
+    assert kafka.group_offsets(topic, topic, 3) == [4, 5, 9]
+    run(module(kafka, topic, None), echo(out), checkpoint)
+    assert received(kafka, out) == expected(range(10), range(10), range(10))
+    assert not (checkpoint / "stops.json").exists()
+
+
+def test_a_run_stops_at_what_is_there(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """In small batches, with all messages delivered that this causes; also if nothing is there."""
+    topic, out = kafka.topic("in", 2), kafka.topic("out")
+    text = module(kafka, topic, "{type: latest}")
+    summary = run(text, echo(out), checkpoint, available_now=False)
+    assert summary.invocations == 0
+    for partition in range(2):
+        fill(kafka, topic, partition, range(25))
+    run(text, echo(out), checkpoint, available_now=False, records_per_batch=10)
+    assert received(kafka, out) == expected(range(25), range(25))
+    run(text, echo(out), checkpoint, available_now=False)
+    assert received(kafka, out) == expected(range(25), range(25))
+
+
+@pytest.mark.parametrize("start", ["{type: latest}", "{type: group-offsets}"])
+def test_runs_from_end_to_end_leave_nothing_out(
+    kafka: KafkaHarness, checkpoint: Path, start: str
+) -> None:
+    """A first run that finds nothing to read still is where the next one goes on."""
+    topic, out = kafka.topic("in"), kafka.topic("out")
+    fill(kafka, topic, 0, range(2))
+    text = module(kafka, topic, "{type: latest}").replace("{type: earliest}", start)
+    run(text, echo(out), checkpoint, available_now=False)
+    fill(kafka, topic, 0, range(2, 5))
+    run(text, echo(out), checkpoint, available_now=False)
+    assert received(kafka, out) == [f"0/{number}" for number in range(2, 5)]
+
+
+@pytest.mark.parametrize("type_", ["date", "at-timestamp"])
+def test_a_run_stops_before_a_date(kafka: KafkaHarness, checkpoint: Path, type_: str) -> None:
+    """Partitions without a record of that time or later are read to what is there."""
+    topic, out = kafka.topic("in", 2), kafka.topic("out")
+    producer = Producer({"bootstrap.servers": kafka.address})
+    for number in range(6):
+        moment = DATE + timedelta(hours=number)
+        producer.produce(
+            topic, f"0/{number}", "key", partition=0, timestamp=round(moment.timestamp() * 1000)
+        )
+    producer.produce(topic, "1/0", "key", partition=1, timestamp=round(DATE.timestamp() * 1000))
+    assert producer.flush(30) == 0
+    stop = f"{{type: {type_}, date: '{(DATE + timedelta(hours=2)).isoformat()}'}}"
+    run(module(kafka, topic, stop), echo(out), checkpoint, available_now=False)
+    assert received(kafka, out) == expected(range(2), range(1))
+
+
+def test_a_run_waits_for_records_that_are_still_to_come(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """Partitions that are added in the meantime are of a later run."""
+    topic, out = kafka.topic("in"), kafka.topic("out")
+    fill(kafka, topic, 0, range(2))
+    text = module(kafka, topic, f"{{type: specific-offsets, offsets: {{{topic}/0: 3}}}}")
+    with ThreadPoolExecutor() as threads:
+        running = threads.submit(
+            run, text, echo(out), checkpoint, available_now=False, trigger=timedelta(seconds=1)
+        )
+        wait(lambda: len(received(kafka, out)) == 2)
+        assert not running.done()
+        admin = AdminClient({"bootstrap.servers": kafka.address})
+        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+        wait(lambda: len(admin.list_topics(topic).topics[topic].partitions) == 2)
+        fill(kafka, topic, 1, range(3))
+        fill(kafka, topic, 0, range(2, 5))
+        running.result(PATIENCE.total_seconds())
+    assert received(kafka, out) == expected(range(3))
+    run(module(kafka, topic, None), echo(out), checkpoint)
+    assert received(kafka, out) == expected(range(5), range(3))
+
+
+def test_a_planned_batch_is_cut_as_well(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """A crash may leave one that is not committed, and that begins where the cut one ends."""
+    topic, out = kafka.topic("in"), kafka.topic("out")
+    fill(kafka, topic, 0, range(10))
+    text = module(kafka, topic, f"{{type: specific-offsets, offsets: {{{topic}/0: 4}}}}")
+    run(text, echo(out), checkpoint)
+    newest = CommitLog(Folder.at(checkpoint)).newest()
+    fill(kafka, topic, 0, range(10, 12))
+    planned = (checkpoint / "offsets" / str(newest)).read_text().replace('"0":10', '"0":12')
+    assert '"0":12' in planned
+    (checkpoint / "offsets" / str(newest + 1)).write_text(planned)
+    run(module(kafka, topic, None), echo(out), checkpoint)
+    assert received(kafka, out) == expected(range(12))
+
+
+@pytest.mark.parametrize(
+    ("stop", "message"),
+    [
+        ("{type: earliest}", "Invalid stop position type: earliest; valid values are [latest, "),
+        ("{type: date}", "missing required key 'date'"),
+    ],
+)
+def test_a_stop_position_is_one_of_these(kafka: KafkaHarness, stop: str, message: str) -> None:
+    """What makes no sense as an end is refused."""
+    with pytest.raises(ModuleError) as refused:
+        parse_module(module(kafka, "users", stop))
+    assert message in str(refused.value)
+
+
+def test_damaged_notes_are_told(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """With the name of the file."""
+    topic, out = kafka.topic("in"), kafka.topic("out")
+    checkpoint.mkdir()
+    (checkpoint / "stops.json").write_text("{")
+    notes: dict[str, Any] = {}
+    with pytest.raises(Exception, match=r"stops\.json is damaged"):
+        run(module(kafka, topic, None), echo(out), checkpoint)
+    write_framed(Folder.at(checkpoint), "stops.json", json.dumps(notes).encode())
+    run(module(kafka, topic, None), echo(out), checkpoint)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from harness import KafkaHarness
+
+from statefun.dev import EmbeddedKafka
+from statefun.module.loader import parse_module
+from statefun.runtime.ingress.watch import IngressWatch
+
+
+@pytest.mark.broker
+def test_a_cluster_that_goes_and_comes_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """One word when the ingress begins to wait, one when it reads on, and none in between."""
+    caplog.set_level("INFO", "statefun")
+    with EmbeddedKafka() as own:
+        module = KafkaHarness(own, "").module({"users": ["t/f"]})
+        watch = IngressWatch(parse_module(module).ingresses, interval=timedelta(0))
+        watch.look()
+        own.kill()
+        watch.look()
+        watch.look()
+        own.restart()
+        watch.look()
+        watch.look()
+
+    assert caplog.messages == [
+        f"ingress test/in: no Kafka broker answers at {own_address(module)}; waiting for one",
+        f"ingress test/in: {own_address(module)} answers again",
+    ]
+
+
+def own_address(module: str) -> str:
+    """Return the address that a module's only ingress reads from."""
+    [ingress] = parse_module(module).ingresses
+    return ingress.address

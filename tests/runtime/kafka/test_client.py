@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import logging
+import logging.handlers
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from harness import KafkaHarness
+
+from statefun.dev import EmbeddedKafka
+from statefun.runtime.kafka.client import (
+    cluster_metadata,
+    committed_offsets,
+    connect,
+    partitions_of,
+    watermarks,
+)
+from statefun.sdk.errors import ConfigurationError, KafkaError, TopicError
+
+NOWHERE = "127.0.0.1:1"
+SHORT = timedelta(milliseconds=200)
+LONG = timedelta(seconds=30)
+
+
+def test_properties_of_the_java_client_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """Each property that librdkafka lacks is named in a warning, and the client is made."""
+    properties = {
+        "bootstrap.servers": NOWHERE,
+        "key.deserializer": "org.example.Deserializer",
+        "client.id": "me",
+        "value.deserializer": "org.example.Deserializer",
+    }
+
+    with caplog.at_level(logging.WARNING, "statefun.kafka"):
+        producer = connect(Producer, "egress test/out", properties)
+
+    assert isinstance(producer, Producer)
+    assert sorted(caplog.messages) == [
+        "egress test/out: librdkafka has no property key.deserializer; it is left out",
+        "egress test/out: librdkafka has no property value.deserializer; it is left out",
+    ]
+    assert sorted(properties) == [
+        "bootstrap.servers",
+        "client.id",
+        "key.deserializer",
+        "value.deserializer",
+    ]
+
+
+def test_a_value_that_the_client_refuses_is_named() -> None:
+    """The error says who needs the client, which property is wrong, and how."""
+    properties = {"bootstrap.servers": NOWHERE, "group.id": "g", "session.timeout.ms": "long"}
+
+    with pytest.raises(ConfigurationError) as caught:
+        connect(Consumer, "ingress test/in", properties)
+
+    assert caught.value.message == (
+        'ingress test/in: Invalid value for configuration property "session.timeout.ms"'
+    )
+
+
+def test_the_client_does_not_write_to_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    """What librdkafka complains about while it reconnects does not reach the user's log."""
+    shown = logging.handlers.BufferingHandler(1000)
+    logging.getLogger("statefun").addHandler(shown)
+    admin = connect(AdminClient, "ingress test/in", {"bootstrap.servers": NOWHERE})
+
+    with pytest.raises(KafkaError):
+        cluster_metadata("ingress test/in", NOWHERE, admin, SHORT)
+    admin.poll(0)
+    logging.getLogger("statefun").removeHandler(shown)
+
+    assert capfd.readouterr() == ("", "")
+    assert shown.buffer == []
+
+
+def test_a_cluster_that_does_not_answer_is_named() -> None:
+    """The error says who asked which address, for how long, and what to look at."""
+    admin = connect(AdminClient, "ingress test/in", {"bootstrap.servers": NOWHERE})
+
+    with pytest.raises(KafkaError) as caught:
+        cluster_metadata("ingress test/in", NOWHERE, admin, SHORT)
+
+    assert caught.value.message.startswith(
+        "ingress test/in: no Kafka broker answered at 127.0.0.1:1 within 0.2 s ("
+    )
+    assert caught.value.message.endswith("); is it running, and is the address right?")
+
+
+@pytest.mark.broker
+def test_partitions_of_a_topic_are_in_order(kafka: KafkaHarness) -> None:
+    """A topic that is there has its partitions."""
+    topic = kafka.topic("users", partitions=12)
+    admin = connect(AdminClient, "ingress test/in", {"bootstrap.servers": kafka.address})
+
+    metadata = cluster_metadata("ingress test/in", kafka.address, admin, LONG)
+
+    assert partitions_of("ingress test/in", topic, metadata, kafka.address) == list(range(12))
+
+
+@pytest.mark.broker
+def test_a_topic_that_is_not_there_is_named(kafka: KafkaHarness) -> None:
+    """The error says who needs which topic where, and how to create it."""
+    admin = connect(AdminClient, "ingress test/in", {"bootstrap.servers": kafka.address})
+    metadata = cluster_metadata("ingress test/in", kafka.address, admin, LONG)
+
+    with pytest.raises(TopicError) as caught:
+        partitions_of("ingress test/in", "nowhere", metadata, kafka.address)
+
+    assert caught.value.message == (
+        f"ingress test/in: topic nowhere does not exist at {kafka.address}; create it first "
+        f"(kafka-topics.sh --bootstrap-server {kafka.address} --create --topic nowhere)"
+    )
+
+
+@pytest.mark.broker
+def test_a_topic_that_the_cluster_refuses_is_named(kafka: KafkaHarness) -> None:
+    """What the cluster says about a topic is passed on."""
+    admin = connect(AdminClient, "ingress test/in", {"bootstrap.servers": kafka.address})
+    metadata = admin.list_topics("nowhere", timeout=30)
+
+    with pytest.raises(TopicError) as caught:
+        partitions_of("ingress test/in", "nowhere", metadata, kafka.address)
+
+    assert caught.value.message == (
+        f"ingress test/in: topic nowhere at {kafka.address}: Broker: Unknown topic or partition"
+    )
+
+
+@pytest.mark.broker
+def test_a_cluster_that_has_just_started_is_asked_again() -> None:
+    """Its first answers may be that it does not know yet who looks after a group."""
+    for number in range(2):
+        with EmbeddedKafka() as broker:
+            broker.create_topic("users")
+            settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": f"new-{number}"}
+            consumer = Consumer(settings)
+            (found,) = committed_offsets(consumer, [TopicPartition("users", 0)], LONG)
+            assert found.offset < 0
+            consumer.close()
+
+
+def test_offsets_of_many_partitions_are_one_question(kafka: KafkaHarness) -> None:
+    """Of each kind; readers of what is committed stop before an open transaction."""
+    topic = kafka.topic("users", 50)
+    kafka.send(topic, [("k", "v")] * 3, partition=7)
+    producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, "v", partition=7)
+    producer.flush(30)
+    questions = []
+
+    class Counting(AdminClient):
+        def list_offsets(self, *args: Any, **kwargs: Any) -> Any:
+            questions.append(args)
+            return super().list_offsets(*args, **kwargs)
+
+    admin = Counting({"bootstrap.servers": kafka.address})
+    every = [(topic, number) for number in range(50)]
+    readable, there = (
+        watermarks(admin, every, LONG, committed=committed) for committed in (True, False)
+    )
+    producer.abort_transaction(30)
+
+    assert len(questions) == 4
+    assert watermarks(admin, [], LONG, committed=True) == {}
+    empty = dict.fromkeys(every, (0, 0))
+    assert readable == {**empty, (topic, 7): (0, 3)}
+    assert there == {**empty, (topic, 7): (0, 4)}
+    with pytest.raises(KafkaException):
+        watermarks(admin, [(topic, 50)], LONG, committed=True)

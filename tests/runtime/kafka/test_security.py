@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Encrypted and authenticated connections, and secrets that stay secret."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from harness import KafkaHarness, run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statefun import StatefulFunctions
+from statefun.dev import EmbeddedKafka
+from statefun.runtime.kafka.security import translate
+from statefun.sdk.errors import ConfigurationError, KafkaError
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
+SECRET = "plan7ed-s3cret"  # noqa: S105 - of this test's own broker
+STORE_PASSWORD = "st0re-s3cret"  # noqa: S105 - the same
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({"linger.ms": "5"}, {"linger.ms": "5"}),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},
+        ),
+        (
+            {"sasl.jaas.config": f"{PLAIN} required username=a password='b c';"},
+            {"sasl.username": "a", "sasl.password": "b c"},
+        ),
+        (
+            {
+                "sasl.jaas.config": f'{OAUTH} required clientId="a" clientSecret="b" scope="c";',
+                "sasl.oauthbearer.token.endpoint.url": "https://tokens",
+                "sasl.login.callback.handler.class": "x.y.OAuthBearerLoginCallbackHandler",
+            },
+            {
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.client.id": "a",
+                "sasl.oauthbearer.client.secret": "b",
+                "sasl.oauthbearer.scope": "c",
+                "sasl.oauthbearer.token.endpoint.url": "https://tokens",
+            },
+        ),
+        (
+            {
+                "sasl.jaas.config": f'{KERBEROS} required useKeyTab=true keyTab="/k" '
+                'principal="a@B" serviceName="kafka";'
+            },
+            {
+                "sasl.kerberos.keytab": "/k",
+                "sasl.kerberos.principal": "a@B",
+                "sasl.kerberos.service.name": "kafka",
+            },
+        ),
+        (
+            {"ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM"},
+            {"ssl.ca.location": "/ca.pem"},
+        ),
+        ({"ssl.truststore.certificates": "PEM"}, {"ssl.ca.pem": "PEM"}),
+        (
+            {
+                "ssl.keystore.location": "/k.p12",
+                "ssl.keystore.type": "PKCS12",
+                "ssl.keystore.password": "x",
+            },
+            {"ssl.keystore.location": "/k.p12", "ssl.keystore.password": "x"},
+        ),
+        (
+            {
+                "ssl.keystore.location": "/k.pem",
+                "ssl.keystore.type": "PEM",
+                "ssl.key.password": "x",
+            },
+            {
+                "ssl.certificate.location": "/k.pem",
+                "ssl.key.location": "/k.pem",
+                "ssl.key.password": "x",
+            },
+        ),
+        (
+            {"ssl.keystore.certificate.chain": "C", "ssl.keystore.key": "K"},
+            {"ssl.certificate.pem": "C", "ssl.key.pem": "K"},
+        ),
+        (
+            {"ssl.endpoint.identification.algorithm": ""},
+            {"ssl.endpoint.identification.algorithm": "none"},
+        ),
+        (
+            {"sasl.username": "a", "ssl.ca.location": "/x"},
+            {"sasl.username": "a", "ssl.ca.location": "/x"},
+        ),
+    ],
+)
+def test_javas_names_are_translated(properties: dict[str, str], expected: dict[str, str]) -> None:
+    """Each kind of login and store says the same to both clients."""
+    assert translate("ingress a/b", properties) == expected
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({"ssl.provider": "X"}, "property ssl.provider cannot be told to librdkafka"),
+        ({"sasl.jaas.config": SECRET}, "is not of the form"),
+        (
+            {"sasl.jaas.config": f"x.y.Other required a='{SECRET}';"},
+            "login module Other is unknown",
+        ),
+        ({"sasl.jaas.config": f"{SCRAM} required username=a;"}, "needs the option password"),
+        (
+            {"sasl.jaas.config": f"{OAUTH} required clientId=a clientSecret='{SECRET}';"},
+            "OAuth needs the property sasl.oauthbearer.token.endpoint.url",
+        ),
+        ({"ssl.truststore.location": "/x.jks"}, "certificates in PEM form only: convert them"),
+        ({"ssl.keystore.location": "/x.jks"}, "no keystores of type JKS: convert it to PKCS12"),
+        ({"sasl.login.callback.handler.class": "a.B"}, "only Kafka's own OAuthBearerLogin"),
+    ],
+)
+def test_what_has_no_counterpart_is_an_error(properties: dict[str, str], reason: str) -> None:
+    """It names the property and what to do, and shows no value."""
+    with pytest.raises(ConfigurationError) as caught:
+        translate("egress a/b", properties)
+
+    assert caught.value.message.startswith("egress a/b: property ")
+    assert reason in caught.value.message
+    assert SECRET not in str(caught.value)
+
+
+@given(st.text(min_size=1), st.text(min_size=1), st.sampled_from("\"'"))
+def test_any_password_survives_quoting(username: str, password: str, quote: str) -> None:
+    """What Java reads from a quoted option is what librdkafka gets."""
+
+    def quoted(text: str) -> str:
+        return quote + re.sub(rf"([\\{quote}])", r"\\\1", text) + quote
+
+    jaas = f"{SCRAM} required username={quoted(username)} password={quoted(password)};"
+
+    assert translate("a", {"sasl.jaas.config": jaas}) == {
+        "sasl.username": username,
+        "sasl.password": password,
+    }
+
+
+@attrs.frozen
+class Secured:
+    """A broker with a listener that takes TLS and SCRAM only."""
+
+    broker: EmbeddedKafka
+    address: str
+    certificate: Path
+
+    def properties(self, password: str) -> str:
+        """Return the properties of a client, as YAML."""
+        return textwrap.indent(
+            f"security.protocol: SASL_SSL\n"
+            f"sasl.mechanism: SCRAM-SHA-512\n"
+            f'sasl.jaas.config: \'{SCRAM} required username="ada" password="{password}";\'\n'
+            f"ssl.truststore.type: PEM\n"
+            f"ssl.truststore.location: {self.certificate}\n",
+            "    ",
+        )
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """Start a broker whose certificate is its own."""
+    folder = tmp_path_factory.mktemp("certificates")
+    keystore, certificate = folder / "broker.p12", folder / "ca.pem"
+    keytool = shutil.which("keytool") or "keytool"
+    store = ("-keystore", str(keystore), "-storepass", STORE_PASSWORD, "-storetype", "PKCS12")
+    subprocess.run(
+        [
+            *(keytool, "-genkeypair", "-alias", "broker", "-keyalg", "EC", *store),
+            *("-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1", "-ext", "bc=ca:true"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    pem = subprocess.run(
+        [keytool, "-exportcert", "-rfc", "-alias", "broker", *store],
+        check=True,
+        capture_output=True,
+    ).stdout
+    certificate.write_bytes(pem)
+    port, secure, controller = free_ports(3)
+    listeners = f"PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure}"
+    config = {
+        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": listeners,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listener.security.protocol.map": (
+            "PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT"
+        ),
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.secure.scram-sha-512.sasl.jaas.config": f"{SCRAM} required;",
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(keystore),
+        "ssl.keystore.password": STORE_PASSWORD,
+    }
+    with EmbeddedKafka(port=port, config=config) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        upsertion = UserScramCredentialUpsertion("ada", info, SECRET.encode())
+        for future in admin.alter_user_scram_credentials([upsertion]).values():
+            future.result(10)
+        yield Secured(broker, f"127.0.0.1:{secure}", certificate)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody uses now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+APP = """
+import statefun
+from statefun import Context, KafkaEgressMessage, Message, function
+
+@function("t.fns/relay")
+def relay(ctx: Context, message: Message) -> None:
+    ctx.send(KafkaEgressMessage("test/out", topic="secured-out", value=message.raw_value()))
+
+if __name__ == "__main__":
+    statefun.run()
+"""
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.parametrize("semantic", ["at-least-once", "exactly-once"])
+def test_records_travel_encrypted_and_nobody_sees_the_password(
+    secured: Secured, tmp_path: Path, semantic: str
+) -> None:
+    """In and out by TLS and SCRAM; no log, error, page of Spark's UI or checkpoint has the secret."""
+    kafka = KafkaHarness(secured.broker, semantic)
+    topics = {name: f"secured-{semantic}-{name}" for name in ("in", "out")}
+    for topic in topics.values():
+        secured.broker.create_topic(topic)
+    (tmp_path / "secret").write_text(SECRET)
+    properties = secured.properties(f"${{file:{tmp_path}/secret}}")
+    module = kafka.module({topics["in"]: ["t.fns/relay"]}, semantic=semantic)
+    module = module.replace(kafka.address, secured.address)
+    module = module.replace("---\n", f"  properties:\n{properties}---\n") + (
+        f"  properties:\n{properties}"
+    )
+    (tmp_path / "module.yaml").write_text(module)
+    (tmp_path / "app.py").write_text(APP.replace("secured-out", topics["out"]))
+    kafka.send(topics["in"], [("Ada", "hello")])
+    (port,) = free_ports(1)
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [
+                *(str(Path(sys.executable).parent / "spark-submit"), "--driver-memory", "1g"),
+                *("--conf", f"spark.ui.port={port}", "--conf", "spark.statefun.debug=true"),
+                str(tmp_path / "app.py"),
+            ],
+            env={key: value for key, value in os.environ.items() if "PYSPARK_SUBMIT" not in key},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        deadline = time.monotonic() + 120
+        while not kafka.receive(topics["out"]):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.5)
+        seen = [page(port, path) for path in ("environment", "SQL", "StreamingQuery", "jobs")]
+        seen += [page(port, f"SQL/execution/?id={number}") for number in range(2)]
+    finally:
+        process.terminate()
+        process.wait(60)
+
+    assert [record.value for record in kafka.receive(topics["out"])] == ["hello"]
+    files = [path for path in (tmp_path / ".statefun").rglob("*") if path.is_file()]
+    texts = [*seen, log.read_text(), *(path.read_text(errors="replace") for path in files)]
+    assert len(files) > 5
+    assert all("spark" in text.lower() for text in seen)
+    assert not [text for text in texts if SECRET in text]
+
+
+def page(port: int, path: str) -> str:
+    """Fetch a page of Spark's UI."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}") as response:
+        text: str = response.read().decode()
+    return text
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_wrong_password_is_an_error_without_it(
+    secured: Secured, checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever reads the error learns which address refuses, and no more."""
+    kafka = KafkaHarness(secured.broker, "wrong")
+    module = kafka.module({"in": ["t.fns/relay"]}).replace(kafka.address, secured.address)
+    properties = secured.properties(f"wrong-{SECRET}")
+    functions = StatefulFunctions()
+    functions.register("t.fns/relay", lambda _context, _message: None)
+
+    with caplog.at_level(logging.DEBUG), pytest.raises(KafkaError) as caught:
+        run(module.replace("---\n", f"  properties:\n{properties}---\n"), functions, checkpoint)
+
+    assert secured.address in caught.value.message
+    assert SECRET not in f"{caught.value} {caught.value.__cause__} {caplog.text}"

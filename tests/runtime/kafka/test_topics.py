@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from harness import KafkaHarness
+
+from statefun import TopicError
+from statefun.module import parse_module
+from statefun.runtime.kafka.topics import check_at_start
+
+PATIENCE = timedelta(seconds=5)
+
+
+@pytest.mark.broker
+def test_a_declared_topic_has_to_be_there(kafka: KafkaHarness) -> None:
+    """Those of dead letters, and those of their replays."""
+    dead = kafka.topic("dead")
+    module = kafka.module({"in": ["t/f"]}, dead_letters=dead)
+
+    check_at_start(parse_module(module).egresses, PATIENCE)
+    with pytest.raises(TopicError, match="topic again does not exist"):
+        check_at_start(parse_module(f"{module}  replayTopic: again\n").egresses, PATIENCE)
+
+
+@pytest.mark.broker
+def test_a_cluster_that_is_gone_does_not_hold_up_a_start(
+    kafka: KafkaHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is for it is kept; a line says so."""
+    module = kafka.module({"in": ["t/f"]}, dead_letters="dead").replace(
+        kafka.address, "127.0.0.1:1"
+    )
+
+    check_at_start(parse_module(module).egresses, timedelta(seconds=1))
+
+    assert "egress test/out: no Kafka broker answered at 127.0.0.1:1" in caplog.text
+    assert "its records are kept until one does" in caplog.text

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+import attrs
+import pytest
+
+from statefun import (
+    BindingError,
+    Context,
+    Message,
+    OnFailure,
+    Retry,
+    StatefulFunctions,
+    ValueSpec,
+)
+from statefun.module.model import (
+    KafkaEgress,
+    KafkaIngress,
+    Location,
+    Module,
+    TopicRoute,
+    Unsupported,
+)
+from statefun.runtime.preflight.binding import check_binding
+from statefun.sdk.address import TypeName
+
+
+def functions(*typenames: str, specs: tuple[ValueSpec, ...] = ()) -> StatefulFunctions:
+    """Register a function under each name."""
+    registry = StatefulFunctions()
+    for typename in typenames:
+
+        def fun(ctx: Context, message: Message) -> None:
+            pass
+
+        registry.register(typename, fun, specs)
+    return registry
+
+
+def ingress(*targets: str, topic: str = "users", line: int = 9) -> KafkaIngress:
+    """Return an ingress of one topic."""
+    location = Location("module.yaml", line, 7)
+    text = TypeName("io.statefun.types", "string")
+    route = TopicRoute(topic, text, tuple(map(TypeName.parse, targets)), location)
+    return KafkaIngress(TypeName("test", topic), "kafka:9092", (route,), location)
+
+
+@pytest.mark.parametrize(
+    ("registered", "target"),
+    [
+        (["test.fns/one"], "test.fns/one"),
+        (["test.fns/*"], "test.fns/one"),
+        (["test.fns/*", "test.fns/one"], "test.fns/one"),
+        (["a/b/c", "other/x"], "a/b/c"),
+    ],
+)
+def test_targets_with_functions_fit(registered: list[str], target: str) -> None:
+    """A target is served by its own function or by that of its namespace."""
+    module = Module(ingresses=(ingress(target),))
+
+    check_binding(module, functions(*registered))
+
+
+def test_functions_without_ingress_fit() -> None:
+    """A function may be there for messages of other functions only."""
+    module = Module(ingresses=(ingress("test.fns/one"),))
+
+    check_binding(module, functions("test.fns/one", "test.fns/two"))
+
+
+def test_everything_that_does_not_fit_is_said_at_once() -> None:
+    """Each target without function has its place in the file, and the name that may be meant."""
+    module = Module(
+        ingresses=(
+            ingress("test.fns/cuont", "test.fns/count"),
+            ingress("zzz.fns/qqqqq", topic="orders", line=20),
+        )
+    )
+
+    with pytest.raises(BindingError) as caught:
+        check_binding(module, functions("test.fns/count"))
+
+    assert caught.value.message == (
+        "module files and functions do not fit\n"
+        "  module.yaml:9:7: target test.fns/cuont of ingress test/users has no function; "
+        "did you mean test.fns/count?\n"
+        "  module.yaml:20:7: target zzz.fns/qqqqq of ingress test/orders has no function "
+        "(registered: test.fns/count)"
+    )
+
+
+def test_an_application_without_functions_and_ingresses_is_refused() -> None:
+    """Nothing would ever be invoked, and the error says why."""
+    with pytest.raises(BindingError) as caught:
+        check_binding(Module(), functions())
+
+    assert caught.value.message == (
+        "module files and functions do not fit\n"
+        "  no function is registered; decorate one with @function(...)\n"
+        "  no ingress is declared, so that no function would ever be invoked"
+    )
+
+
+def test_components_that_do_not_run_are_pointed_out(caplog: pytest.LogCaptureFixture) -> None:
+    """A component of a kind that is only understood is a warning with its place."""
+    other = Unsupported("io.statefun.endpoints.v2/http", "x/*", Location("module.yaml", 3, 1))
+    module = Module(ingresses=(ingress("test.fns/one"),), unsupported=(other,))
+
+    with caplog.at_level(logging.WARNING, "statefun"):
+        check_binding(module, functions("test.fns/one"))
+
+    (warning,) = caplog.messages
+    assert warning == (
+        "module.yaml:3:1: io.statefun.endpoints.v2/http x/* is understood, but not run by this "
+        "version"
+    )
+
+
+def test_dead_letters_need_a_topic() -> None:
+    """Wherever they are asked for; and there is one topic only."""
+    place = Location("module.yaml", 3, 1)
+    source = ingress("test.fns/one")
+    with_policy = attrs.evolve(source, failure_policy=OnFailure.DEAD_LETTER)
+    registry = functions("test.fns/one")
+    refusing = KafkaEgress(
+        TypeName("t", "refusing"), "kafka:9092", place, on_refused=OnFailure.DEAD_LETTER
+    )
+    retry = Retry(2, timedelta(seconds=1), then=OnFailure.DEAD_LETTER)
+    registry.register("test.fns/retry", lambda _context, _message: None, on_failure=retry)
+
+    with pytest.raises(BindingError) as caught:
+        check_binding(Module(ingresses=(with_policy,), egresses=(refusing,)), registry)
+
+    missing = "failures are to become dead letters, but no egress has a deadLetterTopic"
+    _, egress, topic, function = caught.value.message.splitlines()
+    assert f"egress t/refusing: {missing}" in egress
+    assert f"topic users: {missing}" in topic
+    assert function.startswith(f"  function test.fns/retry: {missing}")
+    egresses = [
+        KafkaEgress(TypeName("t", name), "kafka:9092", place, dead_letter_topic="dead")
+        for name in ("a", "b")
+    ]
+    check_binding(Module((with_policy,), (egresses[0],)), registry)
+    with pytest.raises(
+        BindingError, match="egress t/b has a deadLetterTopic, which egress t/a has"
+    ):
+        check_binding(Module((with_policy,), tuple(egresses)), registry)
+
+
+def test_topics_of_one_name_have_one_policy() -> None:
+    """A failed record says which topic it came from, and not which cluster."""
+    one = attrs.evolve(ingress("test.fns/one"), failure_policy=OnFailure.SKIP)
+    two = attrs.evolve(one, id=TypeName("t", "two"), failure_policy=OnFailure.FAIL)
+
+    with pytest.raises(BindingError, match="topic users has another failurePolicy than elsewhere"):
+        check_binding(Module((one, two)), functions("test.fns/one"))

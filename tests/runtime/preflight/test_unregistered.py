@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that a checkpoint knows and that nobody registers any more."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import cast
+
+import pytest
+from harness import KafkaHarness, run
+from pyspark.sql import SparkSession
+
+from statefun import (
+    BindingError,
+    CheckpointError,
+    Context,
+    IntType,
+    Message,
+    OnFailure,
+    StatefulFunctions,
+    UnknownFunctionError,
+    ValueSpec,
+    message_builder,
+)
+from statefun.protocol.runtime_pb2 import Bucket, DelayedMessage, Manifest, Retry, Segment
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import write_framed
+from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
+from statefun.runtime.dispatch.calls import failed_row
+from statefun.runtime.dispatch.failures import RETRY
+from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
+from statefun.runtime.preflight.unregistered import FUNCTIONS, check_functions, undelivered
+from statefun.runtime.rows.effects import MESSAGE_SCHEMA, EffectRows
+
+
+def functions(*names: str) -> StatefulFunctions:
+    """Return functions, each of which sends itself a message for later."""
+    registry = StatefulFunctions()
+    for name in names:
+
+        @registry.bind(f"t.fns/{name}", specs=[ValueSpec("seen", IntType)])
+        def later(ctx: Context, message: Message) -> None:
+            ctx.storage.seen = (ctx.storage.seen or 0) + 1
+            if ctx.caller is None:
+                again = message_builder(ctx.address.typename, ctx.address.id, str_value="again")
+                ctx.send_after(timedelta(seconds=12), again)
+
+    return registry
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_messages_for_a_function_that_is_gone_refuse_the_start(
+    kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until it is said what becomes of them: dead letters, with nothing lost."""
+    users, dead = kafka.topic("users"), kafka.topic("dead")
+    kafka.send(users, [("Ada", "a"), ("Alan", "b")])
+    run(kafka.module({users: ["t.fns/old", "t.fns/kept"]}), functions("old", "kept"), checkpoint)
+    module = kafka.module({users: ["t.fns/kept"]}, dead_letters=dead)
+
+    with pytest.raises(CheckpointError) as caught:
+        run(module, functions("kept", "new"), checkpoint)
+    with pytest.raises(BindingError, match="no egress has a deadLetterTopic"):
+        run(
+            kafka.module({users: ["t.fns/kept"]}),
+            functions("kept"),
+            checkpoint,
+            on_unregistered="dead-letter",
+        )
+    summary = run(module, functions("kept", "new"), checkpoint, on_unregistered="dead-letter")
+    if not summary.dead_letters:  # not due yet: they still refuse a start that says nothing
+        with pytest.raises(CheckpointError):
+            run(module, functions("kept", "new"), checkpoint)
+    while not summary.dead_letters:
+        summary = run(module, functions("kept", "new"), checkpoint, on_unregistered="dead-letter")
+    caplog.clear()
+    run(module, functions("kept", "new"), checkpoint)
+
+    assert "\n  2 for function t.fns/old" in str(caught.value)
+    assert summary.dead_letters == 2
+    letters = kafka.receive(dead)
+    assert sorted(letter.headers["statefun-target"] for letter in letters) == [
+        "t.fns/old/Ada",
+        "t.fns/old/Alan",
+    ]
+    left = "function t.fns/old has state at 2 addresses, and is not registered; the state is kept"
+    assert any(message.startswith(left) for message in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("counted", "as_of"),
+    [({"counted": "2026-01-31"}, "2026-01-31"), ({}, "some earlier start")],
+)
+def test_a_count_that_is_not_of_today_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, counted: dict[str, str], as_of: str
+) -> None:
+    """The state is not read at each start, and some of it may have expired since."""
+    content = {"registered": ["t.fns/kept"], "left": {"t.fns/old": 2}, **counted}
+    write_framed(Folder.at(tmp_path), FUNCTIONS, json.dumps(content).encode())
+    nobody = cast("SparkSession", None)
+
+    for _ in range(2):
+        check_functions(nobody, Folder.at(tmp_path), functions("kept"), OnFailure.FAIL)
+
+    assert [message.split(",")[0] for message in caplog.messages] == [
+        f"function t.fns/old has state at 2 addresses (as of {as_of})"
+    ] * 2
+
+
+def test_messages_that_are_not_delivered_yet_are_found(tmp_path: Path) -> None:
+    """In the outbox, delayed ones on their way to their bucket included; not those of others."""
+    checkpoint = Folder.at(tmp_path)
+    checkpoint.child("commits").write("1", b"v1\n{}")
+    feedback = json.dumps({"batch": 0, "tick": -1})
+    checkpoint.child("offsets").write("1", f"v1\n{{}}\n-\n{feedback}".encode())
+    delayed = Bucket(messages=[DelayedMessage(due=1, target=b"x\0t/late", typename="t/t")])
+    for batch in (0, 1, 2):  # delivered, not delivered, not committed
+        rows = EffectRows(MESSAGE_SCHEMA)
+        rows.append((f"x\0t/of-{batch}".encode(), b"", "t/t", b"", None))
+        if batch == 1:
+            content = delayed.SerializeToString()
+            bucket = b"1\0statefun.timers/bucket"
+            rows.append((bucket, b"", "statefun.timers/delayed", content, None))
+        count = len(rows)
+        segment = Segment(messages=effect_stream(rows.take(), count))
+        Outbox(checkpoint).stage(Manifest(batch=batch, segments=[segment]))
+
+    assert list(undelivered(checkpoint)) == ["t/of-1", "statefun.timers/bucket", "t/late"]
+
+
+def test_what_is_tried_again_is_buried_as_what_it_was() -> None:
+    """Also if its function is gone: the letter can be replayed."""
+    again = Retry(attempts=2, caller=b"Alan\0t/g", typename="t/value", value=b"v")
+    again.record.topic, again.record.offset = "users", 7
+    columns = Columns([b""], [RETRY], [again.SerializeToString()], [None], lambda *_: None)
+    group = Group(b"Ada\0t/gone", columns, 0, 1, AddressValues(None))
+
+    failed = failed_row(group, 0, UnknownFunctionError("no function t/gone is registered"))
+
+    assert (failed.typename, failed.value, failed.caller) == ("t/value", b"v", b"Alan\0t/g")
+    assert (failed.attempts, failed.record) == (3, again.record)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from statefun.protocol.runtime_pb2 import EffectStream, Manifest, Segment
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.release.delivery import Delivery
+
+
+def commit(checkpoint: Path, batch: int, delivered: int, sent: int) -> None:
+    """Leave what a micro-batch leaves that has delivered and sent messages."""
+    folder = Folder.at(checkpoint)
+    feedback = json.dumps({"batch": delivered, "tick": 0})
+    folder.child("offsets").write(str(batch), f"v1\n{{}}\n-\n{feedback}".encode())
+    segments = [Segment(messages=EffectStream(records=sent))]
+    Outbox(folder).stage(Manifest(batch=batch, segments=segments))
+    folder.child("commits").write(str(batch), b"v1\n{}")
+
+
+def test_a_fresh_checkpoint_has_nothing_on_its_way(checkpoint: Path) -> None:
+    """Messages may be delivered at once from the first micro-batch on."""
+    assert Delivery(Folder.at(checkpoint)).settled(0) == -1
+
+
+def test_each_micro_batch_settles_those_before_the_last(checkpoint: Path) -> None:
+    """What a micro-batch sends is delivered by the next one, and settled for the one behind it."""
+    delivery = Delivery(Folder.at(checkpoint))
+    settled = []
+    for batch in range(4):
+        settled.append(delivery.settled(batch))
+        commit(checkpoint, batch, batch - 1, 1)
+
+    assert settled == [-1, -1, 0, 1]
+
+
+def test_messages_of_an_earlier_run_come_first(checkpoint: Path) -> None:
+    """Nothing is settled before they are delivered; batches without messages do not matter."""
+    commit(checkpoint, 0, -1, 1)
+    commit(checkpoint, 1, 0, 5)
+    commit(checkpoint, 2, 1, 0)
+    after_all = Delivery(Folder.at(checkpoint))
+    commit(checkpoint, 3, 1, 7)
+    delivery = Delivery(Folder.at(checkpoint))
+    first = delivery.settled(4)
+    commit(checkpoint, 4, 3, 1)
+
+    assert after_all.settled(3) == 1
+    assert (first, delivery.settled(5)) == (None, 3)

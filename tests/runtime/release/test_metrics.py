@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Spark's metrics system knows of a running application."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from harness import PATIENCE, KafkaHarness, wait
+from pyspark.sql import SparkSession
+
+from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
+from statefun.module import parse_module
+from statefun.runtime.application import Application
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.release.group_offsets import GroupOffsets
+from statefun.runtime.release.metrics import SOURCE, Metrics
+from statefun.runtime.settings import Settings
+from statefun.runtime.spark.session import open_session
+from statefun.runtime.summary import Summary
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+@contextmanager
+def running(module: str, functions: StatefulFunctions, checkpoint: Path) -> Iterator[None]:
+    """Run an application, in small batches, until it is no longer needed."""
+    arguments: dict[str, object] = {"checkpoint": checkpoint, "records_per_batch": 4}
+    settings = Settings.resolve({}, None, **arguments)
+    application = Application(parse_module(module), functions, settings)
+    with ThreadPoolExecutor() as threads:
+        run = threads.submit(application.run)
+        try:
+            yield
+        finally:
+            application.stop()
+            with pytest.raises(KeyboardInterrupt):
+                run.result(PATIENCE.total_seconds())
+
+
+def metrics(spark: SparkSession) -> dict[str, int]:
+    """Return what a sink would get, by name."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - classes of the JVM have no other door
+    sources = jvm.org.apache.spark.SparkEnv.get().metricsSystem().getSourcesByName(SOURCE)
+    if sources.isEmpty():
+        return {}
+    gauges = sources.head().metricRegistry().getGauges()
+    return {name: gauges[name].getValue() for name in gauges}
+
+
+def test_offsets_and_lags_are_told_by_partition(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """With what the application has done; they are gone when it ends."""
+    users, out = kafka.topic("users", 2), kafka.topic("out")
+    spark = open_session(debug=False, state_partitions=2)
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/echo")
+    def echo(ctx: Context, message: Message) -> None:
+        ctx.send(KafkaEgressMessage("test/out", topic=out, value=message.raw_value()))
+
+    kafka.send(users, [("Ada", "a")] * 10, partition=0)
+    with running(kafka.module({users: ["test.fns/echo"]}), functions, checkpoint):
+        wait(lambda: metrics(spark).get("egress_records") == 10)
+        kafka.send(users, [("Ada", "a")] * 3, partition=1)
+        partition = f"ingress.test/in.topic.{users}.partition"
+        expected = {
+            f"{partition}.0.currentOffset": 10,
+            f"{partition}.0.committedOffset": 10,
+            f"{partition}.0.lag": 0,
+            f"{partition}.1.currentOffset": 3,
+            f"{partition}.1.committedOffset": 3,
+            f"{partition}.1.lag": 0,
+            "ingress.test/in.commitsFailed": 0,
+            "invocations": 13,
+            "egress_records": 13,
+            "skipped": 0,
+            "dead_letters": 0,
+            "refused": 0,
+            "retries": 0,
+        }
+        wait(lambda: expected.items() <= metrics(spark).items())
+        found = metrics(spark)
+        assert found.keys() == {*expected, "batches", "ingress.test/in.commitsSucceeded"}
+        assert found["batches"] == found["ingress.test/in.commitsSucceeded"] >= 2
+    assert metrics(spark) == {}
+
+
+def test_a_lag_grows_while_a_function_works(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """It is what is there and not read yet."""
+    users = kafka.topic("users")
+    spark = open_session(debug=False, state_partitions=2)
+    gate = checkpoint.parent / "gate"
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/slow")
+    def slow(ctx: Context, message: Message) -> None:
+        while ctx.record is not None and ctx.record.offset >= 4 and not gate.exists():
+            time.sleep(0.1)
+
+    kafka.send(users, [("Ada", "a")] * 11)
+    lag = f"ingress.test/in.topic.{users}.partition.0.lag"
+    try:
+        with running(kafka.module({users: ["test.fns/slow"]}), functions, checkpoint):
+            wait(lambda: metrics(spark).get(lag) == 7)
+            gate.touch()
+            wait(lambda: metrics(spark).get(lag) == 0)
+    finally:
+        gate.touch()
+
+
+def test_partitions_are_told_little_by_little(
+    kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update goes on where the last one has ended, and begins anew when all were told."""
+    ingresses = parse_module(kafka.module({"users": ["test.fns/f"]})).ingresses
+    spark = open_session(debug=False, state_partitions=2)
+    monkeypatch.setattr("statefun.runtime.release.metrics._TURN", timedelta(0))
+    prefix = "ingress.test/in.topic.users.partition"
+    names = [f"{prefix}.{n}.{kind}" for kind in ("currentOffset", "lag") for n in range(2)]
+    told = []
+
+    with closing(GroupOffsets(ingresses, [None], CommitLog(Folder.at(checkpoint)))) as groups:
+        told_of = Metrics(ingresses, [None], groups, Summary())
+        told_of.open(spark)
+        for read in (*[3] * 4, *[5] * 5):
+            source = SimpleNamespace(
+                startOffset=None,
+                endOffset=json.dumps({"users": {"0": read, "1": read}}),
+                latestOffset=json.dumps({"users": {"0": 7, "1": 7}}),
+            )
+            told_of.update(cast("Any", SimpleNamespace(sources=[source])))
+            found = metrics(spark)
+            told.append([found.get(name) for name in names])
+        told_of.close()
+
+    assert told == [
+        [3, None, None, None],
+        [3, 3, None, None],
+        [3, 3, 4, None],
+        [3, 3, 4, 4],
+        [3, 3, 4, 4],  # the end of the first round
+        [5, 3, 4, 4],
+        [5, 5, 4, 4],
+        [5, 5, 2, 4],
+        [5, 5, 2, 2],
+    ]

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from simulation.cluster import ExactlyOnceModel
+from simulation.publishing import SimulatedFactory, Workers
+from simulation.world import World
+
+from statefun.module.model import DeliverySemantic, KafkaEgress, Location
+from statefun.protocol.runtime_pb2 import Manifest, Segment
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
+from statefun.runtime.egress.lane import Lane
+from statefun.runtime.egress.tasks import TaskLanes
+from statefun.runtime.release.group_offsets import GroupOffsets
+from statefun.runtime.release.publisher import Publisher
+from statefun.runtime.release.retention import Retention
+from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
+from statefun.runtime.settings import Settings
+from statefun.sdk.address import TypeName
+from statefun.sdk.errors import CheckpointError
+
+
+def test_a_batch_whose_commit_file_is_lost_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later one is committed, so it was, too: a start does not wait for the file.
+
+    And before anything follows from a commit, what Spark has written of it is on the disk.
+    """
+    synced: list[int] = []
+    monkeypatch.setattr(CommitLog, "sync", lambda _, batch: synced.append(batch))
+    settings = Settings.resolve({}, None, checkpoint=tmp_path)
+    checkpoint = settings.checkpoint
+    log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
+    for batch in range(3):
+        feedback = json.dumps({"batch": -1, "tick": -1})
+        checkpoint.child("offsets").write(str(batch), f"v1\n{{}}\n{feedback}".encode())
+        if batch != 1:
+            checkpoint.child("commits").write(str(batch), b"v1\n{}")
+    outbox.stage(Manifest(batch=1))
+    late = threading.Event()
+    timer = threading.Timer(30, late.set)
+    timer.start()
+
+    with closing(GroupOffsets([], [], log)) as group_offsets:
+        publisher = Publisher({}, settings, group_offsets, Retention(checkpoint))
+        try:
+            publisher.start(outbox.recover(log.newest()))
+            publisher.drain(log.newest(), late)
+        except KeyboardInterrupt:
+            pytest.fail("it waits for the file")
+        finally:
+            publisher.stop()
+            timer.cancel()
+
+    assert (synced, outbox.batches()) == ([1], [])
+
+
+def test_tasks_of_a_first_run_leave_lanes_to_whoever_has_claimed_one(tmp_path: Path) -> None:
+    """Also if it is in another lane that they publish, which has nobody's marker yet."""
+    world, checkpoint = World.of(0), Folder.at(tmp_path)
+    world.chaos.active = False
+    location = Location("module.yaml", 1, 1)
+    egress = KafkaEgress(TypeName("a", "exactly"), "", location, DeliverySemantic.EXACTLY_ONCE)
+    rows = EffectRows(EGRESS_SCHEMA)
+    rows.append(EgressRecord("topic", None, b"1 0 0", None))
+    segment = Segment(partition=1, egress={"a/exactly": effect_stream(rows.take(), 1)})
+    outbox = Outbox(checkpoint)
+    outbox.stage(Manifest(batch=0, query_id="query", lanes=2, segments=[segment]))
+    checkpoint.child("commits").write("0", b"v1\n{}")
+    copys = Lane(
+        "a/exactly",
+        "run of a copy",
+        checkpoint,
+        lambda: ExactlyOnceModel(world.broker, "query/a/exactly/0"),
+        lambda _: None,
+    )
+    copys.claim()
+    factory = SimulatedFactory(
+        egress, checkpoint, Settings.resolve({}, None).kafka_timeout, "first run", world=world
+    )
+    workers: object = Workers(world)
+    lanes = TaskLanes(factory, workers, lambda: False)  # type: ignore[arg-type] # in its place
+    staged = outbox.staged(0)
+    assert staged is not None
+
+    with pytest.raises(CheckpointError, match="another run has taken over"):
+        list(lanes.publish([staged]))
+
+    assert world.broker.log["a/exactly"] == []

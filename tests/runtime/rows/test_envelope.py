@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from strategies import addresses, ids
+
+from statefun.runtime.rows.envelope import SCHEMA, address_key, address_of, rejection
+from statefun.sdk.address import Address
+
+
+@given(address=addresses())
+@example(address=Address("a/b", "c", "x/y"))
+@example(address=Address("ns", "name", "\0"))
+@example(address=Address("ns", "name", "\0ns/name"))
+@example(address=Address("ns", "name", "Ada\0\0"))
+def test_an_address_survives_its_key(address: Address) -> None:
+    """Any id, with NUL or slashes too, comes back with its namespace and name."""
+    key = address_key(address)
+
+    assert address_of(key) == address
+    assert address_of(key).typename == address.typename
+
+
+@given(one=addresses(), other=addresses(), id_=ids())
+def test_different_addresses_have_different_keys(one: Address, other: Address, id_: str) -> None:
+    """Nothing but the same address is grouped under the same key."""
+    same_id = Address(one.namespace, one.name, id_), Address(other.namespace, other.name, id_)
+
+    assert (address_key(one) == address_key(other)) == (one == other)
+    assert (address_key(same_id[0]) == address_key(same_id[1])) == (same_id[0] == same_id[1])
+
+
+@given(address=addresses(), tail=st.text("\0/nsAda", max_size=6))
+def test_keys_with_separators_in_ids_do_not_collide(address: Address, tail: str) -> None:
+    """An id that imitates a key's own form is still another address."""
+    longer = Address(address.namespace, address.name, address.id + tail)
+
+    assert (address_key(longer) == address_key(address)) == (tail == "")
+
+
+def test_keys_begin_with_what_tells_them_apart() -> None:
+    """The id comes first, so that comparing two keys of a type ends early."""
+    key = address_key(Address("com.example.fns", "greeter", "Ada"))
+
+    assert key == b"Ada\0com.example.fns/greeter"
+
+
+def test_rows_have_the_columns_of_the_dispatcher() -> None:
+    """Names, order and types of the columns are what sources and dispatcher agree on."""
+    assert SCHEMA.simpleString() == (
+        "struct<target:binary,offset:bigint,caller:binary,typename:string,value:binary,"
+        "topic:string,partition:int,timestamp:bigint,key:binary,"
+        "headers:array<struct<key:string,value:binary>>,trace:string>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("null-key", "the record has no key; the key becomes the id of the address"),
+        ("empty-key", "the record's key is empty; the key becomes the id of the address"),
+        ("undecodable-key", "the record's key is not valid UTF-8"),
+        ("null-value", "the record has no value (a tombstone)"),
+        ("no-target", "the record was to be replayed, and its headers statefun-target-type and"),
+    ],
+)
+def test_every_rejection_has_words(name: str, expected: str) -> None:
+    """What makes a record unfit for functions is said in words."""
+    assert rejection(name).startswith(expected)

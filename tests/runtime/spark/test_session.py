@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark import SparkConf, SparkContext
+
+from statefun.runtime.spark.session import open_session, spark_conf
+from statefun.sdk.errors import ConfigurationError
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _context() -> None:
+    """Start the process's only Spark context the way applications do."""
+    open_session(debug=False, state_partitions=None)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (
+            "spark.sql.streaming.stateStore.providerClass",
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        ),
+        ("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true"),
+        ("spark.sql.streaming.stateStore.checkpointFormatVersion", "2"),
+        ("spark.sql.adaptive.enabled", "false"),
+    ],
+)
+def test_state_is_kept_the_way_that_the_guarantees_need(key: str, expected: str) -> None:
+    """The session of a query has the state store that changes cost what they are."""
+    session = open_session(debug=False, state_partitions=None)
+
+    assert session.conf.get(key) == expected
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(3, "3"), (None, "2")])
+def test_state_has_as_many_parts_as_there_are_cores_unless_set(
+    asked: int | None, expected: str
+) -> None:
+    """The number of state partitions is the setting's, or that of the cores."""
+    session = open_session(debug=False, state_partitions=asked)
+
+    assert session.conf.get("spark.sql.shuffle.partitions") == expected
+
+
+def test_what_ends_a_thread_is_not_printed() -> None:
+    """As when a signal stops the context while a query is about to end."""
+    jvm: Any = SparkContext._jvm  # noqa: SLF001 - classes of the JVM have no other door
+    system, sink, thread = jvm.java.lang.System, jvm.java.io.ByteArrayOutputStream(), jvm.Thread
+    before = system.err
+    system.setErr(jvm.java.io.PrintStream(sink))
+    try:
+        current = thread.currentThread()
+        error = jvm.java.lang.IllegalStateException("RpcEnv already stopped.")
+        current.getThreadGroup().uncaughtException(current, error)  # as Java itself does
+    finally:
+        system.setErr(before)
+
+    assert sink.toString() == ""
+
+
+def test_sessions_do_not_disturb_each_other() -> None:
+    """Every query has a session of its own, on the one Spark context of the process."""
+    one = open_session(debug=False, state_partitions=5)
+    two = open_session(debug=False, state_partitions=7)
+
+    assert one.conf.get("spark.sql.shuffle.partitions") == "5"
+    assert two.conf.get("spark.sql.shuffle.partitions") == "7"
+    assert one.sparkContext is two.sparkContext
+
+
+def test_the_kafka_connector_is_there() -> None:
+    """A Kafka source can be made without anything on the command line."""
+    session = open_session(debug=False, state_partitions=None)
+
+    frame = (
+        session.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", "127.0.0.1:1")
+        .option("subscribe", "users")
+        .load()
+    )
+
+    assert frame.columns[:3] == ["key", "value", "topic"]
+
+
+def test_workers_are_talked_to_through_unix_sockets() -> None:
+    """Over TCP every task of a worker would start 40 ms late."""
+    assert spark_conf()["spark.python.unix.domain.socket.enabled"] == "true"
+
+
+@pytest.mark.parametrize("word", ["true", "TRUE"])
+def test_speculation_is_refused(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two attempts of a task at the same time would both call functions."""
+    conf = SparkConf(loadDefaults=False).set("spark.speculation", word)
+    monkeypatch.setattr(SparkContext, "getConf", lambda _context: conf)
+
+    with pytest.raises(ConfigurationError) as caught:
+        open_session(debug=False, state_partitions=None)
+
+    assert caught.value.message == (
+        "spark.speculation=true would invoke functions twice at the same time; switch it off"
+    )
+
+
+def test_the_configuration_is_that_of_the_running_context() -> None:
+    """Settings of the context, such as those of spark-submit, are found."""
+    conf = spark_conf()
+
+    assert conf["spark.master"] == "local[2]"
+    assert conf["spark.ui.showConsoleProgress"] == "false"
+
+
+@pytest.mark.parametrize(
+    "logger",
+    [
+        "org.apache.spark.TaskContextImpl",  # when a running task's blocks are gone already
+        "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+    ],
+)
+def test_spark_prints_no_stack_traces(logger: str) -> None:
+    """What Spark logs when it is stopped in the middle is not for the user."""
+    session = open_session(debug=False, state_partitions=None)
+
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - Log4j has no other door
+
+    assert jvm.org.apache.logging.log4j.LogManager.getLogger(logger).getLevel().toString() == "OFF"

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import importlib
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from statefun import StatefulFunctions
+from statefun.runtime.spark.session import open_session
+from statefun.runtime.spark.shipping import lacks_statefun, send_modules
+
+
+@pytest.mark.spark
+def test_modules_of_functions_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module and a package that only the driver can find are imported by a worker."""
+    (tmp_path / "sent_module.py").write_text("def f(ctx, message):\n    pass\n")
+    (tmp_path / "sent_package").mkdir()
+    (tmp_path / "sent_package" / "__init__.py").write_text("")
+    (tmp_path / "sent_package" / "inner.py").write_text("def g(ctx, message):\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    functions = StatefulFunctions()
+    functions.register("t/f", importlib.import_module("sent_module").f)
+    functions.register("t/g", importlib.import_module("sent_package.inner").g)
+    functions.register("t/installed", shutil.copyfile)  # type: ignore[arg-type] # of an installed one
+    context = open_session(debug=False, state_partitions=1).sparkContext
+    paths = list(sys.path)
+
+    send_modules(context, functions)
+
+    send_modules(context, functions)  # a second run of the process finds them sent
+
+    sent = sorted(Path(file).name for file in context.listFiles if "sent_" in file)
+    assert [re.sub(r"-[0-9a-f]{16}", "", name) for name in sent] == [
+        "sent_module.zip",
+        "sent_package.zip",
+    ]
+
+    def imported(name: str) -> str:
+        return str(importlib.import_module(name).__file__)
+
+    found = context.parallelize(["sent_module", "sent_package.inner"], 1).map(imported).collect()
+    monkeypatch.setattr(sys, "path", paths)
+    assert not any(str(tmp_path) in file for file in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/usr/bin/python3: ... (ModuleNotFoundError: No module named 'statefun')", True),
+        ("Failed to ...:\nModuleNotFoundError: No module named 'statefun.runtime'\n", True),
+        ("ModuleNotFoundError: No module named 'statefun_extras'", False),
+        ("ModuleNotFoundError: No module named 'orders'", False),
+    ],
+)
+def test_workers_that_lack_statefun_are_known_by_what_spark_says(text: str, expected: bool) -> None:
+    """Of another module, the error that names it says more."""
+    error = lacks_statefun(text)
+
+    assert (error is not None) is expected
+    if error is not None:
+        assert error.message.startswith("the Python workers cannot import statefun, with which")
