@@ -25,7 +25,7 @@ from statefun.module.model import (
     Module,
     OnDataLoss,
 )
-from statefun.runtime.checkpoint.commit_log import CommitLog, capped
+from statefun.runtime.checkpoint.commit_log import CommitLog, within_stops
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import in_order
 from statefun.runtime.ingress.declared import all_ingresses
@@ -87,7 +87,7 @@ def position_findings(checkpoint: Folder, module: Module, timeout: timedelta) ->
         yield Finding.at(None, str(error))
         return
     for ingress, stops, read in zip(ingresses, all_stops, all_read, strict=False):
-        known = capped(read or {}, stops) if stops else read or {}
+        known = within_stops(read or {}, stops) if stops else read or {}
         try:
             for text, is_error in _changes(ingress, known, timeout):
                 yield Finding.at(

@@ -315,7 +315,7 @@ class Application:
         is_first = self._succession.check(batch)
         if is_first and self._settings.has_lock:  # no other driver can commit it any more
             self._outbox.remove(batch)
-        announcement = Announcement(self._clock.now(), self._delivery.settled(batch))
+        announcement = Announcement(self._clock.now(), self._delivery.delivered_before(batch))
         announce(frame.sparkSession.sparkContext, announcement)
         outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
         for outcome in outcomes:

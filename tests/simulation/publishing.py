@@ -72,7 +72,7 @@ class SimulatedFactory(LaneFactory):
 
     def refusals(self, *_: object, **__: object) -> Refusals:
         """Nothing is refused."""
-        quiet = {"count": 0, "alone": False, "written": (), "over": lambda: None}
+        quiet = {"count": 0, "alone": False, "written": (), "tell_rest": lambda: None}
         return cast("Refusals", SimpleNamespace(**quiet))
 
     def lane(

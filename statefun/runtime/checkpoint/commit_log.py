@@ -128,7 +128,7 @@ class CommitLog:
             if self._offsets.has(str(batch)):
                 head, offsets = self._read(batch)
                 lines = [
-                    offset if stop is None or offset is None else capped(offset, stop)
+                    offset if stop is None or offset is None else within_stops(offset, stop)
                     for offset, stop in zip_longest(offsets, stops)
                 ]
                 texts = [_NO_OFFSET if line is None else json.dumps(line) for line in lines]
@@ -151,12 +151,12 @@ class CommitLog:
         return lines[:2], offsets
 
 
-def capped(
+def within_stops(
     read: Mapping[str, Mapping[str, int]], stops: Mapping[str, Mapping[str, int]]
 ) -> dict[str, dict[str, int]]:
     """Return up to where was read, without what is behind the stops.
 
-    >>> capped({"users": {"0": 9, "1": 2}, "new": {"0": 3}}, {"users": {"0": 5, "1": 5}})
+    >>> within_stops({"users": {"0": 9, "1": 2}, "new": {"0": 3}}, {"users": {"0": 5, "1": 5}})
     {'users': {'0': 5, '1': 2}}
     """
     return {

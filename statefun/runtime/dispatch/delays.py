@@ -77,7 +77,7 @@ def cancel(caller: bytes, token: str, effects: Effects) -> None:
         send(Row(address, caller, _CANCEL, token.encode()), effects)
 
 
-def settled(
+def without_cancelled(
     delayed: Iterable[DelayedMessage | Cancellation],
 ) -> list[DelayedMessage | Cancellation]:
     """Leave out what the same invocation batch cancels, so that it never goes anywhere.

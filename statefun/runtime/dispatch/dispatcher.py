@@ -289,7 +289,7 @@ class Dispatcher:
         self, caller: bytes, delayed: Iterable[DelayedMessage | Cancellation], effects: Effects
     ) -> None:
         now = self._clock.now()
-        for each in delays.settled(delayed):
+        for each in delays.without_cancelled(delayed):
             token = each.cancellation_token
             if isinstance(each, Cancellation):
                 delays.cancel(caller, token, effects)

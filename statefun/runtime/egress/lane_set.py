@@ -235,7 +235,7 @@ class DriverLanes:
         """Disconnect."""
         for lane in self._lanes:
             lane.close()
-        self._refusals.over()
+        self._refusals.tell_rest()
 
     def _create(self, query_id: str, lanes: int) -> bool:
         """Make sure that there are so many lanes; return whether there were fewer."""

@@ -42,7 +42,7 @@ class Patience:
                 f" ({reason})" if reason else "",
             )
 
-    def over(self) -> None:
+    def end(self) -> None:
         """Take note that nothing waits any more."""
         if self._told:
             logger.info("egress %s: %s takes records again", self._egress.id, self._egress.address)
@@ -80,7 +80,7 @@ class Tally:
         if not self._told or time.monotonic() - self._told_at > _PATIENCE.total_seconds():
             self._tell(f"{reason} (topic {topic})")
 
-    def over(self) -> None:
+    def tell_rest(self) -> None:
         """Say what was not said yet: there will be no more by this connection."""
         if self.count > self._told:
             self._tell("the connection is closed")

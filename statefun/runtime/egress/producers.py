@@ -105,7 +105,7 @@ class AtLeastOnce:
         while found := self._deliver(left):
             refused += found
             left = self._refusals.replace(found, places_of(self._lane, records, marker))
-        self._refusals.settled(refused)
+        self._refusals.settle(refused)
 
     def close(self) -> None:
         """Forget what is not delivered; a successor ends the transaction that may be open."""
@@ -168,7 +168,7 @@ class AtLeastOnce:
         while self._serve(self._producer.flush) > 0 and not self._has_failed():
             self._wait()
         self._check()
-        self._patience.over()
+        self._patience.end()
 
     def _has_failed(self) -> bool:
         """Tell whether nothing of what is being written will count."""
@@ -191,7 +191,7 @@ class AtLeastOnce:
             self._patience.wait()
         else:
             self._left, self._moved = left, now
-            self._patience.over()
+            self._patience.end()
         if self._should_stop(timedelta(seconds=now - self._moved)):
             raise UndeliveredError
 
@@ -259,14 +259,14 @@ class Unconfirmed(AtLeastOnce):
                     raise UncertainError(reason.str()) from error
                 self._losses.add(record.topic, reason.str())
         self._serve(self._producer.poll, timedelta())
-        self._patience.over()
+        self._patience.end()
 
     def close(self) -> None:
         """Give what is on its way a moment, and say what was lost."""
         with contextlib.suppress(UncertainError):
             self._serve(self._producer.flush, _FAREWELL)
         super().close()
-        self._losses.over()
+        self._losses.tell_rest()
 
     def _on_delivery(
         self, record: EgressRecord, error: ClientError | None, _message: Message
@@ -329,7 +329,7 @@ class ExactlyOnce(AtLeastOnce):
             gone = {id(each.record) for each in found}
             left = [record for record in left if id(record) not in gone]
             left[-1:-1] = self._refusals.replace(found, places_of(self._lane, records, marker))
-        self._refusals.settled(refused)
+        self._refusals.settle(refused)
 
     def _transact(self, records: Sequence[EgressRecord]) -> Sequence[Refused]:
         """Write ``records`` in one transaction; or none, and return those that are refused."""

@@ -185,7 +185,7 @@ class Refusals:
             self.written |= missing
         return []
 
-    def settled(self, refused: Sequence[Refused]) -> None:
+    def settle(self, refused: Sequence[Refused]) -> None:
         """Take note that everything is written but ``refused``."""
         self.alone = False
         self.written.clear()
@@ -193,9 +193,9 @@ class Refusals:
             record, reason, _ = refused[0]
             self._tally.add(record.topic, reason.str(), len(refused))
 
-    def over(self) -> None:
+    def tell_rest(self) -> None:
         """Say of how many records that was not said yet."""
-        self._tally.over()
+        self._tally.tell_rest()
 
     def explained(self, record: EgressRecord, reason: ClientError) -> KafkaError:
         """Say for people why a record was refused."""

@@ -95,7 +95,7 @@ class TaskLanes:
         if any(new.marker == old.marker and not new.is_done for old, new in pairs):
             self._patience.wait()
         else:
-            self._patience.over()
+            self._patience.end()
 
     def _run(self, task: LaneTask, states: Sequence[LaneState]) -> list[LaneState]:
         """Run one job, of a task for each lane that is not done; return how far they came."""
@@ -165,7 +165,7 @@ class LaneTask:
                 failure = Failure(code=error.code, message=error.message).SerializeToString()
             finally:
                 lane.close()
-                refusals.over()
+                refusals.tell_rest()
             yield LaneState(
                 state.lane,
                 lane.marker,

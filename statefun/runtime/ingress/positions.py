@@ -10,7 +10,7 @@ import attrs
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from statefun.module.model import KafkaIngress
-from statefun.runtime.checkpoint.commit_log import capped
+from statefun.runtime.checkpoint.commit_log import within_stops
 from statefun.runtime.ingress.stopping import Offsets
 
 
@@ -44,7 +44,7 @@ def positions(
             _offsets(text) for text in (source.startOffset, source.endOffset, source.latestOffset)
         )
         if stop is not None:
-            start, read, there = (capped(offsets, stop) for offsets in (start, read, there))
+            start, read, there = (within_stops(offsets, stop) for offsets in (start, read, there))
         yield Position(ingress, start, read, _lags(read, there))
 
 

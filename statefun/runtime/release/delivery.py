@@ -31,7 +31,7 @@ class Delivery:
             default=-1,
         )
 
-    def settled(self, batch: int) -> int | None:
+    def delivered_before(self, batch: int) -> int | None:
         """Return up to which micro-batch all messages were delivered before ``batch``.
 
         Returns:

@@ -17,7 +17,7 @@ import attrs
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from statefun.module.model import KafkaIngress
-from statefun.runtime.checkpoint.commit_log import CommitLog, capped
+from statefun.runtime.checkpoint.commit_log import CommitLog, within_stops
 from statefun.runtime.ingress.starting_offsets import client_properties
 from statefun.runtime.ingress.stopping import Offsets
 from statefun.runtime.kafka.client import connect
@@ -67,7 +67,7 @@ class GroupOffsets:
         ends = self._commit_log.end_offsets(batch)
         for group, stops, end in zip(self._groups, self._stops, ends, strict=False):
             if group is not None and end is not None:
-                group.commit(end if stops is None else capped(end, stops))
+                group.commit(end if stops is None else within_stops(end, stops))
 
     def close(self) -> None:
         """Let go of the connections; what is not committed by now has a moment left."""

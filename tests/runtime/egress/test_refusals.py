@@ -337,9 +337,9 @@ def test_a_chunk_that_is_tried_again_has_its_letters_elsewhere(
     refused = attempt(1, b"c", b"d")
     again = [*written]
     with caplog.at_level(logging.WARNING, "statefun.egress"):
-        refusals.settled(refused)
-        refusals.settled(attempt(1, b"c", b"d"))
-        refusals.over()
+        refusals.settle(refused)
+        refusals.settle(attempt(1, b"c", b"d"))
+        refusals.tell_rest()
 
     assert again == [b"a", b"b", b"c", b"d"]
     assert written == [*again, b"c", b"d"]

@@ -22,7 +22,7 @@ def commit(checkpoint: Path, batch: int, delivered: int, sent: int) -> None:
 
 def test_a_fresh_checkpoint_has_nothing_on_its_way(checkpoint: Path) -> None:
     """Messages may be delivered at once from the first micro-batch on."""
-    assert Delivery(Folder.at(checkpoint)).settled(0) == -1
+    assert Delivery(Folder.at(checkpoint)).delivered_before(0) == -1
 
 
 def test_each_micro_batch_settles_those_before_the_last(checkpoint: Path) -> None:
@@ -30,7 +30,7 @@ def test_each_micro_batch_settles_those_before_the_last(checkpoint: Path) -> Non
     delivery = Delivery(Folder.at(checkpoint))
     settled = []
     for batch in range(4):
-        settled.append(delivery.settled(batch))
+        settled.append(delivery.delivered_before(batch))
         commit(checkpoint, batch, batch - 1, 1)
 
     assert settled == [-1, -1, 0, 1]
@@ -44,8 +44,8 @@ def test_messages_of_an_earlier_run_come_first(checkpoint: Path) -> None:
     after_all = Delivery(Folder.at(checkpoint))
     commit(checkpoint, 3, 1, 7)
     delivery = Delivery(Folder.at(checkpoint))
-    first = delivery.settled(4)
+    first = delivery.delivered_before(4)
     commit(checkpoint, 4, 3, 1)
 
-    assert after_all.settled(3) == 1
-    assert (first, delivery.settled(5)) == (None, 3)
+    assert after_all.delivered_before(3) == 1
+    assert (first, delivery.delivered_before(5)) == (None, 3)

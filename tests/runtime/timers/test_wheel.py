@@ -13,7 +13,7 @@ from statefun import CheckpointError, FunctionError, Retry, message_builder
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
-from statefun.runtime.dispatch.delays import send_at, settled
+from statefun.runtime.dispatch.delays import send_at, without_cancelled
 from statefun.runtime.dispatch.failures import FailedMessage, Failures, Policies
 from statefun.runtime.dispatch.groups import Row
 from statefun.runtime.rows.effects import Effects
@@ -196,7 +196,7 @@ def test_what_is_cancelled_at_once_makes_no_difference(
         else Cancellation(token)
         for number, (token, sends) in enumerate(commands)
     ]
-    left = settled(delayed)
+    left = without_cancelled(delayed)
 
     live = dict.fromkeys(before, -1)
     assert outcome(left, live) == outcome(delayed, live)
