@@ -52,7 +52,8 @@ def test_totals_survive_sigkill(own_broker: EmbeddedKafka, tmp_path: Path) -> No
     totals = {record.key or "": record.value for record in kafka.receive("totals")}
     assert data.wrong(expected, totals) == []
     assert len(totals) == sum(map(len, expected.values()))
-    assert min(int(alert.value.split()[1]) for alert in kafka.receive("alerts")) >= 60
+    # In whatever order planes report, no airport has 50 of these arrivals an hour late on average.
+    assert kafka.receive("alerts") == []
 
 
 def test_a_plane_that_does_not_fly_on_is_reported_once(
