@@ -260,6 +260,11 @@ class MemoryFolder(Folder):
             self._disk.sync(self.location)
             self._chaos.step()
 
+    def sync_names(self) -> None:
+        """Put the folder's names on the disk."""
+        self._disk.sync(self.location)
+        self._chaos.step()
+
     def remove(self, name: str) -> None:
         """Delete a file."""
         self._chaos.step()

@@ -143,6 +143,11 @@ class Folder:
                 sync_path(Path(self.location) / name)
                 sync_path(Path(self.location))
 
+    def sync_names(self) -> None:
+        """Let which files there are outlive a loss of power."""
+        if self.is_local:
+            sync_path(Path(self.location))
+
     def remove(self, name: str) -> None:
         """Delete a file, if it is there."""
         filesystem, path = self._filesystem

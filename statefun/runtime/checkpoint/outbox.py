@@ -186,7 +186,9 @@ class Outbox:
     def remove(self, batch: int) -> None:
         """Delete ``batch``, its manifest first: from then on it is published and delivered."""
         folder = self.batch_folder(batch)
-        folder.remove(MANIFEST)
+        if folder.has(MANIFEST):
+            folder.remove(MANIFEST)
+            folder.sync_names()  # or a loss of power could bring it back, without its records
         folder.remove_all()
 
     def recover(self, newest_commit: int) -> Leftovers:
