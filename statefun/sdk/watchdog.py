@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Generator
+from contextvars import ContextVar
 from datetime import timedelta
 from types import coroutine
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from statefun.sdk.address import Address
@@ -24,6 +25,10 @@ _MOMENT = 1.0
 """Seconds after which calls are looked at again, or a part of their timeout if that is shorter."""
 _SHORTEST = 0.001
 """Seconds: a loop has other things to do than to look at calls."""
+
+T = TypeVar("T")
+_alarm: ContextVar[Alarm | None] = ContextVar("statefun_alarm", default=None)
+"""Of the call that a task belongs to."""
 
 Failing = Coroutine[Any, Any, BaseException | None]
 """A coroutine that returns what it has failed on."""
@@ -65,12 +70,21 @@ def _result(task: asyncio.Task[BaseException | None]) -> BaseException | None:
     return asyncio.CancelledError() if task.cancelled() else task.exception() or task.result()
 
 
-async def _in_steps(call: Failing, alarm: Alarm) -> BaseException | None:
+async def _in_steps(call: Coroutine[Any, Any, T], alarm: Alarm) -> T:
+    _alarm.set(alarm)
     return await _steps(call, alarm)
 
 
+def _new_task(
+    loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, T], **options: Any
+) -> asyncio.Task[T]:
+    """Make a task; one that a call of a function makes is under the call's alarm, as it is."""
+    alarm = _alarm.get()
+    return asyncio.Task(call if alarm is None else _in_steps(call, alarm), loop=loop, **options)
+
+
 @coroutine
-def _steps(call: Failing, alarm: Alarm) -> Generator[Any, Any, BaseException | None]:
+def _steps(call: Coroutine[Any, Any, T], alarm: Alarm) -> Generator[Any, Any, T]:
     """Await a coroutine with an alarm for each stretch in which it does not wait itself."""
     step, argument = call.send, None
     while True:
@@ -79,7 +93,7 @@ def _steps(call: Failing, alarm: Alarm) -> Generator[Any, Any, BaseException | N
                 alarm.resume()
                 awaited = step(argument)
         except StopIteration as end:
-            result: BaseException | None = end.value
+            result: T = end.value
             return result
         try:
             argument, step = (yield awaited), call.send
@@ -174,4 +188,5 @@ def _watchdog_of(loop: asyncio.AbstractEventLoop) -> _Watchdog:
     watchdog = _watchdogs.get(loop)
     if watchdog is None:
         watchdog = _watchdogs[loop] = _Watchdog()
+        loop.set_task_factory(_new_task)  # type: ignore[arg-type] # it is never given a generator
     return watchdog

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -13,15 +12,27 @@ T = TypeVar("T")
 
 def await_all(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseException]:
     """Await all calls, at most ``limit`` at a time; one that fails leaves the others alone."""
-    return _event_loop().run_until_complete(_side_by_side(calls, limit))
+    loop = _event_loop()
+    task = loop.create_task(_side_by_side(calls, limit))
+    while True:
+        try:
+            return loop.run_until_complete(task)
+        except (SystemExit, KeyboardInterrupt, RuntimeError):
+            # A task of users' code has asked for the end of the process, or stopped the loop:
+            # that is for the call that awaits it, and not for the loop.
+            if task.done() or loop.is_running() or loop.is_closed():
+                raise
 
 
-@cache
 def _event_loop() -> asyncio.AbstractEventLoop:
     """Return the worker process's loop: what user code ties to it lives as long as it does."""
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    return loop
+    if not _loops or _loops[0].is_closed():
+        _loops[:] = [asyncio.new_event_loop()]
+    return _loops[0]
+
+
+_loops: list[asyncio.AbstractEventLoop] = []
+"""The worker process's loop, once there is one; not set as Python's, which any code may close."""
 
 
 async def _side_by_side(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseException]:
