@@ -15,7 +15,7 @@ from statefun.inspect.unpublished import Waiting, skip, to_skip, waiting
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.printable import printable
 from statefun.runtime.rows.effects import EgressRecord, row_size
-from statefun.sdk.errors import ConfigurationError
+from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 _WHOSE = ("batch", "state", "egress", "lane")
 _BATCHES = (*_WHOSE, "records", "skipped", "bytes", "first: topic", "key", "bytes")
@@ -68,10 +68,17 @@ def run_command(options: argparse.Namespace) -> None:
         StatefunError: if it cannot be done.
     """
     checkpoint = Folder.at(options.checkpoint)
-    if options.action == "list":
-        _list(checkpoint, with_records=options.records)
-    else:
-        _skip(checkpoint, options)
+    try:
+        if options.action == "list":
+            _list(checkpoint, with_records=options.records)
+        else:
+            _skip(checkpoint, options)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint {checkpoint.location} cannot be used: {error}"
+        ) from error
 
 
 def _list(checkpoint: Folder, *, with_records: bool) -> None:

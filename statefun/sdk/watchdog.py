@@ -91,7 +91,10 @@ def _steps(call: Coroutine[Any, Any, T], alarm: Alarm) -> Generator[Any, Any, T]
         try:
             with alarm:
                 alarm.resume()
-                awaited = step(argument)
+                try:
+                    awaited = step(argument)
+                finally:
+                    alarm.end()
         except StopIteration as end:
             result: T = end.value
             return result

@@ -375,3 +375,15 @@ def test_only_what_was_skipped_is_missing(
                 if partition % lanes == number and (value in before or int(value) not in skipped)
             ]
             assert cluster.values == expected
+
+
+def test_a_place_that_is_no_checkpoint_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the file system says is no stack trace."""
+    file = tmp_path / "notes.txt"
+    file.write_text("")
+
+    assert main(["outbox", "list", str(file)]) == 1
+
+    assert f"checkpoint {file} cannot be used: " in capsys.readouterr().err

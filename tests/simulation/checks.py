@@ -143,6 +143,8 @@ def _disorder(sent: Iterable[Sent], places: dict[str, int]) -> Iterator[str]:
             pairs[each.sender, each.target, tick].append(each)
     for (sender, target, _), messages in pairs.items():
         for first, second in combinations(messages, 2):
+            if first.batch == second.batch and sender.endswith(b"relay"):
+                continue  # without state, it may run at several places of a micro-batch at once
             if first.due > second.due:
                 if first.batch != second.batch or sender.endswith(b"relay"):
                     continue  # the first may have been on its way already

@@ -146,14 +146,14 @@ class Driver:
         """Be at some step while something else happens."""
         world, generator = self._world, self._chaos.random
         jvm = self._history.jvm
-        if self._publishing and generator.random() < 0.3:
-            self._publishing.step()
-        elif world.copy is not None and generator.random() < 0.2:
-            self._be_rivalled()
-        elif jvm is not None and generator.random() < 0.5:
+        if jvm is not None and generator.random() < 0.5:
             self._history.jvm = None
             with contextlib.suppress(CheckpointError):
                 jvm.thaw()
+        elif self._publishing and generator.random() < 0.3:
+            self._publishing.step()
+        elif world.copy is not None and generator.random() < 0.2:
+            self._be_rivalled()
         elif world.zombies and generator.random() < 0.7:
             zombie = generator.choice(world.zombies)
             world.has_troubles = world.is_haunted = True

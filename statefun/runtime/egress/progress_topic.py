@@ -106,8 +106,12 @@ class ProgressTopic:
                     more = NewPartitions(self.name, lanes)
                     admin.create_partitions([more])[self.name].result(timeout.total_seconds())
         except KafkaException as error:
-            if error.args[0].code() == ClientError.TOPIC_ALREADY_EXISTS:
-                return lanes
+            # Brokers hear of a new topic one after the other.
+            if error.args[0].code() in {
+                ClientError.TOPIC_ALREADY_EXISTS,
+                ClientError.UNKNOWN_TOPIC_OR_PART,
+            }:
+                return max(lanes, len(found.partitions) if found else 0)
             raise TopicError(
                 f"{self._owner}: exactly-once keeps its markers in topic {self.name} at "
                 f"{self._egress.address}, which cannot be created: {error.args[0].str()}"

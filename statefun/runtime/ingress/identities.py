@@ -25,7 +25,7 @@ from statefun.runtime.checkpoint.framing import damaged, read_framed, write_fram
 from statefun.runtime.ingress.starting_offsets import admin_client
 from statefun.runtime.ingress.subscription import source_option
 from statefun.runtime.kafka.client import cluster_metadata
-from statefun.sdk.errors import CheckpointError, KafkaError
+from statefun.sdk.errors import CheckpointError, KafkaError, StatefunError
 
 logger = logging.getLogger("statefun.ingress")
 
@@ -108,6 +108,13 @@ class NewTopics:
         if not self._has_patterns or not (at_once or time.monotonic() >= self._next):
             return
         self._next = time.monotonic() + _INTERVAL.total_seconds()
+        try:
+            self._look()
+        except (StatefunError, OSError) as error:  # no reason to end what runs, or to hide another
+            reason = error.message if isinstance(error, StatefunError) else error
+            logger.warning("%s; whether topics are other ones later is not known", reason)
+
+    def _look(self) -> None:
         newest = self._commit_log.newest()
         read = self._commit_log.end_offsets(newest) if newest >= 0 else []
         for ingress, offsets in zip(self._ingresses, read, strict=False):
@@ -116,10 +123,8 @@ class NewTopics:
                 self._note(ingress, new)
 
     def _note(self, ingress: KafkaIngress, new: Sequence[str]) -> None:
-        try:
-            found = _asked(ingress, new, _ANSWER)
-        except KafkaError as error:
-            logger.warning("%s; whether topics are other ones later is not known", error.message)
+        found = _asked(ingress, new, _ANSWER)
+        if not found.topics:  # as a broker answers that has not heard of them yet
             return
         noted, id_ = _noted(self._checkpoint), str(ingress.id)
         before = noted.get(id_, Identity())
@@ -127,7 +132,7 @@ class NewTopics:
         _write(
             self._checkpoint, {**noted, id_: Identity(cluster, {**found.topics, **before.topics})}
         )
-        self._known.update((id_, topic) for topic in new)
+        self._known.update((id_, topic) for topic in found.topics)
 
 
 def _write(checkpoint: Folder, identities: Mapping[str, Identity]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 import pytest
 from confluent_kafka.admin import AdminClient
-from harness import KafkaHarness, run
+from harness import KafkaHarness, run, wait
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.module import parse_module
@@ -95,6 +95,33 @@ def test_topics_that_are_found_later_are_noted(kafka: KafkaHarness, checkpoint: 
 
     with pytest.raises(CheckpointError, match=f"topic {later} at .* was deleted and created anew"):
         check(folder, both, first, later)
+
+
+def test_a_topic_that_nobody_knows_yet_is_asked_for_again(
+    kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Brokers hear of topics one after the other; and a damaged note ends no application."""
+    folder, first, later = Folder.at(checkpoint), kafka.topic("one"), f"{kafka.topic('two')}.later"
+    both = ingress(kafka, first, later)
+    check(folder, ingress(kafka, first), first)
+    new_topics = NewTopics(folder, [attrs.evolve(both, on_data_loss=OnDataLoss.GO_ON)])
+    offsets = json.dumps({first: {"0": 1}, later: {"0": 0}})
+    folder.child("offsets").write("0", f"v1\n{{}}\n{offsets}\n-".encode())
+    folder.child("commits").write("0", b"v1\n{}")
+    new_topics.look(at_once=True)
+    assert later not in read_framed(folder, FILE).decode()
+    kafka.broker.create_topic(later)
+
+    def is_noted() -> bool:
+        new_topics.look(at_once=True)
+        return later in read_framed(folder, FILE).decode()
+
+    wait(is_noted)
+    (checkpoint / "offsets" / "0").write_text("v1")
+    folder.child("commits").write("1", b"v1\n{}")
+    new_topics.look(at_once=True)
+
+    assert "whether topics are other ones later is not known" in caplog.text
 
 
 def test_a_topic_without_offsets_may_be_new(kafka: KafkaHarness, checkpoint: Path) -> None:
