@@ -15,6 +15,7 @@ from harness import KafkaHarness
 from hypothesis import settings
 
 from statefun.dev import EmbeddedKafka
+from statefun.sdk.types import TypeRegistry, default_types
 
 # A shell starts what is to run in the background with Ctrl-C ignored, and programs inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -43,6 +44,15 @@ def broker() -> Iterator[EmbeddedKafka]:
 def kafka(broker: EmbeddedKafka, request: pytest.FixtureRequest) -> KafkaHarness:
     """Return the session's broker, with topic names of the test's own."""
     return KafkaHarness(broker, prefix=request.node.name.replace("[", "-").replace("]", ""))
+
+
+@pytest.fixture(autouse=True)
+def own_types() -> Iterator[None]:
+    """Put types back that a program has replaced which was loaded as a worker loads it."""
+    before = TypeRegistry()
+    before.update(default_types)
+    yield
+    default_types.update(before)
 
 
 @pytest.fixture

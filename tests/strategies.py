@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from statefun.sdk.address import Address, TypeName
+from statefun.sdk.address import Address, TypeName, is_reserved
 from statefun.sdk.types import (
     BoolType,
     DoubleType,
@@ -57,7 +57,8 @@ def type_names() -> st.SearchStrategy[TypeName]:
     """Names of functions, egresses and value types; namespaces may hold slashes."""
     word = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1)
     name = word.filter(lambda text: "/" not in text)
-    return st.builds(TypeName, namespace=word, name=name)
+    namespace = word.filter(lambda text: not is_reserved(text))
+    return st.builds(TypeName, namespace=namespace, name=name)
 
 
 def addresses() -> st.SearchStrategy[Address]:

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 
 import attrs
@@ -268,13 +269,14 @@ def test_a_renamed_function_is_told_of(machine: Machine, payments: Path) -> None
     )
     assert given_up[0] == 0
     left = (
-        "function com.example.pay/account has state at 7 addresses, and is not registered; the state "
+        "function com.example.pay/account has state at 7 addresses{}, and is not registered; the state "
         "is kept for a function that is registered under that name; did you mean "
         "com.example.pay/accounts?"
     )
-    assert (validated[0], validated[1][0]) == (0, f"warning: {left}")
-    assert f"statefun: {left}" in renamed[1]
-    assert f"statefun: {left}" in again[1]
+    assert (validated[0], validated[1][0]) == (0, f"warning: {left.format('')}")
+    assert f"statefun: {left.format('')}" in renamed[1]
+    dated = left.format(f" (as of {datetime.now(timezone.utc):%Y-%m-%d})")
+    assert f"statefun: {dated}" in again[1]
 
 
 def test_a_second_driver_is_told_at_once(machine: Machine, payments: Path) -> None:

@@ -110,7 +110,7 @@ def test_egress_records_on_the_wire(content: bytes) -> None:
 
 DOCUMENTS = [
     path.read_bytes()
-    for path in sorted((Path(__file__).parent / "spec" / "documents").rglob("*"))
+    for path in sorted((Path(__file__).parent / "module" / "documents").rglob("*"))
     if path.is_file()
 ]
 
