@@ -217,7 +217,7 @@ def test_the_running_script_is_the_main_module(
     monkeypatch.chdir(tmp_path)
     main = sys.modules["__main__"]
 
-    monkeypatch.setattr(main, "__file__", "folder/app.py")
+    monkeypatch.setattr(main, "__file__", "folder/app.py", raising=False)
     script = running_script()
     monkeypatch.delattr(main, "__file__")
 
