@@ -32,6 +32,7 @@ from statefun.runtime.egress.thread import EgressThread
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.retention import BACKLOG, Retention
 from statefun.runtime.settings import Settings
+from statefun.runtime.summary import Summary
 from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
 
 logger = logging.getLogger("statefun.egress")
@@ -148,6 +149,10 @@ class Publisher:
                 )
         if self.error is not None:
             raise self.error
+
+    def tally(self, summary: Summary) -> None:
+        """Write into a summary how many records were published and refused since the start."""
+        summary.egress_records, summary.refused = self.records, self.refused
 
     def stop(self) -> None:
         """Stop; what is not published yet stays in the outbox."""
