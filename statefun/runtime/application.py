@@ -19,7 +19,7 @@ from statefun.runtime.checkpoint.lock import checkpoint_lock, create_privately, 
 from statefun.runtime.explanation import explained
 from statefun.runtime.preflight.binding import check_binding
 from statefun.runtime.preflight.preparation import Prepared, prepare
-from statefun.runtime.preflight.unregistered import check_functions
+from statefun.runtime.preflight.unregistered import check_functions, write_functions
 from statefun.runtime.query import joined_rows, operator_of, start_query
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.publisher import Publisher
@@ -127,7 +127,10 @@ class Application:
         jvm = session._jvm  # noqa: SLF001 - py4j has no other door
         with jvm_lock(jvm, settings.checkpoint) if settings.has_lock else nullcontext():
             prepared.succession.check_start(self._commit_log.newest())
-            check_functions(session, settings.checkpoint, self._functions, settings.on_unregistered)
+            known = check_functions(
+                session, settings.checkpoint, self._functions, settings.on_unregistered
+            )
+            write_functions(settings.checkpoint, known)
             ui = session.sparkContext.uiWebUrl
             reports = Reports(
                 self._summary,

@@ -18,7 +18,7 @@ from simulation.spark import Engine, Frame
 from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, History, World
 from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress, Location
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.checkpoint.ingress_order import in_order
+from statefun.runtime.checkpoint.ingress_order import in_order, write_order
 from statefun.runtime.checkpoint.lock import jvm_lock
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.egress.lane import UndeliveredError
@@ -73,8 +73,10 @@ class Driver:
             await_earlier_jvm(self._history)
             check_logs(checkpoint)
             take_over(checkpoint)
-            ingresses = in_order(checkpoint, [_INGRESS])
             log = CommitLog(checkpoint)
+            ingresses = in_order(checkpoint, [_INGRESS])
+            if log.is_fresh():
+                write_order(checkpoint, ingresses)
             newest = log.newest()
             leftovers = Outbox(checkpoint).recover(newest)
             prepared = Prepared(

@@ -10,12 +10,12 @@ import attrs
 
 from statefun.module.model import KafkaIngress, Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.checkpoint.ingress_order import in_order
+from statefun.runtime.checkpoint.ingress_order import in_order, write_order
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox
 from statefun.runtime.ingress.declared import all_ingresses
-from statefun.runtime.ingress.identities import check_identities
+from statefun.runtime.ingress.identities import check_identities, write_identities
 from statefun.runtime.ingress.starting_offsets import check_topics, starting_offsets
-from statefun.runtime.ingress.stopping import Bounds
+from statefun.runtime.ingress.stopping import Bounds, rewrite_read_offsets
 from statefun.runtime.kafka.topics import check_at_start
 from statefun.runtime.preflight.recovery import Succession, check_logs, take_over
 from statefun.runtime.release.delivery import Delivery
@@ -56,6 +56,9 @@ def prepare(module: Module, settings: Settings) -> Prepared:
     check_at_start(module.egresses, settings.kafka_timeout)
     commit_log = CommitLog(checkpoint)
     ingresses = in_order(checkpoint, list(all_ingresses(module)))
+    if commit_log.is_fresh():
+        write_order(checkpoint, ingresses)
+    rewrite_read_offsets(checkpoint, ingresses)
     bounds = Bounds(checkpoint, commit_log, ingresses)
     newest = commit_log.newest()
     leftovers = Outbox(checkpoint).recover(newest)
@@ -74,12 +77,13 @@ def _starts(
     # What is planned before the first commit will be read, whatever is asked for.
     ends = [] if is_fresh else commit_log.end_offsets(max(newest, 0))[:-1]
     known = [offsets or {} for offsets in ends] or [{} for _ in ingresses]
-    check_identities(settings.checkpoint, ingresses, partitions, known, timeout)
+    identities = check_identities(settings.checkpoint, ingresses, partitions, known, timeout)
+    write_identities(settings.checkpoint, identities)
     if is_fresh:
-        starts = [
+        known = [
             starting_offsets(ingress, there, timeout)
             for ingress, there in zip(ingresses, partitions, strict=True)
         ]
-        return [json.dumps(start) for start in bounds.decide(partitions, starts, timeout)]
-    bounds.decide(partitions, known, timeout)
-    return ["latest"] * len(ingresses)
+    starts = bounds.decide(partitions, known, timeout)
+    bounds.write()
+    return [json.dumps(start) if is_fresh else "latest" for start in starts]
