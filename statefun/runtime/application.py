@@ -172,7 +172,8 @@ class Application:
             if self.is_stopping():
                 raise KeyboardInterrupt from None
             cause = staging.error or publisher.error or error
-            raise explained(cause, prepared.ingresses, self._settings) from error
+            reason = explained(cause, prepared.ingresses, self._settings)
+            raise reason from reason.__cause__ or error
         except BaseException:
             publisher.stop()  # or the stage that waits for it would never return
             _stop_all(session)

@@ -197,12 +197,12 @@ class Publisher:
         except StatefunError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001 - a thread that just ended would hang the driver
-            self._fail(
-                EngineError(
-                    f"batch {self._oldest()} cannot be published: {type(error).__name__}: {error}; "
-                    "it is kept in the outbox"
-                )
+            failed = EngineError(
+                f"batch {self._oldest()} cannot be published: {type(error).__name__}: {error}; "
+                "it is kept in the outbox"
             )
+            failed.__cause__ = error  # with its traceback, which debug shows
+            self._fail(failed)
 
     def _step(self) -> None:
         """Do what can be done; else wait for a while."""
