@@ -147,7 +147,7 @@ class Engine:
             Program(self.functions, {}),
             BatchClock(SetClock(self.clock.now() + self.skew), self.clock.now()),
             batch=self._batch + 1,
-            settled=None,
+            delivered_up_to=None,
             concurrency=1,
             immediate=0,
         )

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from statefun.sdk.shortening import shortened
+
 
 def printable(text: str, limit: int | None = None, keep: str = "") -> str:
     r"""Escape what is not printable: control characters, line ends, lone surrogates and the like.
@@ -12,7 +14,7 @@ def printable(text: str, limit: int | None = None, keep: str = "") -> str:
 
     Args:
         text: whatever it is.
-        limit: how long it may be; a longer one is cut, and ends with three dots.
+        limit: how long it may be before that; a longer one is cut, and ends with three dots.
         keep: characters that stay as they are.
 
     >>> print(printable("Ada\x1b[2J\nLovelace \ud800"))
@@ -20,8 +22,8 @@ def printable(text: str, limit: int | None = None, keep: str = "") -> str:
     >>> printable("x" * 100, limit=8)
     'xxxxx...'
     """
-    if limit is not None and len(text) > limit:
-        text = f"{text[: limit - 3]}..."
+    if limit is not None:
+        text = shortened(text, limit)
     if text.isprintable():
         return text
     return "".join(

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import DefinitionError
+from statefun.sdk.shortening import shortened
 from statefun.sdk.types import Type, TypedValue, typed
 
 Headers = Mapping[str, "str | bytes | None"] | Iterable[tuple[str, "str | bytes | None"]]
@@ -39,9 +40,8 @@ def topic_problem(topic: str) -> str:
     """
     if _TOPIC.fullmatch(topic):
         return ""
-    shown = topic if len(topic) <= _TOPIC_SHOWN else f"{topic[:_TOPIC_SHOWN]}..."
     return (
-        f"{shown!r} is no name of a topic: it has 1 to 249 of the characters a-z, A-Z, 0-9, ., _ "
+        f"{shortened(topic, _TOPIC_SHOWN)!r} is no name of a topic: it has 1 to 249 of the characters a-z, A-Z, 0-9, ., _ "
         "and -"
     )
 

@@ -11,6 +11,7 @@ import yaml
 from statefun.module.model import Location
 from statefun.module.yaml.problems import Invalid, Problems
 from statefun.module.yaml.substitution import Substitution, SubstitutionError
+from statefun.sdk.shortening import shortened
 
 MAX_DEPTH = 64
 """Module files nest about ten levels deep; the limit protects the stack."""
@@ -49,8 +50,7 @@ class ScalarNode(Node):
     @property
     def quoted(self) -> str:
         """The value for messages: as written, in quotes, shortened if long."""
-        cut = len(self.source) > _MAX_QUOTED
-        return repr(self.source[:_MAX_QUOTED] + "\N{HORIZONTAL ELLIPSIS}" if cut else self.source)
+        return repr(shortened(self.source, _MAX_QUOTED))
 
 
 @attrs.frozen

@@ -10,7 +10,7 @@ from pyspark import SparkContext, TaskContext
 from statefun.runtime.timers.clock import BatchClock, Clock
 
 _TIME = "statefun.time"
-_SETTLED = "statefun.settled"
+_DELIVERED_UP_TO = "statefun.delivered-up-to"
 _NOTHING = "nothing"
 
 
@@ -19,7 +19,7 @@ class Announcement(NamedTuple):
 
     time: int
     """When the micro-batch began by the driver's clock, in milliseconds since the epoch."""
-    settled: int | None
+    delivered_up_to: int | None
     """Up to which micro-batch all messages were delivered before this one began.
 
     None while there are any that an earlier run has sent.
@@ -32,15 +32,19 @@ class Announcement(NamedTuple):
 
 def announce(context: SparkContext, announcement: Announcement) -> None:
     """Tell the tasks of the jobs that this thread starts from now on."""
-    time, settled = announcement
+    time, delivered_up_to = announcement
     context.setLocalProperty(_TIME, str(time))
-    context.setLocalProperty(_SETTLED, _NOTHING if settled is None else str(settled))
+    context.setLocalProperty(
+        _DELIVERED_UP_TO, _NOTHING if delivered_up_to is None else str(delivered_up_to)
+    )
 
 
 def announced() -> Announcement:
     """Return what the task that this process runs was told."""
     task = TaskContext.get()
-    time, settled = (task.getLocalProperty(name) if task else None for name in (_TIME, _SETTLED))
-    if time is None or settled is None:
+    time, delivered_up_to = (
+        task.getLocalProperty(name) if task else None for name in (_TIME, _DELIVERED_UP_TO)
+    )
+    if time is None or delivered_up_to is None:
         raise AssertionError("the driver announces a micro-batch before it starts its job")
-    return Announcement(int(time), None if settled == _NOTHING else int(settled))
+    return Announcement(int(time), None if delivered_up_to == _NOTHING else int(delivered_up_to))

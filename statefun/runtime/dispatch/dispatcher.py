@@ -69,7 +69,7 @@ class Dispatcher:
         clock: BatchClock,
         *,
         batch: int,
-        settled: int | None,
+        delivered_up_to: int | None,
         concurrency: int,
         immediate: int,
     ) -> None:
@@ -79,7 +79,7 @@ class Dispatcher:
         self._clock = clock
         self._failures = Failures(program.policies, clock)
         self._batch = batch
-        self._settled = settled
+        self._delivered_up_to = delivered_up_to
         self._concurrency = concurrency
         self._immediate = immediate
         self._targets: dict[str, _Target] = {}
@@ -152,7 +152,7 @@ class Dispatcher:
         if function is None:
             self._no_function(address, group, rows, effects)
             return None
-        group.values.begin(self._settled, self._clock)
+        group.values.begin(self._delivered_up_to, self._clock)
         call = call_for(group, address, function, rows, may_be_retried=RETRY in special)
         return self._deserialized(call, effects) if special else call
 
@@ -277,7 +277,7 @@ class Dispatcher:
         if row.target == call.key:
             stays = values.immediate_count < self._immediate
         elif self._targets[typename].is_stateless and call.function.specs:
-            stays = values.has_room(self._batch, self._settled, self._immediate)
+            stays = values.has_room(self._batch, self._delivered_up_to, self._immediate)
         else:
             return False
         if stays:

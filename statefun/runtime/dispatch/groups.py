@@ -71,8 +71,8 @@ class AddressValues:
     """The state of one address, and what it has sent, while its messages are dispatched."""
 
     __slots__ = (
-        "_crowded",
         "_expiries",
+        "_overflowed_in",
         "_wake",
         "changed",
         "immediate",
@@ -89,7 +89,8 @@ class AddressValues:
         """What the address has sent that is to be delivered in the same micro-batch."""
         self.immediate_count = 0
         """How many of those there were so far."""
-        self._crowded = _NEVER
+        self._overflowed_in = _NEVER
+        """The newest micro-batch some of whose messages had to be left for the next one."""
         self._expiries: dict[str, int] = {}
         self._wake = 0
         if not stored:
@@ -102,7 +103,7 @@ class AddressValues:
                 "checkpoint from a copy"
             ) from error
         if state.HasField("crowded"):
-            self._crowded = state.crowded
+            self._overflowed_in = state.crowded
         for value in state.values:
             self.values[value.name] = TypedValue._make((value.typename, value.value))
         if state.wake:  # as long as anything may expire
@@ -123,14 +124,14 @@ class AddressValues:
             else:
                 values[name] = value
 
-    def begin(self, settled: int | None, clock: Clock) -> None:
-        """Forget what a micro-batch need not know; ``settled`` as for :meth:`has_room`."""
-        if settled is not None and _NEVER < self._crowded <= settled:
-            self._crowded = _NEVER
+    def begin(self, delivered_up_to: int | None, clock: Clock) -> None:
+        """Forget what a micro-batch need not know; ``delivered_up_to`` as for :meth:`has_room`."""
+        if delivered_up_to is not None and _NEVER < self._overflowed_in <= delivered_up_to:
+            self._overflowed_in = _NEVER
             self.changed = True
         self.expire(clock)
 
-    def has_room(self, batch: int, settled: int | None, limit: int) -> bool:
+    def has_room(self, batch: int, delivered_up_to: int | None, limit: int) -> bool:
         """Tell whether a function without state may be messaged within this micro-batch.
 
         Not for the rest of a micro-batch that has reached the limit, nor until that rest is
@@ -138,15 +139,15 @@ class AddressValues:
 
         Args:
             batch: this micro-batch.
-            settled: the newest one whose messages were all delivered before this one; None while
-                there are messages of an earlier run.
+            delivered_up_to: the newest one whose messages were all delivered before this one; None
+                while there are messages of an earlier run.
             limit: how many messages may be delivered within the micro-batch.
         """
-        is_free = settled is not None and self._crowded <= settled
+        is_free = delivered_up_to is not None and self._overflowed_in <= delivered_up_to
         if is_free and self.immediate_count < limit:
             return True
-        self.changed = self.changed or self._crowded != batch
-        self._crowded = batch
+        self.changed = self.changed or self._overflowed_in != batch
+        self._overflowed_in = batch
         return False
 
     def expire(self, clock: Clock) -> None:
@@ -183,11 +184,11 @@ class AddressValues:
 
     def encoded(self) -> bytes | None:
         """Return what to store; None if the address keeps nothing."""
-        if not self.values and self._crowded == _NEVER:
+        if not self.values and self._overflowed_in == _NEVER:
             return None
         state = AddressState(wake=self._wake)
-        if self._crowded != _NEVER:
-            state.crowded = self._crowded
+        if self._overflowed_in != _NEVER:
+            state.crowded = self._overflowed_in
         expiries = self._expiries
         for name, (typename, value) in self.values.items():
             added = state.values.add(name=name, typename=typename, value=value)

@@ -97,7 +97,7 @@ class Evaluation:
                 operator.payload.load(),
                 announcement.clock(operator.clock),
                 batch=batch_number(),
-                settled=announcement.settled,
+                delivered_up_to=announcement.delivered_up_to,
                 concurrency=operator.concurrency,
                 immediate=operator.immediate,
             )

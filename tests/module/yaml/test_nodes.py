@@ -104,7 +104,7 @@ def test_long_values_are_shortened() -> None:
     [document], _ = _compose("x" * 100)
 
     assert isinstance(document, ScalarNode)
-    assert document.quoted == f"'{'x' * 80}…'"
+    assert document.quoted == f"'{'x' * 77}...'"
 
 
 @pytest.mark.parametrize("text", ["", "---\n", "---\n---\n", "# a comment\n", "\ufeff"])

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cutting long texts, as messages for people quote them."""
+
+from __future__ import annotations
+
+_MARK = "..."
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return a text, or as much of it as fits into ``limit`` characters with three dots behind it.
+
+    >>> shortened("Ada Lovelace", 12), shortened("Ada Lovelace", 8)
+    ('Ada Lovelace', 'Ada L...')
+    """
+    return text if len(text) <= limit else text[: limit - len(_MARK)] + _MARK
