@@ -7,7 +7,9 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from itertools import pairwise
+from typing import Any
 
 import attrs
 import pytest
@@ -17,9 +19,10 @@ from documentation import PAGES, ROOT, SITE
 import statefun
 import statefun.dev
 from statefun.runtime.run import run
-from statefun.runtime.settings import KEYS, PREFIX
+from statefun.runtime.settings import KEYS, PREFIX, Settings, argument_of
 from statefun.runtime.summary import Summary
 from statefun.sdk.errors import StatefunError
+from statefun.sdk.failure import OnFailure
 
 
 def _text(page: str) -> str:
@@ -66,6 +69,37 @@ def test_every_setting_is_listed() -> None:
     assert sorted(key for key, _ in rows) == sorted(KEYS)
     assert {keyword for _, keyword in rows} == keywords
     assert all(keyword == re.sub("[-.]", "_", key) for key, keyword in rows)
+
+
+@pytest.mark.parametrize("field", attrs.fields(Settings), ids=lambda field: field.name)
+def test_the_defaults_of_settings_are_told(field: attrs.Attribute[Any]) -> None:
+    """By the table, and by ``run``: in words where the default is found out at the start."""
+    key = field.metadata["key"] or field.name.replace("_", "-")
+    parse, default = field.metadata["parse"], field.metadata["default"]
+    [cell] = re.findall(
+        rf"^\| `{re.escape(key)}` \| `\w+` \| ([^|]+) \|", _text("docs/settings.md"), re.MULTILINE
+    )
+    [meaning] = re.findall(
+        rf"^    {argument_of(key)}: (.*(?:\n {{8}}.*)*)", inspect.getdoc(run) or "", re.MULTILINE
+    )
+
+    assert (parse(cell.strip("`")) == default) if default is not None else " " in cell
+    assert _default_in_words(default) in " ".join(meaning.split())
+
+
+def _default_in_words(default: object) -> str:
+    """Say how ``run`` tells of a default; empty if it does so in words of its own."""
+    match default:
+        case bool() | None:
+            return ""
+        case int():
+            return f"default {default:,}"
+        case timedelta():
+            return f"default {default.total_seconds():g} seconds" if default else ""
+        case OnFailure():
+            return f"``{default.value}`` (default)"
+        case _:
+            return f"``{default}`` (default)"
 
 
 def test_every_metric_is_listed() -> None:
