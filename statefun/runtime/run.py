@@ -78,7 +78,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             state partition of their sender; more than one are published by Spark tasks, side
             by side (``spark.statefun.egress.lanes``).
         dispatch: ``arrow`` (default) or ``pandas``, Spark's own and slower way to call functions.
-        kafka_timeout: how long to try to reach Kafka at start (default 15 seconds).
+        kafka_timeout: how long to try to reach Kafka at start (default 15 seconds), an hour at
+            most.
         on_unregistered: what becomes of messages that wait in the checkpoint for functions that
             are no longer registered: ``fail`` (default) refuses to start, ``dead-letter`` and
             ``skip`` give the messages up.

@@ -19,6 +19,8 @@ from statefun.sdk.failure import OnFailure
 
 PREFIX = "spark.statefun."
 V = TypeVar("V")
+_LONGEST_ANSWER = timedelta(hours=1)
+"""How long librdkafka lets anybody wait for the answer to a request."""
 
 
 def _paths(value: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
@@ -37,6 +39,13 @@ def _duration(value: str | timedelta) -> timedelta:
     duration = value if isinstance(value, timedelta) else parse_duration(value)
     if duration < timedelta(0):
         raise ValueError("a duration cannot be negative")
+    return duration
+
+
+def _answer_time(value: str | timedelta) -> timedelta:
+    duration = _duration(value)
+    if duration > _LONGEST_ANSWER:
+        raise ValueError("Kafka's clients wait for an answer for an hour at most")
     return duration
 
 
@@ -117,8 +126,8 @@ class Settings:
     tasks, side by side."""
     dispatch: str = attrs.field(metadata=_setting(_one_of("arrow", "pandas"), "arrow"))
     """How workers evaluate the operator: ``arrow``, or ``pandas`` as Spark itself does."""
-    kafka_timeout: timedelta = attrs.field(metadata=_setting(_duration, timedelta(seconds=15)))
-    """How long to try to reach a Kafka cluster at start."""
+    kafka_timeout: timedelta = attrs.field(metadata=_setting(_answer_time, timedelta(seconds=15)))
+    """How long to try to reach a Kafka cluster at start; an hour at most."""
     on_unregistered: OnFailure = attrs.field(metadata=_setting(_on_failure, OnFailure.FAIL))
     """What becomes of messages for functions that are not registered."""
     quiet: bool = attrs.field(metadata=_setting(_flag, default=False))

@@ -77,6 +77,7 @@ def test_every_setting_has_a_key_and_an_argument() -> None:
         ("records-per-batch", "10", "records_per_batch", 10),
         ("state-partitions", " 3 ", "state_partitions", 3),
         ("kafka-timeout", "1 min", "kafka_timeout", timedelta(minutes=1)),
+        ("kafka-timeout", "1 h", "kafka_timeout", timedelta(hours=1)),
         ("debug", "TRUE", "debug", True),
     ],
 )
@@ -166,6 +167,7 @@ NO_DURATION = (
         ("trigger", "soon", NO_DURATION),
         ("trigger", "-1s", NO_DURATION),
         ("kafka-timeout", "", NO_DURATION),
+        ("kafka-timeout", "61 min", "Kafka's clients wait for an answer for an hour at most"),
         ("available-now", "yes", "expected true or false"),
         ("debug", "1", "expected true or false"),
         ("records-per-batch", "0", "expected a whole number from 1 up"),
