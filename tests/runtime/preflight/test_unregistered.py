@@ -29,6 +29,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.dispatch.calls import failed_row
+from statefun.runtime.dispatch.delays import WAKE_UP
 from statefun.runtime.dispatch.failures import RETRY
 from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
 from statefun.runtime.preflight.unregistered import (
@@ -117,7 +118,10 @@ def test_a_count_that_is_not_of_today_says_so(
 
 
 def test_messages_that_are_not_delivered_yet_are_found(tmp_path: Path) -> None:
-    """In the outbox, delayed ones on their way to their bucket included; not those of others."""
+    """In the outbox, delayed ones on their way to their bucket included; not those of others.
+
+    Nor what wakes an address up whose values may have expired: no function is invoked for it.
+    """
     checkpoint = Folder.at(tmp_path)
     checkpoint.child("commits").write("1", b"v1\n{}")
     feedback = json.dumps({"batch": 0, "tick": -1})
@@ -130,6 +134,7 @@ def test_messages_that_are_not_delivered_yet_are_found(tmp_path: Path) -> None:
             content = delayed.SerializeToString()
             bucket = b"1\0statefun.timers/bucket"
             rows.append((bucket, b"", "statefun.timers/delayed", content, None))
+            rows.append((b"x\0t/expires", b"x\0t/expires", WAKE_UP, b"1", None))
         count = len(rows)
         segment = Segment(messages=effect_stream(rows.take(), count))
         Outbox(checkpoint).stage(Manifest(batch=batch, segments=[segment]))
