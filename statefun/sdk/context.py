@@ -187,7 +187,9 @@ class Context:
     def cancel_delayed_message(self, cancellation_token: str) -> None:
         """Cancel the delayed message that this id has sent with ``cancellation_token``.
 
-        Nothing happens if there is none, or if it is due already.
+        It is never delivered if this is called before it is due. One that is due already may be on
+        its way: then it is delivered nevertheless, or left out, as it happens, without an error.
+        Nothing happens if there is none.
 
         Raises:
             DefinitionError: if the token is empty.
