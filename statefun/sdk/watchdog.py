@@ -153,15 +153,18 @@ class _Watchdog:
     def __init__(self) -> None:
         self._calls: set[_Watched] = set()
         self._moment = 0.0
+        self._begun = 0.0
+        """When the present moment has begun, by the loop's clock."""
         self._next: asyncio.TimerHandle | None = None
 
     def watch(self, call: _Watched) -> None:
         """Look at a call from now on."""
-        # The present moment is partly over, and will count in full.
+        if self._next is None or call.moment < self._moment:
+            self._count_part()
+            self._look_in(call.moment)
+        # The present moment may be partly over, and will count in full.
         call.passed = -call.moment
         self._calls.add(call)
-        if self._next is None or call.moment < self._moment:
-            self._look_in(call.moment)
 
     def forget(self, call: _Watched) -> None:
         """Look at a call no longer."""
@@ -170,11 +173,18 @@ class _Watchdog:
             self._next.cancel()
             self._next = None
 
+    def _count_part(self) -> None:
+        """Count what is over of the present moment, which ends early."""
+        part = min(asyncio.get_running_loop().time() - self._begun, self._moment)
+        for call in self._calls:
+            call.passed += part
+
     def _look_in(self, moment: float) -> None:
         if self._next is not None:
             self._next.cancel()
-        self._moment = moment
-        self._next = asyncio.get_running_loop().call_later(moment, self._look)
+        loop = asyncio.get_running_loop()
+        self._moment, self._begun = moment, loop.time()
+        self._next = loop.call_later(moment, self._look)
 
     def _look(self) -> None:
         self._next = None
