@@ -13,6 +13,7 @@ from typing import Any
 from statefun.inspect.table import print_table
 from statefun.inspect.unpublished import Waiting, skip, to_skip, waiting
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.lock import shows_runs
 from statefun.runtime.printable import printable
 from statefun.runtime.rows.effects import EgressRecord, row_size
 from statefun.sdk.errors import CheckpointError, ConfigurationError
@@ -56,8 +57,8 @@ def add_command(commands: Any) -> None:
     skip_.add_argument(
         "--no-lock",
         action="store_true",
-        help="for a checkpoint that is not on a local file system: nobody but you makes sure that "
-        "no application runs with it",
+        help="for a checkpoint that is not on a local file system, or whose last run had "
+        "checkpoint-lock=none: nobody but you makes sure that no application runs with it",
     )
 
 
@@ -138,6 +139,11 @@ def _skip(checkpoint: Folder, options: argparse.Namespace) -> None:
             f"checkpoint {checkpoint.location} is not on a local file system, and nothing here can "
             "keep an application off it: see to it that none runs, and give --no-lock, and --save "
             "with a local file to keep the records in"
+        )
+    if not (shows_runs(checkpoint) or options.no_lock):
+        raise ConfigurationError(
+            f"checkpoint {checkpoint.location} was last run with checkpoint-lock=none, and nothing "
+            "here can tell whether that run goes on: see to it that none does, and give --no-lock"
         )
     chosen = len(to_skip(checkpoint, batch, egress, numbers))
     what = f"{chosen:,} record{'' if chosen == 1 else 's'} of batch {batch} for egress {egress}"

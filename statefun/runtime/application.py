@@ -15,7 +15,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from statefun.module.model import Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.checkpoint.lock import checkpoint_lock, create_privately, jvm_lock
+from statefun.runtime.checkpoint.lock import (
+    checkpoint_lock,
+    create_privately,
+    jvm_lock,
+    write_lock_note,
+)
 from statefun.runtime.explanation import explained
 from statefun.runtime.preflight.binding import check_binding
 from statefun.runtime.preflight.preparation import Prepared, prepare
@@ -77,6 +82,7 @@ class Application:
         settings = self._settings
         create_privately(settings.checkpoint)
         with checkpoint_lock(settings.checkpoint) if settings.has_lock else nullcontext():
+            write_lock_note(settings.checkpoint, has_lock=settings.has_lock)
             prepared = prepare(self._module, settings)
             retention = Retention(settings.checkpoint)
             group_offsets = GroupOffsets(

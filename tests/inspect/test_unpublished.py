@@ -20,6 +20,7 @@ from statefun.cli import main
 from statefun.inspect.unpublished import skip
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.lock import write_lock_note
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.checkpoint.skips import read_skips, write_skips
 from statefun.runtime.egress.lane import Lane, LaneBatch, Marker
@@ -233,6 +234,20 @@ def test_nothing_is_skipped_under_an_application(
     assert expected in err
     assert read_skips(folder, 2) == {}
     assert list(Path(folder.location).parent.glob("*.jsonl")) == []
+    assert main(command) == 0
+
+
+def test_a_run_without_a_lock_may_go_on(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody can see it: somebody has to say that it does not, until a run has the lock again."""
+    command = ["outbox", "skip", folder.location, "--batch", "2", "--egress", "t/out", "--yes"]
+    write_lock_note(folder, has_lock=False)
+
+    assert main(command) == 1
+    assert "was last run with checkpoint-lock=none" in capsys.readouterr().err
+    assert read_skips(folder, 2) == {}
+    assert main([*command, "--record", "0", "--no-lock"]) == 0
+    assert main(command) == 1
+    write_lock_note(folder, has_lock=True)
     assert main(command) == 0
 
 

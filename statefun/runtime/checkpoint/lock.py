@@ -28,6 +28,8 @@ logger = logging.getLogger("statefun")
 
 _NAME = "driver.lock"
 _JVM_NAME = "jvm.lock"
+_UNLOCKED = "unlocked"
+"""A file that is there if the last run had no lock."""
 # A driver whose JVM was killed needs a moment to notice and go, and the other way round.
 _GRACE = timedelta(seconds=10)
 _SILENCE = timedelta(seconds=1)
@@ -118,6 +120,24 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
     finally:
         with contextlib.suppress(Py4JError, OSError):  # the JVM has ended, and so has its lock
             file.close()
+
+
+def write_lock_note(checkpoint: Folder, *, has_lock: bool) -> None:
+    """Write into a local checkpoint whether the run that begins holds its lock.
+
+    Whoever else comes by sees a run with a lock as long as it goes on, and one without it never.
+    """
+    if not checkpoint.is_local:
+        return
+    if has_lock:
+        checkpoint.remove(_UNLOCKED)
+    else:
+        checkpoint.write(_UNLOCKED, b"")
+
+
+def shows_runs(checkpoint: Folder) -> bool:
+    """Tell whether a lock shows that an application runs with a checkpoint, if one does."""
+    return checkpoint.is_local and not checkpoint.has(_UNLOCKED)
 
 
 def _in_use_by_jvm(checkpoint: Folder) -> CheckpointError:
