@@ -24,7 +24,7 @@ from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.egress.lane import UndeliveredError
 from statefun.runtime.ingress.stopping import Bounds
 from statefun.runtime.preflight.preparation import Prepared
-from statefun.runtime.preflight.recovery import Succession, check_logs, take_over
+from statefun.runtime.preflight.recovery import Succession, check_logs, upgrade_files
 from statefun.runtime.release import retention
 from statefun.runtime.release.delivery import Delivery
 from statefun.runtime.release.publisher import Publisher
@@ -72,7 +72,7 @@ class Driver:
         try:
             await_earlier_jvm(self._history)
             check_logs(checkpoint)
-            take_over(checkpoint)
+            upgrade_files(checkpoint)
             log = CommitLog(checkpoint)
             ingresses = in_order(checkpoint, [_INGRESS])
             if log.is_fresh():

@@ -36,7 +36,7 @@ def check_declared_topics(egress: KafkaEgress, timeout: timedelta) -> ClusterMet
     return metadata
 
 
-def check_at_start(egresses: Iterable[KafkaEgress], timeout: timedelta) -> None:
+def refuse_missing_topics(egresses: Iterable[KafkaEgress], timeout: timedelta) -> None:
     """Refuse topics that do not exist; what cannot be asked now does not hold up a start.
 
     Raises:

@@ -16,8 +16,8 @@ from statefun.runtime.ingress.declared import all_ingresses
 from statefun.runtime.ingress.identities import check_identities, write_identities
 from statefun.runtime.ingress.starting_offsets import check_topics, starting_offsets
 from statefun.runtime.ingress.stopping import Bounds, rewrite_read_offsets
-from statefun.runtime.kafka.topics import check_at_start
-from statefun.runtime.preflight.recovery import Succession, check_logs, take_over
+from statefun.runtime.kafka.topics import refuse_missing_topics
+from statefun.runtime.preflight.recovery import Succession, check_logs, upgrade_files
 from statefun.runtime.release.delivery import Delivery
 from statefun.runtime.settings import Settings
 
@@ -37,7 +37,9 @@ class Prepared:
     leftovers: Leftovers
     """What an earlier run has left."""
     delivery: Delivery
+    """Knows which messages of an earlier run are on their way."""
     succession: Succession
+    """Finds out if another driver commits micro-batches, too."""
 
 
 def prepare(module: Module, settings: Settings) -> Prepared:
@@ -52,8 +54,8 @@ def prepare(module: Module, settings: Settings) -> Prepared:
     """
     checkpoint = settings.checkpoint
     check_logs(checkpoint)
-    take_over(checkpoint)
-    check_at_start(module.egresses, settings.kafka_timeout)
+    upgrade_files(checkpoint)
+    refuse_missing_topics(module.egresses, settings.kafka_timeout)
     commit_log = CommitLog(checkpoint)
     ingresses = in_order(checkpoint, list(all_ingresses(module)))
     if commit_log.is_fresh():

@@ -54,7 +54,7 @@ def check_logs(checkpoint: Folder) -> None:
     )
 
 
-def take_over(checkpoint: Folder) -> None:
+def upgrade_files(checkpoint: Folder) -> None:
     """Give the files of an earlier version's checkpoint the form of this one's.
 
     Raises:

@@ -31,7 +31,7 @@ from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.ingress import identities
 from statefun.runtime.ingress.feedback import delivered, feedback_offset
 from statefun.runtime.ingress.stopping import stops_of_last_run
-from statefun.runtime.preflight.recovery import check_logs, take_over
+from statefun.runtime.preflight.recovery import check_logs, upgrade_files
 from statefun.runtime.preflight.unregistered import FUNCTIONS, known_functions
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.timers.wheel import PendingBuckets, TimerLog
@@ -237,7 +237,7 @@ def test_files_of_an_earlier_version_are_read_and_taken_over(tmp_path: Path) -> 
     for kind in kinds:
         if kind.path != "runs/a":
             kind.read(folder)
-    take_over(folder)
+    upgrade_files(folder)
 
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == whole
     assert not is_unframed(folder)
@@ -254,7 +254,7 @@ def test_empty_files_of_an_earlier_version_are_refused(tmp_path: Path, path: str
     (tmp_path / path).write_bytes(b"")
 
     with pytest.raises(CheckpointError, match=f"{path} is damaged"):
-        take_over(folder)
+        upgrade_files(folder)
 
     assert is_unframed(folder)
 

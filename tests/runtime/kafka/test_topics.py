@@ -8,7 +8,7 @@ from harness import KafkaHarness
 
 from statefun import TopicError
 from statefun.module import parse_module
-from statefun.runtime.kafka.topics import check_at_start
+from statefun.runtime.kafka.topics import refuse_missing_topics
 
 PATIENCE = timedelta(seconds=5)
 
@@ -19,9 +19,9 @@ def test_a_declared_topic_has_to_be_there(kafka: KafkaHarness) -> None:
     dead = kafka.topic("dead")
     module = kafka.module({"in": ["t/f"]}, dead_letters=dead)
 
-    check_at_start(parse_module(module).egresses, PATIENCE)
+    refuse_missing_topics(parse_module(module).egresses, PATIENCE)
     with pytest.raises(TopicError, match="topic again does not exist"):
-        check_at_start(parse_module(f"{module}  replayTopic: again\n").egresses, PATIENCE)
+        refuse_missing_topics(parse_module(f"{module}  replayTopic: again\n").egresses, PATIENCE)
 
 
 @pytest.mark.broker
@@ -33,7 +33,7 @@ def test_a_cluster_that_is_gone_does_not_hold_up_a_start(
         kafka.address, "127.0.0.1:1"
     )
 
-    check_at_start(parse_module(module).egresses, timedelta(seconds=1))
+    refuse_missing_topics(parse_module(module).egresses, timedelta(seconds=1))
 
     assert "egress test/out: no Kafka broker answered at 127.0.0.1:1" in caplog.text
     assert "its records are kept until one does" in caplog.text
