@@ -11,7 +11,7 @@ import pytest
 from harness import KafkaHarness, run
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
-from statefun.module import load_module_files, parse_module
+from statefun.module.loader import load_module_files, parse_module
 from statefun.module.model import Module
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

@@ -47,7 +47,7 @@ class Program:
         return cls(
             functions,
             {
-                str(egress.id): Sink(egress.serializer, egress.max_record_size)
+                str(egress.id): Sink(egress.max_record_size, egress.serializer)
                 for egress in module.egresses
             },
             Policies.of(module, unregistered),

@@ -21,7 +21,6 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -307,6 +306,8 @@ def _ticks(buckets: Sequence[int]) -> pa.RecordBatch:
 
 
 def _rows(messages: pa.RecordBatch, offset: int) -> pa.RecordBatch:
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow, and no need of those that only plan
+
     count = len(messages)
     columns = dict(zip(MESSAGE_SCHEMA.names, messages.columns, strict=True))
     columns["offset"] = pa.array(range(offset, offset + count), pa.int64())

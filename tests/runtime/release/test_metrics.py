@@ -18,7 +18,7 @@ from harness import PATIENCE, KafkaHarness, wait
 from pyspark.sql import SparkSession
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
