@@ -35,11 +35,11 @@ from statefun import (
     message_builder,
     run,
 )
-from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce, Unconfirmed
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention
+from statefun.runtime.staging import Staging
 from statefun.runtime.timers.wheel import TimerLog
 
 FUNCTIONS = 128
@@ -148,7 +148,7 @@ def crash(class_: type, method: str, number: int, *, after: bool) -> None:
 
 
 POINTS: dict[str, tuple[type, str, bool]] = {
-    "before staging": (Application, "_stage", False),
+    "before staging": (Staging, "stage", False),
     "before manifest": (Outbox, "stage", False),
     "after manifest": (Outbox, "stage", True),
     "before commit log": (Publisher, "add", True),

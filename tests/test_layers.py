@@ -33,7 +33,7 @@ FORBIDDEN = {
 ROOMS = [
     *("printable", "rows", "kafka", "checkpoint", "timers", "egress", "dispatch", "ingress"),
     *("summary", "terminal", "settings", "spark", "release", "status", "preflight"),
-    *("application", "run"),
+    *("staging", "query", "reporting", "explanation", "application", "run"),
 ]
 """What is directly in the runtime; each may import those before it."""
 

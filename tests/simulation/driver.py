@@ -10,24 +10,26 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import attrs
+from pyspark.sql import DataFrame
 
 from simulation.chaos import CrashError
-from simulation.functions import functions
 from simulation.publishing import EndlessError, Publishing, TaskLostError, Workers
 from simulation.spark import Engine, Frame
 from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, History, World
-from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress, Location, Module
-from statefun.runtime.application import Application
+from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress, Location
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.checkpoint.ingress_order import in_order
+from statefun.runtime.checkpoint.ingress_order import in_order, write_order
 from statefun.runtime.checkpoint.lock import jvm_lock
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.egress.lane import UndeliveredError
+from statefun.runtime.ingress.stopping import Bounds
+from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.preflight.recovery import Succession, check_logs, take_over
 from statefun.runtime.release import retention
 from statefun.runtime.release.delivery import Delivery
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.settings import Settings
+from statefun.runtime.staging import Staging
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import CheckpointError
 
@@ -40,7 +42,6 @@ _EGRESSES = tuple(
         (AT_LEAST_ONCE, DeliverySemantic.AT_LEAST_ONCE),
     )
 )
-_MODULE = Module((_INGRESS,), _EGRESSES)
 _PATIENT = 3
 """So often a driver that is idle waits for a while, before the clock is set to the end."""
 
@@ -60,24 +61,33 @@ class Driver:
             egress_lanes=choose([1, 1, 2, 3]),
             immediate_messages=choose([0, 1, 1000]),
         )
-        self._app: Any = Application(_MODULE, functions, self._settings, self._chaos.clock)
         self._engine: Engine | None = None
         self._publishing: Publishing | None = None
+        self._staging: Staging | None = None
 
     def run(self, batches: int = 1000) -> None:
         """Recover, publish what is left, then run micro-batches until nothing is left to do."""
-        checkpoint, app = self._checkpoint, self._app
+        checkpoint = self._checkpoint
         before, self._chaos.meanwhile = self._chaos.meanwhile, self._meanwhile
         try:
             await_earlier_jvm(self._history)
             check_logs(checkpoint)
             take_over(checkpoint)
-            in_order(checkpoint, [_INGRESS])
             log = CommitLog(checkpoint)
+            ingresses = in_order(checkpoint, [_INGRESS])
+            if log.is_fresh():
+                write_order(checkpoint, ingresses)
             newest = log.newest()
-            succession = app._succession = Succession(newest)
             leftovers = Outbox(checkpoint).recover(newest)
-            app._delivery = Delivery(checkpoint)
+            prepared = Prepared(
+                newest,
+                ingresses,
+                [],
+                Bounds(checkpoint, log, ingresses),
+                leftovers,
+                Delivery(checkpoint),
+                Succession(newest),
+            )
             kept = retention.Retention(checkpoint)
             publisher = Publisher(
                 {str(egress.id): egress for egress in _EGRESSES},
@@ -93,9 +103,10 @@ class Driver:
                 publisher.run_as_tasks(cast("Any", Workers(self._world)))
             self._chaos.step()
             with jvm_lock(self._jvm(), checkpoint, timedelta(0)):
-                succession.check_start(log.newest())
+                prepared.succession.check_start(log.newest())
                 self._engine = Engine(self._world, self._history, self._settings.immediate_messages)
-                self._follow(self._engine, self._publishing, publisher, batches)
+                self._staging = self._new_staging(prepared, publisher)
+                self._follow(self._engine, self._publishing, batches)
         finally:
             self._chaos.meanwhile = before
 
@@ -108,9 +119,17 @@ class Driver:
         if self._publishing and generator.random() < 0.3:
             world.zombies += self._publishing.left_behind()
 
-    def _follow(
-        self, engine: Engine, publishing: Publishing, publisher: Publisher, batches: int
-    ) -> None:
+    def _new_staging(self, prepared: Prepared, publisher: Publisher) -> Staging:
+        return Staging(
+            f"{self._chaos.number()}",
+            self._settings,
+            prepared,
+            publisher,
+            self._chaos.clock,
+            lambda batch, outcomes: None,
+        )
+
+    def _follow(self, engine: Engine, publishing: Publishing, batches: int) -> None:
         chaos, idle = self._chaos, 0
         while batches and idle <= _PATIENT:
             if (publishing.backlog > 4 or chaos.random.random() < 0.5) and publishing.step():
@@ -118,7 +137,7 @@ class Driver:
             chaos.clock.advance(chaos.random.choice([0, 0, 100, 300, 3000]))
             batch = engine.plan()
             if batch is not None:
-                engine.run(batch, lambda frame, batch: self._stage(frame, batch, publisher))
+                engine.run(batch, self._stage)
                 idle, batches = 0, batches - 1
             elif not publishing.step():
                 idle += 1
@@ -130,8 +149,9 @@ class Driver:
             if is_alone and chaos.happens(chaos.copies):
                 self._world.make_copy()
 
-    def _stage(self, frame: Frame, batch: int, publisher: Publisher) -> None:
-        self._app._stage(frame, batch, publisher, f"{self._chaos.number()}")
+    def _stage(self, frame: Frame, batch: int) -> None:
+        assert self._staging is not None
+        self._staging.stage(cast("DataFrame", frame), batch)
         if self._publishing and self._chaos.random.random() < 0.3:
             self._publishing.step()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading what Spark has written into the checkpoint of a streaming query.
+"""Spark's logs of micro-batches in a checkpoint: reading them, and rewriting the newest offsets.
 
 Files ``commits/N`` and ``offsets/N`` are created atomically; the newest hundred are kept. See
 ``MicroBatchExecution``, ``CommitLog`` and ``OffsetSeqLog`` in Spark's sources.
@@ -116,8 +116,8 @@ class CommitLog:
         _, offsets = self._read(batch)
         return offsets
 
-    def cut_back(self, stops: Sequence[Mapping[str, Mapping[str, int]] | None]) -> None:
-        """Let the newest committed batch, and a planned one, have read less far than they have.
+    def rewrite_offsets(self, stops: Sequence[Mapping[str, Mapping[str, int]] | None]) -> None:
+        """Rewrite up to where the newest committed batch, and a planned one, have read: less far.
 
         Args:
             stops: by source, the offsets by topic and partition that they have not read beyond,

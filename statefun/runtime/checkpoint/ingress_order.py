@@ -18,15 +18,14 @@ from statefun.sdk.errors import CheckpointError
 
 
 def in_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> list[KafkaIngress]:
-    """Return ``ingresses`` in the order that ``checkpoint`` has; a fresh one takes theirs.
+    """Return ``ingresses`` in the order that ``checkpoint`` has; a fresh one has theirs.
 
     Raises:
         CheckpointError: if it has others, or is not one of statefun's.
     """
-    by_id = {str(ingress.id): ingress for ingress in ingresses}
     if CommitLog(checkpoint).is_fresh():
-        write_framed(checkpoint, INGRESSES, json.dumps(list(by_id)).encode())
         return list(ingresses)
+    by_id = {str(ingress.id): ingress for ingress in ingresses}
     try:
         known: list[str] = json.loads(read_framed(checkpoint, INGRESSES))
     except FileNotFoundError:
@@ -45,6 +44,12 @@ def in_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> list[Kafk
         )
     CommitLog(checkpoint).check_sources(len(known) + 1)
     return [by_id[id_] for id_ in known]
+
+
+def write_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> None:
+    """Write down the order of the ingresses, before Spark plans a checkpoint's first batch."""
+    content = json.dumps([str(ingress.id) for ingress in ingresses])
+    write_framed(checkpoint, INGRESSES, content.encode())
 
 
 def _listed(ids: Sequence[str] | dict[str, KafkaIngress]) -> str:

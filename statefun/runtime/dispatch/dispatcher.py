@@ -15,12 +15,12 @@ from statefun.runtime.dispatch.deserializing import deserialized
 from statefun.runtime.dispatch.failures import RETRY, FailedMessage, Failures
 from statefun.runtime.dispatch.groups import Group, Row
 from statefun.runtime.dispatch.payload import Program
+from statefun.runtime.dispatch.rejections import rejected
 from statefun.runtime.rows.effects import Effects, egress_record, egress_row
 from statefun.runtime.rows.envelope import (
     REJECTION_NAMESPACE,
     SEPARATOR,
     address_of,
-    rejection,
 )
 from statefun.runtime.timers.clock import BatchClock, in_milliseconds
 from statefun.runtime.timers.wheel import NAMESPACE as TIMERS_NAMESPACE
@@ -30,7 +30,6 @@ from statefun.sdk.deadline import standby
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import (
     FunctionError,
-    RecordError,
     UnknownFunctionError,
     ValueDecodeError,
 )
@@ -221,7 +220,8 @@ class Dispatcher:
     def _reject(self, name: str, group: Group, effects: Effects) -> None:
         """Do what is to be done with records that cannot be messages."""
         for row in range(group.start, group.end):
-            failed = failed_row(group, row, RecordError(rejection(name)))
+            error = rejected(name, group.columns.record(row), self._failures.policies)
+            failed = failed_row(group, row, error)
             self._failures.handle(failed, self._record_policy(failed), effects)
 
     def _record_policy(self, failed: FailedMessage) -> OnFailure | None:

@@ -28,6 +28,7 @@ from statefun.runtime.rows.envelope import (
 from statefun.runtime.rows.letters import DeadLetterTopic, Original
 from statefun.runtime.rows.origin import facts_of
 from statefun.runtime.timers.clock import Clock, in_milliseconds
+from statefun.sdk.address import TypeName
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 
@@ -77,6 +78,11 @@ class Policies:
         policies = dict(self.records)
         route = route_of(policies, topic)
         return None if route is None else policies[route]
+
+    def key_type_of(self, topic: str) -> TypeName | None:
+        """Return of which type a topic's keys are, if they are not texts."""
+        route = route_of(dict(self.records), topic)
+        return None if route is None else route.key_type
 
     @property
     def default(self) -> OnFailure:

@@ -78,7 +78,7 @@ class ProgressTopic:
         """Create the topic, or what it lacks.
 
         One that an earlier version has made stays in use, with its name; unless several egresses
-        would. Then the new one goes on from the markers there, which say whose they are.
+        would, or did. Then the new one goes on from the markers there, which say whose they are.
 
         Returns:
             How many lanes it has markers for: there were more if it had been so many once.
@@ -89,34 +89,45 @@ class ProgressTopic:
         """
         admin = self._admin()
         metadata = cluster_metadata(self._owner, self._egress.address, admin, timeout)
-        former = metadata.topics.get(self._former_name)
-        if former is not None and self._is_shared:
+        is_former = self.name == self._former_name
+        former = None if is_former else metadata.topics.get(self._former_name)
+        # Not even one egress alone takes its former topic back: a crash may have left the one of
+        # its own without a marker.
+        if former is not None and (self._is_shared or self.name in metadata.topics):
             self._goes_on_from = self._former_name
             lanes = max(lanes, len(former.partitions))
-        elif former is not None and self.name not in metadata.topics:
+        elif former is not None:
             self.name = self._former_name
         found = metadata.topics.get(self.name)
         try:
+            if self._goes_on_from:
+                self._check(admin, self._goes_on_from, timeout)
             if found is None:
-                topic = NewTopic(self.name, lanes, config=_CONFIG)
-                admin.create_topics([topic])[self.name].result(timeout.total_seconds())
+                self._create(admin, lanes, timeout)
             else:
-                self._check(admin, timeout)
+                self._check(admin, self.name, timeout)
                 if len(found.partitions) < lanes:
                     more = NewPartitions(self.name, lanes)
                     admin.create_partitions([more])[self.name].result(timeout.total_seconds())
         except KafkaException as error:
             # Brokers hear of a new topic one after the other.
-            if error.args[0].code() in {
-                ClientError.TOPIC_ALREADY_EXISTS,
-                ClientError.UNKNOWN_TOPIC_OR_PART,
-            }:
-                return max(lanes, len(found.partitions) if found else 0)
-            raise TopicError(
-                f"{self._owner}: exactly-once keeps its markers in topic {self.name} at "
-                f"{self._egress.address}, which cannot be created: {error.args[0].str()}"
-            ) from error
+            if error.args[0].code() != ClientError.UNKNOWN_TOPIC_OR_PART:
+                raise TopicError(
+                    f"{self._owner}: exactly-once keeps its markers in topic {self.name} at "
+                    f"{self._egress.address}, which cannot be created or checked: "
+                    f"{error.args[0].str()}"
+                ) from error
         return max(lanes, len(found.partitions) if found else 0)
+
+    def _create(self, admin: AdminClient, lanes: int, timeout: timedelta) -> None:
+        """Create the topic; one that somebody else has just created is checked."""
+        topic = NewTopic(self.name, lanes, config=_CONFIG)
+        try:
+            admin.create_topics([topic])[self.name].result(timeout.total_seconds())
+        except KafkaException as error:
+            if error.args[0].code() != ClientError.TOPIC_ALREADY_EXISTS:
+                raise
+            self._check(admin, self.name, timeout)
 
     def record(self, lane: int, marker: Marker) -> EgressRecord:
         """Return the record that a transaction writes to make ``marker`` a lane's."""
@@ -187,15 +198,15 @@ class ProgressTopic:
     def _admin(self) -> AdminClient:
         return admin_for(self._owner, self._egress.address, self._egress.properties)
 
-    def _check(self, admin: AdminClient, timeout: timedelta) -> None:
-        resource = ConfigResource(ResourceType.TOPIC, self.name)
+    def _check(self, admin: AdminClient, name: str, timeout: timedelta) -> None:
+        resource = ConfigResource(ResourceType.TOPIC, name)
         described: dict[str, Any] = admin.describe_configs([resource])[resource].result(
             timeout.total_seconds()
         )
         policy = described["cleanup.policy"].value
         if policy != _CONFIG["cleanup.policy"]:
             raise TopicError(
-                f"{self._owner}: topic {self.name} at {self._egress.address} has the "
+                f"{self._owner}: topic {name} at {self._egress.address} has the "
                 f"cleanup.policy {policy}, and would forget what is published; set it to compact"
             )
 

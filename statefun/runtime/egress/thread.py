@@ -102,13 +102,13 @@ class EgressThread:
         except StatefunError as error:
             self._on_error(error)
         except Exception as error:  # noqa: BLE001 - a thread that just ended would hang the driver
-            self._on_error(
-                EngineError(
-                    f"batch {self._queue[0].manifest.batch} cannot be published to egress "
-                    f"{self.factory.egress.id}: {type(error).__name__}: {error}; it is kept in "
-                    "the outbox"
-                )
+            failed = EngineError(
+                f"batch {self._queue[0].manifest.batch} cannot be published to egress "
+                f"{self.factory.egress.id}: {type(error).__name__}: {error}; it is kept in "
+                "the outbox"
             )
+            failed.__cause__ = error  # with its traceback, which debug shows
+            self._on_error(failed)
 
     def _next(self) -> list[Staged]:
         """Wait for batches; none when told to stop."""

@@ -53,8 +53,8 @@ def check_identities(
     topics: Sequence[Collection[str]],
     read: Sequence[Collection[str]],
     timeout: timedelta,
-) -> None:
-    """Check that ingresses read what they have read before, and take note of what they read now.
+) -> dict[str, Identity]:
+    """Check that ingresses read what they have read before.
 
     Args:
         checkpoint: where the note is.
@@ -62,6 +62,9 @@ def check_identities(
         topics: of each ingress, that there are now.
         read: the topics of each ingress that the checkpoint has offsets of.
         timeout: how long a cluster may take to answer.
+
+    Returns:
+        What they read now, by the ids of the ingresses, for :func:`write_identities`.
 
     Raises:
         CheckpointError: if a cluster or a topic is another one.
@@ -77,7 +80,13 @@ def check_identities(
         # What is not there now may come back as another one.
         kept = {topic: before.topics[topic] for topic in has_offsets if topic in before.topics}
         found[id_] = Identity(now.cluster or before.cluster, {**kept, **now.topics})
-    _write(checkpoint, found)
+    return found
+
+
+def write_identities(checkpoint: Folder, identities: Mapping[str, Identity]) -> None:
+    """Write into a checkpoint what each ingress reads."""
+    content = {id_: attrs.asdict(identity) for id_, identity in identities.items()}
+    write_framed(checkpoint, FILE, json.dumps(content).encode())
 
 
 class NewTopics:
@@ -129,15 +138,10 @@ class NewTopics:
         noted, id_ = _noted(self._checkpoint), str(ingress.id)
         before = noted.get(id_, Identity())
         cluster = before.cluster or found.cluster
-        _write(
+        write_identities(
             self._checkpoint, {**noted, id_: Identity(cluster, {**found.topics, **before.topics})}
         )
         self._known.update((id_, topic) for topic in found.topics)
-
-
-def _write(checkpoint: Folder, identities: Mapping[str, Identity]) -> None:
-    content = {id_: attrs.asdict(identity) for id_, identity in identities.items()}
-    write_framed(checkpoint, FILE, json.dumps(content).encode())
 
 
 def _noted(checkpoint: Folder) -> dict[str, Identity]:

@@ -20,8 +20,10 @@ from statefun.runtime.rows.envelope import (
     REPLAYED,
     SEPARATOR,
     TARGET_TYPE_HEADER,
+    UNDECODABLE_KEY,
     VALUE_TYPE_HEADER,
 )
+from statefun.runtime.rows.keys import id_of_key
 from statefun.sdk.tracing import TRACE_HEADERS
 from statefun.sdk.types import default_types
 
@@ -97,8 +99,8 @@ def _decoded_ids(routes: Sequence[TopicRoute]) -> Callable[[Column, Column], Col
         if key is None or type_ is None:
             return key
         try:
-            return str(type_.serializer().deserialize(bytes(key))).encode()
-        except Exception:  # noqa: BLE001 - the record is rejected for it
+            return id_of_key(bytes(key), type_)
+        except Exception:  # noqa: BLE001 - the record is rejected, which looks for the reason again
             return None
 
     return F.udf(id_of, BinaryType(), useArrow=False)
@@ -129,7 +131,7 @@ def _rows(
     suffixes = (
         F.when(key.isNull(), _rejected("null-key"))
         .when(F.length(id_) == 0, _rejected("empty-key"))
-        .when(~is_text, _rejected("undecodable-key"))
+        .when(~is_text, _rejected(UNDECODABLE_KEY))
         .when(value.isNull() & ~takes_tombstones, _rejected("null-value"))
         .otherwise(targets)
     )

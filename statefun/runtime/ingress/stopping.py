@@ -57,14 +57,25 @@ def stops_of_last_run(
     return [stops.get(str(ingress.id)) for ingress in ingresses]
 
 
-class Bounds:
-    """Where the ingresses of a run stop.
+def rewrite_read_offsets(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> None:
+    """Make this run read what the last one has read too far, and left out.
 
-    To be made before anything else looks at how far the checkpoint has read.
+    To be called before anything else looks at how far the checkpoint has read.
+
+    Args:
+        checkpoint: in which Spark's log of offsets is rewritten, if the last run had stops.
+        ingresses: in the order of the query's sources.
 
     Raises:
         CheckpointError: if what is noted about the last run is damaged.
     """
+    stops = stops_of_last_run(checkpoint, ingresses)
+    if any(stops):
+        CommitLog(checkpoint).rewrite_offsets(stops)
+
+
+class Bounds:
+    """Where the ingresses of a run stop."""
 
     def __init__(
         self, checkpoint: Folder, commit_log: CommitLog, ingresses: Sequence[KafkaIngress]
@@ -76,13 +87,6 @@ class Bounds:
         self._have_all = False
         self.stops: list[Offsets | None] = []
         """Before which offsets each ingress stops; None for one that reads for ever."""
-        self._cut_back()
-
-    def _cut_back(self) -> None:
-        """Make this run read what the last one has read too far, and left out."""
-        stops = stops_of_last_run(self._checkpoint, self._ingresses)
-        if any(stops):
-            self._commit_log.cut_back(stops)
 
     def decide(
         self,
@@ -90,7 +94,7 @@ class Bounds:
         starts: Sequence[Offsets],
         timeout: timedelta,
     ) -> list[Offsets]:
-        """Decide where each ingress stops, and take note of it before anything is read.
+        """Decide where each ingress stops; :meth:`write` has to follow before anything is read.
 
         Args:
             partitions: of the ingresses, by topic.
@@ -111,6 +115,10 @@ class Bounds:
         self.stops = [stops for _, stops in found]
         declared = [ingress for ingress in self._ingresses if ingress.id != REPLAYS]
         self._have_all = all(ingress.stop_position is not None for ingress in declared)
+        return [start for start, _ in found]
+
+    def write(self) -> None:
+        """Write into the checkpoint where the ingresses stop, for the next run."""
         noted = {
             str(ingress.id): stops
             for ingress, stops in zip(self._ingresses, self.stops, strict=True)
@@ -120,7 +128,6 @@ class Bounds:
             write_framed(self._checkpoint, STOPS, json.dumps(noted).encode())
         else:
             self._checkpoint.remove(STOPS)
-        return [start for start, _ in found]
 
     def are_reached(self) -> bool:
         """Tell whether all ingresses have stopped, and no message is on its way any more.

@@ -53,14 +53,17 @@ def check_functions(
     checkpoint: Folder,
     functions: StatefulFunctions,
     policy: OnFailure,
-) -> None:
-    """Tell what is left of functions that are not registered, and take note of those that are.
+) -> KnownFunctions:
+    """Check for which functions that are not registered messages wait, and tell what is left.
 
     Args:
         session: reads the state, if that is needed.
         checkpoint: whose state and messages are meant.
         functions: those that are registered now.
         policy: what becomes of messages for others.
+
+    Returns:
+        What is known of functions now, for :func:`write_functions`.
 
     Raises:
         CheckpointError: if there are such messages and the policy is to fail.
@@ -93,8 +96,17 @@ def check_functions(
         logger.warning("%s", kept(typename, count, functions, as_of))
     # As long as messages wait for others, a start without the policy has to find that out.
     registered |= waiting.keys()
-    if known != KnownFunctions(registered, left, counted):
-        content = {"registered": sorted(registered), "left": left, "counted": counted}
+    return KnownFunctions(registered, left, counted)
+
+
+def write_functions(checkpoint: Folder, known: KnownFunctions) -> None:
+    """Write into a checkpoint what is known of functions, unless it has that already."""
+    if known != known_functions(checkpoint):
+        content = {
+            "registered": sorted(known.registered),
+            "left": known.left,
+            "counted": known.counted,
+        }
         write_framed(checkpoint, FUNCTIONS, json.dumps(content).encode())
 
 

@@ -32,6 +32,7 @@ from statefun.runtime.egress.thread import EgressThread
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.retention import BACKLOG, Retention
 from statefun.runtime.settings import Settings
+from statefun.runtime.summary import Summary
 from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
 
 logger = logging.getLogger("statefun.egress")
@@ -149,6 +150,10 @@ class Publisher:
         if self.error is not None:
             raise self.error
 
+    def tally(self, summary: Summary) -> None:
+        """Write into a summary how many records were published and refused since the start."""
+        summary.egress_records, summary.refused = self.records, self.refused
+
     def stop(self) -> None:
         """Stop; what is not published yet stays in the outbox."""
         self._stop.set()
@@ -192,12 +197,12 @@ class Publisher:
         except StatefunError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001 - a thread that just ended would hang the driver
-            self._fail(
-                EngineError(
-                    f"batch {self._oldest()} cannot be published: {type(error).__name__}: {error}; "
-                    "it is kept in the outbox"
-                )
+            failed = EngineError(
+                f"batch {self._oldest()} cannot be published: {type(error).__name__}: {error}; "
+                "it is kept in the outbox"
             )
+            failed.__cause__ = error  # with its traceback, which debug shows
+            self._fail(failed)
 
     def _step(self) -> None:
         """Do what can be done; else wait for a while."""

@@ -63,10 +63,11 @@ RECORDS = "statefun.records/"
 REJECTION_NAMESPACE = "statefun.rejected"
 """Records that no function can receive go to addresses of this namespace, one type a reason."""
 
+UNDECODABLE_KEY = "undecodable-key"
 _REASONS = {
     "null-key": "the record has no key; the key becomes the id of the address it is sent to",
     "empty-key": "the record's key is empty; the key becomes the id of the address it is sent to",
-    "undecodable-key": "the record's key is not valid UTF-8, which the id of an address has to be, or "
+    UNDECODABLE_KEY: "the record's key is not valid UTF-8, which the id of an address has to be, or "
     "is not of the topic's keyType",
     "no-target": f"the record was to be replayed, and its headers {TARGET_TYPE_HEADER} and "
     f"{VALUE_TYPE_HEADER} do not say to which function and as what",

@@ -25,7 +25,7 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import INGRESSES, is_unframed, read_framed, write_framed
-from statefun.runtime.checkpoint.ingress_order import in_order
+from statefun.runtime.checkpoint.ingress_order import in_order, write_order
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.ingress import identities
@@ -99,7 +99,7 @@ OURS = [
     Kind("runs/a", lambda folder: Runs(folder, "a", ["t/out"]).add(), _forget_runs),
     Kind(
         INGRESSES,
-        lambda folder: in_order(folder, [INGRESS]),
+        lambda folder: write_order(folder, [INGRESS]),
         _read_ingresses,
     ),
     Kind(

@@ -8,7 +8,7 @@ import pytest
 
 from statefun.module.model import KafkaIngress, Location
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.ingress_order import in_order
+from statefun.runtime.checkpoint.ingress_order import in_order, write_order
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import CheckpointError
 
@@ -34,7 +34,7 @@ def test_a_checkpoint_keeps_its_order(checkpoint: Path) -> None:
     """Whoever sorts a module file changes nothing."""
     folder = Folder.at(checkpoint)
 
-    assert names(in_order(folder, ingresses("b", "a", "c"))) == ["b", "a", "c"]
+    write_order(folder, ingresses("b", "a", "c"))
     plan(folder, sources=3)
     assert names(in_order(folder, ingresses("a", "b", "c"))) == ["b", "a", "c"]
 
@@ -42,16 +42,23 @@ def test_a_checkpoint_keeps_its_order(checkpoint: Path) -> None:
 def test_a_first_start_that_failed_decides_nothing(checkpoint: Path) -> None:
     """Until Spark has planned a batch, the module file can change."""
     folder = Folder.at(checkpoint)
-    in_order(folder, ingresses("a"))
+    write_order(folder, ingresses("a"))
 
     assert names(in_order(folder, ingresses("b", "a"))) == ["b", "a"]
+
+
+def test_looking_writes_nothing(checkpoint: Path) -> None:
+    """Tools look at checkpoints as well, also at such that there are not yet."""
+    in_order(Folder.at(checkpoint), ingresses("a"))
+
+    assert not checkpoint.exists()
 
 
 @pytest.mark.parametrize("now", [("a",), ("a", "b", "c"), ("a", "c")])
 def test_other_ingresses_are_refused(checkpoint: Path, now: tuple[str, ...]) -> None:
     """The error says what there was and what there is, and what to do."""
     folder = Folder.at(checkpoint)
-    in_order(folder, ingresses("a", "b"))
+    write_order(folder, ingresses("a", "b"))
     plan(folder)
 
     with pytest.raises(CheckpointError, match=r"reads from t/a, t/b, and the module files declare"):

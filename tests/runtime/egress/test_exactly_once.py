@@ -41,6 +41,7 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.egress import producers as kafka_module
+from statefun.runtime.egress import progress_topic
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UncertainError
 from statefun.runtime.egress.lane_set import DriverLanes, LaneFactory
 from statefun.runtime.egress.patience import Patience, Tally
@@ -460,6 +461,31 @@ def test_a_progress_topic_that_forgets_is_refused(bench: Bench) -> None:
         bench.progress()
 
 
+def test_a_former_progress_topic_that_forgets_is_refused(bench: Bench) -> None:
+    """The markers that an egress is to go on from may be gone, too."""
+    former = f"statefun-progress-{bench.query_id}-t_out"
+    bench.kafka.broker.create_topic(former, config={"cleanup.policy": "compact,delete"})
+    shared = ProgressTopic(bench.egress, bench.query_id, ["t/out", "t_/out", "t_out"])
+
+    with pytest.raises(
+        TopicError, match=f"topic {former} at .* has the cleanup.policy compact,del"
+    ):
+        shared.create(1, TIMEOUT)
+
+
+def test_a_progress_topic_that_somebody_has_just_created_is_checked(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that creates topics by itself gives them a policy that forgets."""
+    progress = ProgressTopic(bench.egress, bench.query_id)
+    before = AdminClient({"bootstrap.servers": bench.kafka.address}).list_topics(timeout=10)
+    monkeypatch.setattr(progress_topic, "cluster_metadata", lambda *_: before)
+    bench.kafka.broker.create_topic(progress.name)
+
+    with pytest.raises(TopicError, match=r"has the cleanup.policy delete, and would forget"):
+        progress.create(1, TIMEOUT)
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [("\u58f2\u4e0a", "\u5728\u5eab"), ("x" * 300 + "1", "x" * 300 + "2"), ("a_b", "a/b")],
@@ -531,6 +557,11 @@ def test_egresses_that_shared_a_topic_go_on_from_it(bench: Bench) -> None:
     found = patiently(lambda: shared.read(0))
     other = patiently(lambda: shared.read(1))
 
+    # After a crash in between, and without the other egress.
+    alone = ProgressTopic(bench.egress, bench.query_id, ["t/out"])
+    assert alone.create(1, TIMEOUT) == 2
+    assert alone.name == shared.name
+    assert patiently(lambda: alone.read(0)) == found
     assert shared.name != former
     assert lanes == 2
     assert published == ["a", "b"] * 2

@@ -16,7 +16,7 @@ from statefun.module.loader import parse_module
 from statefun.module.model import KafkaIngress, OnDataLoss
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
-from statefun.runtime.ingress.identities import FILE, NewTopics, check_identities
+from statefun.runtime.ingress.identities import FILE, NewTopics, check_identities, write_identities
 from statefun.sdk.errors import CheckpointError
 
 pytestmark = pytest.mark.broker
@@ -32,7 +32,7 @@ def ingress(kafka: KafkaHarness, *topics: str) -> KafkaIngress:
 def check(folder: Folder, declared: KafkaIngress, *read: str) -> None:
     """Check the topics of an ingress; ``read`` are those that have offsets."""
     topics = [route.topic for route in declared.topics]
-    check_identities(folder, [declared], [topics], [read], TIMEOUT)
+    write_identities(folder, check_identities(folder, [declared], [topics], [read], TIMEOUT))
 
 
 def renew(kafka: KafkaHarness, topic: str) -> None:

@@ -25,9 +25,12 @@ from statefun import (
     message_builder,
 )
 from statefun.module.loader import parse_module
+from statefun.module.model import KafkaIngress, Location
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
+from statefun.runtime.ingress.stopping import Bounds, rewrite_read_offsets
+from statefun.sdk.address import TypeName
 from statefun.sdk.types import IntType
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -191,6 +194,25 @@ def test_a_stop_position_is_one_of_these(kafka: KafkaHarness, stop: str, message
     with pytest.raises(ModuleError) as refused:
         parse_module(module(kafka, "users", stop))
     assert message in str(refused.value)
+
+
+def test_only_what_says_so_rewrites_the_log_of_offsets(checkpoint: Path) -> None:
+    """Whoever asks where a run stops changes nothing."""
+    folder = Folder.at(checkpoint)
+    declared = [KafkaIngress(TypeName("t", "in"), "kafka:9092", (), Location("module.yaml", 1, 1))]
+    write_framed(folder, "stops.json", json.dumps({"t/in": {"users": {"0": 4}}}).encode())
+    for name in ("0", "1"):
+        folder.child("offsets").write(name, b'v1\n{}\n{"users":{"0":9}}\n{"batch":-1,"tick":-1}')
+    folder.child("commits").write("0", b"v1\n{}")
+    log = CommitLog(folder)
+
+    assert not Bounds(folder, log, declared).are_reached()
+    before = [log.end_offsets(batch)[0] for batch in (0, 1)]
+    rewrite_read_offsets(folder, declared)
+    after = [log.end_offsets(batch)[0] for batch in (0, 1)]
+
+    assert before == [{"users": {"0": 9}}] * 2
+    assert after == [{"users": {"0": 4}}] * 2
 
 
 def test_damaged_notes_are_told(kafka: KafkaHarness, checkpoint: Path) -> None:

@@ -31,7 +31,12 @@ from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.dispatch.calls import failed_row
 from statefun.runtime.dispatch.failures import RETRY
 from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
-from statefun.runtime.preflight.unregistered import FUNCTIONS, check_functions, undelivered
+from statefun.runtime.preflight.unregistered import (
+    FUNCTIONS,
+    check_functions,
+    undelivered,
+    write_functions,
+)
 from statefun.runtime.rows.effects import MESSAGE_SCHEMA, EffectRows
 
 
@@ -100,10 +105,11 @@ def test_a_count_that_is_not_of_today_says_so(
     """The state is not read at each start, and some of it may have expired since."""
     content = {"registered": ["t.fns/kept"], "left": {"t.fns/old": 2}, **counted}
     write_framed(Folder.at(tmp_path), FUNCTIONS, json.dumps(content).encode())
-    nobody = cast("SparkSession", None)
+    nobody, folder = cast("SparkSession", None), Folder.at(tmp_path)
 
     for _ in range(2):
-        check_functions(nobody, Folder.at(tmp_path), functions("kept"), OnFailure.FAIL)
+        known = check_functions(nobody, folder, functions("kept"), OnFailure.FAIL)
+        write_functions(folder, known)
 
     assert [message.split(",")[0] for message in caplog.messages] == [
         f"function t.fns/old has state at 2 addresses (as of {as_of})"

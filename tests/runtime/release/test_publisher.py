@@ -24,7 +24,7 @@ from statefun.runtime.release.retention import Retention
 from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
 from statefun.runtime.settings import Settings
 from statefun.sdk.address import TypeName
-from statefun.sdk.errors import CheckpointError
+from statefun.sdk.errors import CheckpointError, EngineError
 
 
 def test_a_batch_whose_commit_file_is_lost_is_published(
@@ -61,6 +61,27 @@ def test_a_batch_whose_commit_file_is_lost_is_published(
             timer.cancel()
 
     assert (synced, outbox.batches()) == ([1], [])
+
+
+def test_what_ends_publishing_keeps_its_traceback(tmp_path: Path) -> None:
+    """Debug shows it: the error's text alone does not say where it comes from."""
+    settings = Settings.resolve({}, None, checkpoint=tmp_path)
+    checkpoint = settings.checkpoint
+    log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
+    with closing(GroupOffsets([], [], log)) as group_offsets:
+        publisher = Publisher({}, settings, group_offsets, Retention(checkpoint))
+        try:
+            publisher.start(outbox.recover(log.newest()))
+            (tmp_path / "outbox" / "0" / "manifest").mkdir(parents=True)  # which cannot be read
+            checkpoint.child("commits").write("0", b"v1\n{}")
+            publisher.add(0)
+            with pytest.raises(EngineError, match="batch 0 cannot be published") as caught:
+                publisher.drain(0, threading.Event())
+        finally:
+            publisher.stop()
+
+    assert isinstance(caught.value.__cause__, OSError)
+    assert caught.value.__cause__.__traceback__ is not None
 
 
 def test_tasks_of_a_first_run_leave_lanes_to_whoever_has_claimed_one(tmp_path: Path) -> None:

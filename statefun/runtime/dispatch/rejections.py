@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why no function can receive a record, in words."""
+
+from __future__ import annotations
+
+from statefun.protocol.runtime_pb2 import RecordOrigin
+from statefun.runtime.dispatch.failures import Policies
+from statefun.runtime.rows.envelope import UNDECODABLE_KEY, rejection
+from statefun.runtime.rows.keys import id_of_key
+from statefun.sdk.errors import RecordError
+from statefun.sdk.types import default_types
+
+
+def rejected(name: str, record: RecordOrigin | None, policies: Policies) -> RecordError:
+    """Return the error of a record that was rejected.
+
+    Args:
+        name: of the address that the record was sent to instead, which is the kind of reason.
+        record: where it came from, and its key.
+        policies: know the types of keys.
+    """
+    text = rejection(name)
+    if name == UNDECODABLE_KEY and record is not None:
+        key_type = policies.key_type_of(record.topic)
+        type_ = None if key_type is None else default_types.find(str(key_type))
+        try:
+            id_of_key(record.key, type_)
+        except Exception as error:  # noqa: BLE001 - it is the reason, whatever it is
+            text += f": {type(error).__name__}: {error}"
+    return RecordError(text)

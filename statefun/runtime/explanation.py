@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a query has ended, in statefun's words: Spark names most reasons by its inner workings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.errors import PythonException
+
+from statefun.module.model import KafkaIngress, OnDataLoss
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.ingress.data_loss import check_kept
+from statefun.runtime.ingress.starting_offsets import check_topics
+from statefun.runtime.settings import Settings
+from statefun.runtime.spark.shipping import lacks_statefun
+from statefun.sdk.errors import CheckpointError, EngineError, KafkaError, StatefunError
+
+_CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
+"""Spark's name for what is wrong when a log has the batch that it is about to write."""
+
+
+def explained(
+    cause: Exception, ingresses: Sequence[KafkaIngress], settings: Settings
+) -> StatefunError:
+    """Return the error that says why a query has ended.
+
+    Args:
+        cause: the first thing that is known to have gone wrong.
+        ingresses: in the order of the query's sources; what they read from is looked at.
+        settings: of the application.
+    """
+    if _CONCURRENT in str(cause):
+        return CheckpointError(
+            f"Spark could not write its logs in checkpoint {settings.checkpoint.location}: "
+            "another driver, or what is left of one, writes them, too; see to it that it has "
+            "ended, and restore the checkpoint from a copy"
+        )
+    if isinstance(cause, StatefunError):
+        return cause
+    if lacking := lacks_statefun(str(cause)):
+        return lacking
+    try:
+        _check_ingresses(ingresses, settings)
+    except KafkaError as likeliest:
+        return likeliest
+    lines = str(cause).strip().splitlines() or [repr(cause)]
+    # What a Python worker raised comes with its traceback, and the error itself last.
+    text = lines[-1] if isinstance(cause, PythonException) else lines[0]
+    return EngineError(
+        f"the streaming query has ended: {text}; run with spark.statefun.debug=true to see "
+        "what Spark says"
+    )
+
+
+def _check_ingresses(ingresses: Sequence[KafkaIngress], settings: Settings) -> None:
+    """Check that everything that is read from is still there.
+
+    Raises:
+        KafkaError: if it is not.
+    """
+    for ingress in ingresses:
+        check_topics(ingress, settings.kafka_timeout)
+    commit_log = CommitLog(settings.checkpoint)
+    newest = commit_log.newest()
+    read = commit_log.end_offsets(newest) if newest >= 0 else []
+    for ingress, offsets in zip(ingresses, read, strict=False):
+        if ingress.on_data_loss is OnDataLoss.FAIL:
+            check_kept(ingress, offsets or {}, settings.kafka_timeout)

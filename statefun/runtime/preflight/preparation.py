@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is prepared before the query starts: the checkpoint is checked, recovered, and positioned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import attrs
+
+from statefun.module.model import KafkaIngress, Module
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.ingress_order import in_order, write_order
+from statefun.runtime.checkpoint.outbox import Leftovers, Outbox
+from statefun.runtime.ingress.declared import all_ingresses
+from statefun.runtime.ingress.identities import check_identities, write_identities
+from statefun.runtime.ingress.starting_offsets import check_topics, starting_offsets
+from statefun.runtime.ingress.stopping import Bounds, rewrite_read_offsets
+from statefun.runtime.kafka.topics import check_at_start
+from statefun.runtime.preflight.recovery import Succession, check_logs, take_over
+from statefun.runtime.release.delivery import Delivery
+from statefun.runtime.settings import Settings
+
+
+@attrs.frozen
+class Prepared:
+    """What a run begins with."""
+
+    newest: int
+    """The newest committed batch, or -1."""
+    ingresses: Sequence[KafkaIngress]
+    """In the order of the query's sources."""
+    starts: Sequence[str]
+    """From where they read, as Spark's sources take it."""
+    bounds: Bounds
+    """Where they stop."""
+    leftovers: Leftovers
+    """What an earlier run has left."""
+    delivery: Delivery
+    succession: Succession
+
+
+def prepare(module: Module, settings: Settings) -> Prepared:
+    """Check a checkpoint, recover it, and decide where its ingresses start and stop.
+
+    Args:
+        module: whose ingresses and egresses are checked, too.
+        settings: with the checkpoint, which this process holds.
+
+    Raises:
+        StatefunError: what stands in the way; the checkpoint stays as of the last committed batch.
+    """
+    checkpoint = settings.checkpoint
+    check_logs(checkpoint)
+    take_over(checkpoint)
+    check_at_start(module.egresses, settings.kafka_timeout)
+    commit_log = CommitLog(checkpoint)
+    ingresses = in_order(checkpoint, list(all_ingresses(module)))
+    if commit_log.is_fresh():
+        write_order(checkpoint, ingresses)
+    rewrite_read_offsets(checkpoint, ingresses)
+    bounds = Bounds(checkpoint, commit_log, ingresses)
+    newest = commit_log.newest()
+    leftovers = Outbox(checkpoint).recover(newest)
+    delivery = Delivery(checkpoint)
+    starts = _starts(settings, commit_log, ingresses, bounds)
+    return Prepared(newest, ingresses, starts, bounds, leftovers, delivery, Succession(newest))
+
+
+def _starts(
+    settings: Settings, commit_log: CommitLog, ingresses: Sequence[KafkaIngress], bounds: Bounds
+) -> list[str]:
+    """Return where Spark's sources start, which it only heeds on a fresh checkpoint."""
+    timeout, newest = settings.kafka_timeout, commit_log.newest()
+    partitions = [check_topics(ingress, timeout) for ingress in ingresses]
+    is_fresh = commit_log.is_fresh()
+    # What is planned before the first commit will be read, whatever is asked for.
+    ends = [] if is_fresh else commit_log.end_offsets(max(newest, 0))[:-1]
+    known = [offsets or {} for offsets in ends] or [{} for _ in ingresses]
+    identities = check_identities(settings.checkpoint, ingresses, partitions, known, timeout)
+    write_identities(settings.checkpoint, identities)
+    if is_fresh:
+        known = [
+            starting_offsets(ingress, there, timeout)
+            for ingress, there in zip(ingresses, partitions, strict=True)
+        ]
+    starts = bounds.decide(partitions, known, timeout)
+    bounds.write()
+    return [json.dumps(start) if is_fresh else "latest" for start in starts]

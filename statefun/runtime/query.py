@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one streaming query of an application: its sources, its operator, and its sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from statefun.module.model import Module
+from statefun.runtime.dispatch.operator import Operator
+from statefun.runtime.dispatch.payload import Payload, Program
+from statefun.runtime.dispatch.plan import dispatch
+from statefun.runtime.dispatch.segments import SegmentWriter
+from statefun.runtime.ingress.feedback import read_feedback
+from statefun.runtime.ingress.kafka_source import read_kafka
+from statefun.runtime.preflight.preparation import Prepared
+from statefun.runtime.settings import Settings
+from statefun.runtime.spark.session import can_dispatch_arrow, is_local
+from statefun.runtime.spark.shipping import import_paths, send_modules
+from statefun.runtime.timers.clock import Clock
+from statefun.sdk.functions import StatefulFunctions
+
+
+def operator_of(
+    session: SparkSession,
+    module: Module,
+    functions: StatefulFunctions,
+    settings: Settings,
+    clock: Clock,
+) -> Operator:
+    """Return what calls an application's functions in workers, which are sent what they lack."""
+    program = Program.of(functions, module, settings.on_unregistered)
+    paths: tuple[str, ...] = ()
+    if is_local(session):
+        paths = import_paths()
+    else:
+        send_modules(session.sparkContext, functions)
+    return Operator(
+        Payload.of(program, paths),
+        SegmentWriter(settings.checkpoint),
+        settings.async_concurrency,
+        settings.immediate_messages,
+        clock,
+        arrow=settings.dispatch == "arrow" and can_dispatch_arrow(session),
+    )
+
+
+def joined_rows(
+    session: SparkSession, prepared: Prepared, settings: Settings, clock: Clock
+) -> DataFrame:
+    """Return the rows of all ingresses, and of messages between functions."""
+    # Side by side: Spark starts a process to be told of the feedback source.
+    with ThreadPoolExecutor(1) as thread:
+        feedback = thread.submit(read_feedback, session, settings.checkpoint, clock)
+        ingresses = [
+            read_kafka(session, ingress, start, stops, settings.records_per_batch)
+            for ingress, start, stops in zip(
+                prepared.ingresses, prepared.starts, prepared.bounds.stops, strict=True
+            )
+        ]
+    # The last one: where its offset is looked for in the log of offsets.
+    return reduce(DataFrame.unionAll, [*ingresses, feedback.result()])
+
+
+def start_query(
+    rows: DataFrame,
+    operator: Operator,
+    stage: Callable[[DataFrame, int], None],
+    settings: Settings,
+) -> StreamingQuery:
+    """Let an operator handle rows, and stage what comes of each micro-batch."""
+    writer = (
+        dispatch(rows, operator)
+        .writeStream.foreachBatch(stage)
+        .option("checkpointLocation", settings.checkpoint.spark_uri)
+        .queryName(rows.sparkSession.sparkContext.appName or "statefun")
+    )
+    if settings.available_now:
+        writer = writer.trigger(availableNow=True)
+    else:
+        millis = round(settings.trigger / timedelta(milliseconds=1))
+        writer = writer.trigger(processingTime=f"{millis} milliseconds")
+    return writer.start()

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Staging: what Spark has done with a micro-batch before it commits it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import DataFrame
+
+from statefun.protocol.runtime_pb2 import Manifest, Outcome
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.dispatch.announcement import Announcement, announce
+from statefun.runtime.ingress.flood import FloodGauge
+from statefun.runtime.preflight.preparation import Prepared
+from statefun.runtime.release.publisher import Publisher
+from statefun.runtime.settings import Settings
+from statefun.runtime.timers.clock import Clock
+from statefun.sdk import errors
+
+
+class Staging:
+    """Runs micro-batches, and makes their effects durable.
+
+    Args:
+        run_id: of the query, whose files are told from those of others by it.
+        settings: of the application.
+        prepared: what the run begins with.
+        publisher: publishes what is staged here once it is committed.
+        clock: gives the time of a micro-batch.
+        on_staged: is told of each batch, and of what its tasks have done.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - all of a driver's parts meet here
+        self,
+        run_id: str,
+        settings: Settings,
+        prepared: Prepared,
+        publisher: Publisher,
+        clock: Clock,
+        on_staged: Callable[[int, Sequence[Outcome]], None],
+    ) -> None:
+        self._run_id = run_id
+        self._settings = settings
+        self._succession = prepared.succession
+        self._delivery = prepared.delivery
+        self._publisher = publisher
+        self._clock = clock
+        self._on_staged = on_staged
+        self._outbox = Outbox(settings.checkpoint)
+        self._commit_log = CommitLog(settings.checkpoint)
+        self._flood_gauge = FloodGauge(self._outbox)
+        self.error: Exception | None = None
+        """Why a batch was not staged."""
+
+    def try_to_stage(self, frame: DataFrame, batch: int) -> None:
+        """Stage a batch, as Spark's ``foreachBatch`` asks for it; keep the reason if that fails.
+
+        Raises:
+            RuntimeError: if it fails.
+        """
+        try:
+            self.stage(frame, batch)
+        except Exception as error:  # noqa: BLE001 - all of them are reported, as why the query ended
+            self.error = error
+            # Spark matches the text of what is raised here against a regular expression that
+            # overflows the JVM's stack on long ones, such as tracebacks.
+            raise RuntimeError("the micro-batch was not staged") from None
+
+    def stage(self, frame: DataFrame, batch: int) -> None:
+        """Run a batch, in the one action that is allowed, and make its effects durable.
+
+        Raises:
+            StatefunError: if a function has failed and is to stop the application, or another
+                driver has committed batches meanwhile, or publishing has failed.
+        """
+        is_first = self._succession.check(batch)
+        if is_first and self._settings.has_lock:  # no other driver can commit it any more
+            self._outbox.remove(batch)
+        announcement = Announcement(self._clock.now(), self._delivery.delivered_before(batch))
+        announce(frame.sparkSession.sparkContext, announcement)
+        outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
+        for outcome in outcomes:
+            if outcome.HasField("failure"):
+                reason = errors.by_code(outcome.failure.code)(outcome.failure.message)
+                reason.details = outcome.failure.traceback
+                raise reason  # ends the query before the batch is committed
+        segments = [outcome.segment for outcome in outcomes if outcome.HasField("segment")]
+        if segments:
+            manifest = Manifest(
+                batch=batch,
+                query_id=self._commit_log.query_id(),
+                run_id=self._run_id,
+                segments=segments,
+                lanes=self._settings.egress_lanes,
+            )
+            self._flood_gauge.look(manifest)
+            self._outbox.stage(manifest)
+        elif is_first:
+            self._outbox.remove(batch)  # what another driver has staged and not committed
+        self._publisher.add(batch)
+        self._on_staged(batch, outcomes)
