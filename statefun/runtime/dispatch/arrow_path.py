@@ -22,6 +22,7 @@ from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
 from statefun.runtime.dispatch.groups import COLUMNS, AddressValues, Columns, Group
 from statefun.runtime.dispatch.operator import Operator
+from statefun.runtime.rows.effects import BATCH_BYTES
 from statefun.sdk.errors import CheckpointError
 
 _COUNTS = pa.struct([("dataCount", pa.int32()), ("stateCount", pa.int32())])
@@ -65,6 +66,9 @@ def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[
         for group in evaluation.dispatch(chunk):
             if group.values.changed and group.values is not chunk.continued:
                 states.add(chunk.key_row(group), group.values)
+            if states.size >= BATCH_BYTES and not evaluation.failed:
+                yield _result([], states)
+                states = _States(properties)
         continued = chunk.continued
         # After a failure Spark has to be rid of its input all the same, but gets nothing back.
         if states and not evaluation.failed:
@@ -126,6 +130,8 @@ class _States:
         self._properties: list[str] = []
         self._key_rows: list[bytes] = []
         self._objects: list[bytes | None] = []
+        self.size = 0
+        """Bytes of the values of all states so far."""
         said = json.loads(properties)
         self._updated = _json({**said, "defined": True, "updated": True, "removed": False})
         self._removed = _json({**said, "defined": False, "updated": False, "removed": True})
@@ -135,6 +141,7 @@ class _States:
 
     def add(self, key_row: bytes, values: AddressValues) -> None:
         encoded = values.encoded()
+        self.size += len(encoded or b"")
         self._key_rows.append(key_row)
         self._properties.append(self._updated if encoded is not None else self._removed)
         self._objects.append(None if encoded is None else pickle.dumps((encoded,)))

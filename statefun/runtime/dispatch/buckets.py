@@ -2,7 +2,8 @@
 """What the reserved function of timer buckets does: keep delayed messages until they are due.
 
 Whatever is added to a bucket is a change of its state, all of which is written again. So a bucket
-that has grown large is split: what it holds, and what still comes for it, goes on to parts of it. A part is a bucket of its own, and is sent its own tick.
+that has grown large is split: what it holds, and what still comes for it, goes on to parts of it.
+A part is a bucket of its own, and is sent its own tick.
 
 All buckets that are sent a tick in a micro-batch let go of their messages in that one, whether
 they are split or not. The feedback source delivers what a target gets of them together, ordered
@@ -37,8 +38,10 @@ RELEASED = f"{NAMESPACE}/released"
 """The type of a message that has waited, until the feedback source delivers it as it was."""
 _SPLIT = f"{NAMESPACE}/split"
 """The type of the state of a bucket that was split."""
-_ARRIVING = "arriving"
-"""The name of what has arrived, while there is more to come in the same micro-batch."""
+_ARRIVING = "arriving-"
+"""What the names of what has arrived begin with, while more is to come in the micro-batch.
+
+Each chunk has its own: joined to those before, it would be copied once for every chunk behind it."""
 _FORGET = f"{NAMESPACE}/forget"
 """The type of what a split bucket of an earlier version sends itself after its tick."""
 _FULL_BYTES = 64 * 1024
@@ -59,30 +62,34 @@ def run_bucket(group: Group, effects: Effects) -> None:
     """Do what a bucket, or a part of one, does with the messages of a group."""
     rows = slice(group.start, group.end)
     typenames, held = group.columns.typename[rows], group.values.values
+    before = [name for name in held if name.startswith(_ARRIVING)]
     # One Protobuf message behind the other is a message that has all entries.
     arrived = b"".join(group.columns.value[rows])
-    if _ARRIVING in held:
-        arrived = held[_ARRIVING].value + arrived
     is_due = TICK in typenames or _FORGET in typenames
     if not (group.last or is_due):
-        group.values.apply({_ARRIVING: TypedValue(DELAYED, arrived)})
+        group.values.apply({f"{_ARRIVING}{len(before)}": TypedValue(DELAYED, arrived)})
         return
     stored = held.get(BUCKET)
     is_split = stored is not None and stored.typename == _SPLIT
-    content = (stored.value if stored and not is_split else b"") + arrived
+    pieces = [held[name].value for name in before] + [arrived]
+    if stored and not is_split:
+        pieces.insert(0, stored.value)
+    size = sum(map(len, pieces))
     state = stored
     if is_due:
-        for message in Bucket.FromString(content).messages:
-            release(message, effects)
+        for piece in pieces:
+            for message in Bucket.FromString(piece).messages:
+                release(message, effects)
         if stored and is_split:
             _tick_parts(group.key, int.from_bytes(stored.value, "big"), effects)
         state = None
-    elif is_split or (len(content) > _FULL_BYTES and not is_part(group.key)):
-        _divide(group.key, content, effects)
+    elif is_split or (size > _FULL_BYTES and not is_part(group.key)):
+        for piece in pieces:
+            _divide(group.key, piece, effects)
         state = stored if is_split else TypedValue(_SPLIT, b"")
-    elif arrived:
-        state = TypedValue(DELAYED, content)
-    group.values.apply({BUCKET: state, _ARRIVING: None})
+    elif size:
+        state = TypedValue(DELAYED, b"".join(pieces))
+    group.values.apply({BUCKET: state, **dict.fromkeys(before)})
 
 
 def _divide(key: bytes, content: bytes, effects: Effects) -> None:

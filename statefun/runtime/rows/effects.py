@@ -35,8 +35,11 @@ MESSAGE_SCHEMA = pa.schema(
 )
 
 
-_BATCH_BYTES = 256 * 1024 * 1024
-"""A column of an Arrow batch holds 2 GiB at most, and one invocation may send more than that."""
+BATCH_BYTES = 16 * 1024 * 1024
+"""From here on an Arrow batch is closed and another one begun.
+
+Spark reads a batch as a whole, outside its heap, where there is little room. And a column holds
+2 GiB at most, while one invocation may send more than that."""
 _NUMBER_BYTES = 4
 """Of a number, or of a column that holds nothing, about."""
 
@@ -107,11 +110,11 @@ class EffectRows:
 
 
 def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
-    """Cut rows into batches of little more than ``_BATCH_BYTES``."""
+    """Cut rows into batches of little more than ``BATCH_BYTES``."""
     first = size = 0
     for number, row in enumerate(rows, 1):
         size += row_size(row)
-        if size >= _BATCH_BYTES or number == len(rows):
+        if size >= BATCH_BYTES or number == len(rows):
             yield rows[first:number]
             first, size = number, 0
 

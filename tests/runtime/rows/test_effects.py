@@ -87,7 +87,7 @@ def test_what_one_invocation_sends_may_be_larger_than_an_arrow_batch(values: lis
         rows.append(record)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(effects, "_BATCH_BYTES", 64)
+        patch.setattr(effects, "BATCH_BYTES", 64)
         content = rows.take()
 
     batches = list(effects.read_batches(io.BytesIO(content)))
