@@ -12,7 +12,6 @@ from contextlib import closing, nullcontext
 from datetime import timedelta
 from functools import reduce
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -54,6 +53,8 @@ from statefun.runtime.spark.session import (
     open_session,
 )
 from statefun.runtime.spark.shipping import import_paths, lacks_statefun, send_modules
+from statefun.runtime.spark_internals.error_texts import is_concurrent_update
+from statefun.runtime.spark_internals.jvm import JvmError, jvm
 from statefun.runtime.status import Status
 from statefun.runtime.summary import FailureLog, Summary
 from statefun.runtime.terminal import StatusLine
@@ -72,8 +73,6 @@ from statefun.sdk.functions import StatefulFunctions
 logger = logging.getLogger("statefun")
 
 _WATCH_SECONDS = 1
-_CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
-"""Spark's name for what is wrong when a log has the batch that it is about to write."""
 
 
 class Application:
@@ -194,8 +193,7 @@ class Application:
             keep_checkpoint_locally(session)
         if settings.egress_lanes > 1:
             publisher.run_as_tasks(session.sparkContext)
-        jvm = session._jvm  # noqa: SLF001 - py4j has no other door
-        with jvm_lock(jvm, settings.checkpoint) if settings.has_lock else nullcontext():
+        with jvm_lock(jvm(), settings.checkpoint) if settings.has_lock else nullcontext():
             self._succession.check_start(self._commit_log.newest())
             self._follow_query(session, publisher, group_offsets, bounds, starts)
 
@@ -226,7 +224,7 @@ class Application:
             )
             watch = IngressWatch(self._ingresses)
             jumps = JumpLog(self._clock)
-            metrics.open(session)
+            metrics.open()
             while not query.awaitTermination(timeout=_WATCH_SECONDS):
                 if publisher.error is not None:
                     raise publisher.error
@@ -351,7 +349,7 @@ class Application:
     def _reason(self, error: StreamingQueryException, publisher: Publisher) -> StatefunError:
         """Say in statefun's words why the query has ended."""
         cause = self._stage_error or publisher.error or error
-        if _CONCURRENT in str(cause):
+        if is_concurrent_update(cause):
             return CheckpointError(
                 f"Spark could not write its logs in checkpoint {self._settings.checkpoint.location}: "
                 "another driver, or what is left of one, writes them, too; see to it that it has "
@@ -385,12 +383,12 @@ def _stop_all(session: SparkSession) -> None:
     try:
         for query in session.streams.active:
             query.stop()
-    except (Py4JError, OSError):
+    except (JvmError, OSError):
         logger.debug("Spark has stopped already", exc_info=True)
 
 
 def _stop(query: StreamingQuery) -> None:
     try:
         query.stop()
-    except (Py4JError, OSError):
+    except (JvmError, OSError):
         logger.debug("Spark has stopped already", exc_info=True)
