@@ -23,7 +23,7 @@ from statefun.runtime.spark.shipping import lacks_statefun
 from statefun.runtime.spark.signals import signals_interrupt
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError, spark_conf
-from statefun.runtime.spark_internals.logs import silent_gateway
+from statefun.runtime.spark_internals.logs import silent_connections
 from statefun.runtime.summary import Summary
 from statefun.runtime.terminal import LogHandler, StatusLine
 from statefun.sdk.errors import EngineError, StatefunError
@@ -130,8 +130,10 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         modules = tuple(path for path in modules if path.exists())
     declared = load_module_files(modules, components=components)
     application = Application(declared, functions, settings, line=line)
-    quiet_gateway = nullcontext() if settings.debug else silent_gateway()
-    with quiet_gateway, signals_interrupt(application.stop):
+    with (
+        nullcontext() if settings.debug else silent_connections(),
+        signals_interrupt(application.stop),
+    ):
         try:
             summary = application.run()
         except StatefunError as error:

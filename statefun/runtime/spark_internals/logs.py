@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark and py4j log by themselves, and how to keep them from it.
+"""What Spark, PySpark and py4j print by themselves, and how to keep them from it.
 
-From ``Logging.scala`` and ``SparkUncaughtExceptionHandler.scala`` of Spark 4.2.0, and py4j 0.10.9.9,
-whose module ``java_gateway`` logs failed calls.
+From ``Logging.scala``, ``SparkUncaughtExceptionHandler.scala`` and ``pyspark/accumulators.py`` of Spark 4.2.0,
+and py4j 0.10.9.9, whose module ``java_gateway`` logs failed calls.
 """
 
 from __future__ import annotations
 
 import logging
+import socketserver
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from pyspark import accumulators
 
 from statefun.runtime.spark_internals.jvm import jvm
 
@@ -17,6 +22,8 @@ from statefun.runtime.spark_internals.jvm import jvm
 # told in one line, or of what a signal has interrupted.
 _SILENCED = ("org.apache.spark", "py4j")
 _GATEWAY_MODULE = "java_gateway"
+_ACCUMULATORS = (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer)
+"""Servers in this process to which the JVM keeps a connection."""
 
 
 def quieten_jvm() -> None:
@@ -36,17 +43,20 @@ def quieten_jvm() -> None:
 
 
 @contextmanager
-def silent_gateway() -> Iterator[None]:
-    """Keep py4j from logging calls that fail, with stack traces: they raise, and are told of so.
+def silent_connections() -> Iterator[None]:
+    """Keep py4j and PySpark from printing stack traces when a connection to the JVM breaks.
 
-    Most go to its own loggers, which programs may show. A call that was interrupted, or whose
-    connection broke, goes to the root logger itself, which prints where nobody has set it up.
+    The call that fails raises, and is told of so. Beside that, py4j tells its own loggers, which
+    programs may show, and the root logger, which prints where nobody has set it up; and the
+    server of accumulators prints.
     """
     root, own = logging.getLogger(), logging.getLogger("py4j")
     level, handler = own.level, logging.lastResort or logging.NullHandler()
     adds_handler = not root.handlers  # or logging would add one for good, that prints more
     own.setLevel(logging.CRITICAL + 1)
     root.addFilter(_is_not_of_gateway)
+    for server in _ACCUMULATORS:
+        server.handle_error = _handle_error  # type: ignore[assignment,method-assign]
     if adds_handler:
         root.addHandler(handler)
     try:
@@ -54,9 +64,17 @@ def silent_gateway() -> Iterator[None]:
     finally:
         own.setLevel(level)
         root.removeFilter(_is_not_of_gateway)
+        for server in _ACCUMULATORS:
+            del server.handle_error
         if adds_handler:
             root.removeHandler(handler)
 
 
 def _is_not_of_gateway(record: logging.LogRecord) -> bool:
     return record.module != _GATEWAY_MODULE
+
+
+def _handle_error(server: socketserver.BaseServer, request: Any, address: Any) -> None:
+    """Print what has failed in a server, unless the JVM has ended."""
+    if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
+        socketserver.BaseServer.handle_error(server, request, address)
