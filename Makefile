@@ -4,7 +4,7 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench simulate fuzz soak lint format protocol docs site-tools docs-build docs-serve clean
+.PHONY: help setup demo test bench simulate fuzz soak compat lint format protocol docs site-tools docs-build docs-serve clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,6 +31,9 @@ fuzz: setup ## Feed a million malformed values to everything that reads from out
 
 soak: setup ## Kill and freeze a real application's processes, and check every record; ARGS=--jobs=2
 	@$(VENV)/python tests/soak.py $(ARGS)
+
+compat: setup ## Try Spark's internals with another release: make compat SPARK=4.3.0
+	@$(VENV)/python scripts/compat.py $(SPARK)
 
 lint: setup ## Check style and types
 	@$(VENV)/ruff check

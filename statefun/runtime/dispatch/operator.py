@@ -21,10 +21,14 @@ from statefun.runtime.dispatch.dispatcher import Dispatcher
 from statefun.runtime.dispatch.failures import DispatchError
 from statefun.runtime.dispatch.groups import COLUMNS, AddressValues, Columns, Group
 from statefun.runtime.dispatch.payload import Payload
-from statefun.runtime.dispatch.segments import SegmentWriter, batch_number
+from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.rows.effects import Effects
+from statefun.runtime.spark_internals.task import batch_number
 from statefun.runtime.timers.clock import Clock
 from statefun.sdk.errors import PlatformError
+
+OUTCOME = "outcome"
+"""The only column of what it puts out."""
 
 
 @attrs.frozen
@@ -65,7 +69,7 @@ class Operator:
                 state.remove()
             else:
                 state.update((encoded,))
-        yield pd.DataFrame({"outcome": outcomes})
+        yield pd.DataFrame({OUTCOME: outcomes})
 
 
 def _cell(chunk: pd.DataFrame, name: str, row: int) -> Any:

@@ -8,12 +8,13 @@ TWO_TASKS = """
 import pyspark.worker
 
 from statefun.runtime.dispatch import daemon
+from statefun.runtime.spark_internals.worker import watch_functions
 
 daemon.install()
 watches = pyspark.worker.read_udfs, pyspark.worker.read_command
 daemon.install()
 assert watches == (pyspark.worker.read_udfs, pyspark.worker.read_command)
-assert {watch.__module__ for watch in watches} == {daemon.MODULE}
+assert {watch.__module__ for watch in watches} == {watch_functions.__module__}
 """
 
 
@@ -62,14 +63,15 @@ import sys
 
 from pyspark import daemon as sparks
 
-from statefun.runtime.dispatch import daemon
+from statefun.runtime.dispatch.daemon import install
+from statefun.runtime.spark_internals.worker import run_daemon
 
 theirs, ours = socket.socketpair()
 theirs.close()
 os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "true"  # as Spark sets it
 sys.argv[1:] = ["pyspark.worker"]
 sparks.manager = lambda: sys.exit(sparks.worker(ours, True))
-daemon.main()
+run_daemon(install)
 """
 
 

@@ -130,7 +130,7 @@ def test_partitions_are_told_little_by_little(
 
     with closing(GroupOffsets(ingresses, [None], CommitLog(Folder.at(checkpoint)))) as groups:
         told_of = Metrics(ingresses, [None], groups, Summary())
-        told_of.open(spark)
+        told_of.open()
         for read in (*[3] * 4, *[5] * 5):
             source = SimpleNamespace(
                 startOffset=None,
