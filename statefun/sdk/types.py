@@ -41,7 +41,8 @@ class TypeSerializer(Protocol[T]):
         """Decode ``value``; any exception means that the bytes are not of this type."""
 
 
-class _Functions(NamedTuple, Generic[T]):
+@attrs.frozen
+class _Functions(Generic[T]):
     """A serializer made of two functions."""
 
     serialize: Callable[[T], bytes]
