@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Module files: what they declare, and how to read them in every documented format."""
+"""Module files: the components that they declare, and readers for every documented format."""
 
 from statefun.module.loader import load_module_files, parse_module
 from statefun.module.model import (
