@@ -4,7 +4,7 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench simulate fuzz soak compat lint format protocol docs site-tools docs-build docs-serve clean
+.PHONY: help setup demo test test-quick bench simulate fuzz soak compat lint format protocol docs site-tools docs-build docs-serve clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,6 +18,10 @@ demo: setup ## Run the greeter on an embedded Kafka; ARGS=--flights for 334,264 
 WORKERS ?= 2
 test: setup ## Run all tests, the real broker and Spark included; ARGS goes to pytest
 	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+
+test-quick: setup ## Run the tests that need neither a broker nor Spark; ARGS goes to pytest
+	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal \
+		-m "not broker and not spark" $(ARGS)
 
 NAME ?= dispatch growth async hop timers latency kafka
 bench: setup ## Run the benchmarks; NAME=dispatch for one of them, ARGS for its options

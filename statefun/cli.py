@@ -79,7 +79,7 @@ def _dlq(options: argparse.Namespace) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what understands the command line."""
+    """Return the parser of the command line."""
     statefun = argparse.ArgumentParser(prog="statefun", description=__doc__)
     commands = statefun.add_subparsers(dest="command", metavar="command", required=True)
     validate_ = commands.add_parser("validate", help="look for everything that is wrong")
@@ -180,7 +180,7 @@ def _count(number: int, word: str, plural: str = "s") -> str:
 
 def _list(letters: DeadLetters) -> None:
     now = datetime.now(timezone.utc)
-    # No more than what is printed: a letter may be large, and there may be many.
+    # No more letters than are printed: letters may be large and many.
     found = sorted((letter.age_order, _row(letter, now)) for letter in letters.stream())
     if not found:
         print(f"no dead letters wait in topic {letters.topic}")

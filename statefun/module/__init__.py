@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Module files: what they declare, and how to read them in every documented format."""
+"""Module files: the components that they declare, and readers for every documented format."""

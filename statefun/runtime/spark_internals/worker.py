@@ -40,6 +40,8 @@ def run_daemon(prepare: Callable[[], None]) -> None:
         try:
             return int(run_worker(sock, authenticated))
         except ConnectionError:  # Spark waits for nothing more; its daemon would print a traceback
+            # Since Python 3.13, deleting a file that cannot be flushed prints one, too.
+            sys.unraisablehook = lambda _: None
             return 1
 
     daemon.worker = worker
