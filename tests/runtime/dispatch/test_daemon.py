@@ -80,3 +80,23 @@ def test_a_worker_that_spark_has_left_ends_quietly() -> None:
     done = subprocess.run([sys.executable, "-c", GONE], check=False, capture_output=True, text=True)
 
     assert (done.returncode, done.stderr) == (1, "")
+
+
+LOADED = """
+import sys
+import pyspark.worker
+
+from statefun.runtime.dispatch import daemon
+
+daemon.install()
+print(*sorted({"pandas", "yaml"} & set(sys.modules)))
+"""
+
+
+def test_a_worker_loads_no_pandas() -> None:
+    """It takes as long as all else that a worker loads; only ``dispatch=pandas`` needs it."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], check=True, capture_output=True, text=True
+    )
+
+    assert done.stdout.split() == []
