@@ -4,7 +4,7 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench simulate fuzz soak lint format protocol docs site-tools docs-build docs-serve clean
+.PHONY: help setup demo test test-quick bench simulate fuzz soak compat lint format protocol docs site-tools docs-build docs-serve clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -19,6 +19,10 @@ WORKERS ?= 2
 test: setup ## Run all tests, the real broker and Spark included; ARGS goes to pytest
 	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
+test-quick: setup ## Run the tests that need neither a broker nor Spark; ARGS goes to pytest
+	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal \
+		-m "not broker and not spark" $(ARGS)
+
 NAME ?= dispatch growth async hop timers latency kafka
 bench: setup ## Run the benchmarks; NAME=dispatch for one of them, ARGS for its options
 	@for name in $(NAME); do $(VENV)/python benchmarks/$$name.py $(ARGS) || exit 1; done
@@ -31,6 +35,9 @@ fuzz: setup ## Feed a million malformed values to everything that reads from out
 
 soak: setup ## Kill and freeze a real application's processes, and check every record; ARGS=--jobs=2
 	@$(VENV)/python tests/soak.py $(ARGS)
+
+compat: setup ## Try Spark's internals with another release: make compat SPARK=4.3.0
+	@$(VENV)/python scripts/compat.py $(SPARK)
 
 lint: setup ## Check style and types
 	@$(VENV)/ruff check

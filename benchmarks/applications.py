@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from statefun import KafkaEgressMessage, StatefulFunctions
 from statefun.dev import EmbeddedKafka
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.settings import Settings
 

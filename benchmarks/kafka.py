@@ -26,7 +26,7 @@ from report import Case, alternate, report
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
 from statefun.dev import EmbeddedKafka
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.session import open_session

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from statefun import StatefulFunctions
+from statefun.module.model import MAX_RECORD_SIZE
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.dispatch.announcement import Announcement, announce
@@ -72,7 +73,7 @@ def run_batches(  # noqa: PLR0913 - what differs between benchmarks
 ) -> Run:
     """Run the operator over micro-batches on a fresh checkpoint; ``after`` gets each number."""
     checkpoint = Folder.at(work / f"checkpoint-{next(_numbers)}")
-    payload = Payload.of(Program(functions, {"bench/out": Sink()}))
+    payload = Payload.of(Program(functions, {"bench/out": Sink(MAX_RECORD_SIZE)}))
     operator = Operator(payload, SegmentWriter(checkpoint), 1000, 1000, SystemClock(), arrow=arrow)
     seconds: list[float] = []
 

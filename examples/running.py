@@ -24,9 +24,18 @@ DRAIN = ("--conf", "spark.statefun.available-now=true")
 
 @contextmanager
 def submitted(
-    kafka: EmbeddedKafka, example: str, checkpoint: Path, *options: str
+    kafka: EmbeddedKafka, example: str, checkpoint: Path, *options: str, is_short: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run an example's program with ``spark-submit``; stop it if it still runs at the end."""
+    """Run an example's program with ``spark-submit``; stop it if it still runs at the end.
+
+    Args:
+        kafka: the broker that the program finds in its environment.
+        example: the folder of the program.
+        checkpoint: the folder where the program keeps its state.
+        options: of ``spark-submit``.
+        is_short: whether the program has little to do, so that compiling it well takes Java
+            longer than running it.
+    """
     bin_ = Path(sys.executable).parent
     environment = {
         **os.environ,
@@ -34,6 +43,8 @@ def submitted(
         "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+    if is_short:
+        environment.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("wb") as log:
         command = [

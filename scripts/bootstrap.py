@@ -94,12 +94,12 @@ def ensure_java() -> None:
 
 
 def ensure_venv() -> None:
-    """Create ``.venv`` with pip in it."""
-    if not (VENV / "bin" / "python").exists():
+    """Create ``.venv`` with this Python and pip in it, also in place of one with another Python."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if not ((VENV / "bin" / "python").exists() and (VENV / "lib" / f"python{version}").exists()):
         try:
             watch("Creating .venv", [sys.executable, "-m", "venv", "--clear", str(VENV)])
         except SystemExit:
-            version = f"{sys.version_info.major}.{sys.version_info.minor}"
             sys.exit(
                 "Python's venv module does not work here; on Debian and Ubuntu run: "
                 f"sudo apt-get install -y python{version}-venv"

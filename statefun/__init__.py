@@ -144,7 +144,7 @@ _LATER = {
     "KafkaIngressBuilder": "statefun.module.builders",
     "KafkaStartupPosition": "statefun.module.builders",
 }
-"""What needs Spark, YAML or an optional package: functions do without."""
+"""Names that need Spark, YAML or an optional package; functions do without them."""
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import attrs
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from statefun.dev import commands as dev_commands
@@ -25,7 +24,8 @@ from statefun.inspect.validation import Validation, declared_module, validate
 from statefun.module.schema import module_schema
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.printable import printable
-from statefun.runtime.spark.session import spark_reason
+from statefun.runtime.spark_internals.error_texts import first_words
+from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.sdk.errors import ConfigurationError, EngineError, StatefunError
 
 _COLUMNS = ("id", "age", "reason", "address", "from")
@@ -56,9 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StatefunError as error:
         print(f"statefun: {error}", file=sys.stderr)
         return 1
-    except (Py4JError, PySparkException) as error:
+    except (JvmError, PySparkException) as error:
         print(
-            f"statefun: {EngineError(f'Spark has failed: {spark_reason(error)}')}", file=sys.stderr
+            f"statefun: {EngineError(f'Spark has failed: {first_words(error)}')}", file=sys.stderr
         )
         return 1
     except KeyboardInterrupt:
@@ -79,7 +79,7 @@ def _dlq(options: argparse.Namespace) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what understands the command line."""
+    """Return the parser of the command line."""
     statefun = argparse.ArgumentParser(prog="statefun", description=__doc__)
     commands = statefun.add_subparsers(dest="command", metavar="command", required=True)
     validate_ = commands.add_parser("validate", help="look for everything that is wrong")
@@ -180,7 +180,7 @@ def _count(number: int, word: str, plural: str = "s") -> str:
 
 def _list(letters: DeadLetters) -> None:
     now = datetime.now(timezone.utc)
-    # No more than what is printed: a letter may be large, and there may be many.
+    # No more letters than are printed: letters may be large and many.
     found = sorted((letter.age_order, _row(letter, now)) for letter in letters.stream())
     if not found:
         print(f"no dead letters wait in topic {letters.topic}")

@@ -33,6 +33,17 @@ settings.register_profile("statefun", deadline=None)
 settings.load_profile("statefun")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Refuse tests that start the broker without saying so: ``make test-quick`` leaves those out."""
+    unmarked = [
+        item.nodeid
+        for item in items
+        if "broker" in item.fixturenames and not item.get_closest_marker("broker")
+    ]
+    if unmarked:
+        raise pytest.UsageError(f"these tests need @pytest.mark.broker: {', '.join(unmarked)}")
+
+
 @pytest.fixture(scope="session")
 def broker() -> Iterator[EmbeddedKafka]:
     """Run a Kafka broker for the whole session."""

@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from statefun.runtime.spark.jars import cache_folder, java_command, spark_jars_folder
+from statefun.runtime.spark.jars import cache_folder, java_command
+from statefun.runtime.spark_internals.class_path import spark_jars_folder
 
 VERSION = "2.6.13.Final"
 PATIENCE = timedelta(minutes=2)

@@ -20,7 +20,7 @@ from statefun import (
 )
 from statefun.cli import main
 from statefun.inspect.dead_letters import DeadLetters
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 
 TEXT = SimpleType("t/text", str.encode, bytes.decode)
 

@@ -17,7 +17,7 @@ import pytest
 from documentation import PAGES, ROOT, Block, blocks
 
 from statefun.cli import parser
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.module.model import Module
 from statefun.runtime.settings import KEYS, PREFIX
 

@@ -26,8 +26,7 @@ from statefun import (
     StringType,
     message_builder,
 )
-from statefun.module import parse_module
-from statefun.module.loader import load_module_files
+from statefun.module.loader import load_module_files, parse_module
 from statefun.module.model import AvroValues, FromDate
 from statefun.sdk.functions import default_functions
 from statefun.sdk.types import typed

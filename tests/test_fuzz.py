@@ -33,7 +33,7 @@ from statefun import (
     ValueDecodeError,
 )
 from statefun.inspect.dead_letters import DeadLetter
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.protocol.runtime_pb2 import AddressState, EffectStream, Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -31,11 +32,35 @@ FORBIDDEN = {
 }
 
 ROOMS = [
-    *("printable", "rows", "kafka", "checkpoint", "timers", "egress", "dispatch", "ingress"),
+    *("spark_internals", "printable", "rows", "kafka", "checkpoint", "timers", "egress"),
+    *("dispatch", "ingress"),
     *("summary", "terminal", "settings", "spark", "release", "status", "preflight"),
     *("staging", "query", "reporting", "explanation", "application", "run"),
 ]
 """What is directly in the runtime; each may import those before it."""
+
+PROMISED = {
+    *(f"pyspark.{name}" for name in ("SparkContext", "TaskContext", "__version__", "errors")),
+    *(f"pyspark.sql.{name}" for name in ("Column", "DataFrame", "Row", "SparkSession", "conf")),
+    *(f"pyspark.sql.{name}" for name in ("datasource", "functions", "streaming", "types")),
+}
+"""What of PySpark its documentation describes, as far as it is used."""
+
+NOT_PROMISED = re.compile(
+    r"""
+    \b_(jvm|gateway|jsparkSession|jsc|jdf|jdq|jwrite|jreader)\b (?!\.py)
+    | \b_(ensure_initialized|active_spark_context)\b
+    | java_exception | py4j | Py4J | SparkEnv | batchId | PYSPARK_GATEWAY
+    | \borg\.apache\.(spark|hadoop|logging)\.(?!\*) | \bcom\.codahale
+    | pyspark[./](cloudpickle|core|daemon|java_gateway|serializers|sql[./](pandas|worker)|util|worker)\b
+    | \bspark\.python\.(unix|worker) | \bspark\.sql\.(streaming|adaptive)
+    | groupState\b | keyRowAsUnsafe | statestore
+    | (WithState|Arrow(Stream)?)Serializer | MicroBatchExecution | OffsetSeq
+    | CONCURRENT_STREAM | ModuleNotFoundError:
+    """,
+    re.VERBOSE,
+)
+"""Names of what it does not describe."""
 
 
 def _imports(source: str, package: str) -> Iterator[str]:
@@ -172,6 +197,36 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
 
     assert graph["statefun.sdk.context"] >= {"statefun.sdk.address", "statefun.sdk.storage"}
     assert _cycle(graph) == []
+
+
+@pytest.mark.parametrize("module", sorted({*MODULES} - {*_layer("runtime.spark_internals")}))
+def test_one_package_knows_what_spark_does_not_promise(module: str) -> None:
+    """Whoever supports another release of Spark has one place to look at."""
+    private = [
+        found
+        for found in IMPORTS[module]
+        if _below(found, ["pyspark", "py4j"]) and found != "pyspark" and not _below(found, PROMISED)
+    ]
+    named = [found[0] for found in NOT_PROMISED.finditer(MODULES[module].read_text("utf-8"))]
+
+    assert (private, named) == ([], [])
+
+
+def test_names_that_spark_does_not_promise_are_found() -> None:
+    """The rule above can fail: it finds such names where they are."""
+    there = "".join(MODULES[name].read_text("utf-8") for name in _layer("runtime.spark_internals"))
+    found = {match[0] for match in NOT_PROMISED.finditer(there)}
+
+    assert found >= {
+        "_jvm",
+        "_gateway",
+        "_jsparkSession",
+        "SparkEnv",
+        "batchId",
+        "py4j",
+        "groupState",
+    }
+    assert {"pyspark/worker", "statestore", "org.apache.hadoop.", "CONCURRENT_STREAM"} <= found
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))

@@ -31,7 +31,10 @@ def greet_users(kafka: EmbeddedKafka) -> None:
     visits: Counter[str] = Counter()
     print(f"Sent {len(USERS)} records to topic users. Launching the greeter:")
     print("  $ spark-submit examples/greeter/app.py")
-    with fresh_checkpoint() as checkpoint, submitted(kafka, "greeter", checkpoint) as process:
+    with (
+        fresh_checkpoint() as checkpoint,
+        submitted(kafka, "greeter", checkpoint, is_short=True) as process,
+    ):
         greetings = consume(kafka, process, "greetings", len(USERS))
         with Progress("Starting Spark"):
             first = next(greetings)

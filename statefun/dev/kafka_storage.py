@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from statefun.runtime.spark import jars
+from statefun.runtime.spark_internals.class_path import spark_jars_folder
 from statefun.sdk.errors import PlatformError
 
 KAFKA = jars.MavenArtifact("org.apache.kafka", "kafka_2.13", "4.3.1")
@@ -68,7 +69,7 @@ def find_class_path(progress: Callable[[str], None]) -> str:
         PlatformError: if a jar is missing.
     """
     # the logging jars that Spark ships serve the broker too
-    shipped = jars.spark_jars_folder()
+    shipped = spark_jars_folder()
     logging_jars = [jar for name in _LOGGING_JARS for jar in shipped.glob(f"{name}-[0-9]*.jar")]
     if len(logging_jars) < len(_LOGGING_JARS):
         raise PlatformError(f"{shipped} lacks some of {', '.join(_LOGGING_JARS)}")

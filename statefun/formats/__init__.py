@@ -16,7 +16,7 @@ def optional_package(name: str, extra: str) -> ModuleType:
 
     Args:
         name: of the package.
-        extra: what installs it together with statefun.
+        extra: the extra of statefun that installs it.
 
     Raises:
         ConfigurationError: if it is not installed.

@@ -32,11 +32,11 @@ class _Avro:
 
 
 def make_avro_type(typename: str, schema: str | Mapping[str, Any]) -> SimpleType[Any]:
-    r"""Make and register a type whose values are in Avro.
+    r"""Make and register a type that encodes values in Avro.
 
     Args:
         typename: ``namespace/name``.
-        schema: the Avro schema, as JSON text or as what JSON stands for.
+        schema: the Avro schema, as JSON text or as parsed JSON.
 
     Raises:
         DefinitionError: if the schema is none, or the typename belongs to another type.
@@ -55,7 +55,7 @@ def make_avro_type(typename: str, schema: str | Mapping[str, Any]) -> SimpleType
 
 
 def check_schema(typename: str, schema: str) -> None:
-    """Check that ``schema``, the one of ``typename``, is an Avro schema.
+    """Check that ``schema``, which belongs to ``typename``, is an Avro schema.
 
     Raises:
         DefinitionError: if it is not.
@@ -81,7 +81,7 @@ def decode(content: bytes, written_as: str, read_as: str | None = None) -> Any:
     """Decode ``content``.
 
     Args:
-        content: what was written, and nothing behind it.
+        content: the encoded value, without further bytes.
         written_as: the schema that it was written with.
         read_as: the schema that the value is to have, if not the same.
 

@@ -34,7 +34,7 @@ def make_described_protobuf_type(
 
     Args:
         typename: ``namespace/name``.
-        descriptor_set: what ``protoc --include_imports --descriptor_set_out`` has written.
+        descriptor_set: the output of ``protoc --include_imports --descriptor_set_out``.
         message: the full name of the message.
 
     Raises:

@@ -95,7 +95,7 @@ def make_schema_registry_type(
     subject: str | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> SimpleType[Any]:
-    """Make and register a type whose values' schemas are in a registry.
+    """Make and register a type that takes the schemas of its values from a registry.
 
     Schemas are fetched once per process. A registry that does not answer fails the invocation
     that needs it, as its function's failure policy says.
@@ -120,7 +120,7 @@ def make_schema_registry_type(
         registered._client()  # noqa: SLF001 - a class of this module
     except ConfigurationError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever it raises, it does so on its settings
+    except Exception as error:  # noqa: BLE001 - any exception here is about its settings
         # Not chained: it may quote a property.
         raise ConfigurationError(
             f"the schema registry of {typename}: {type(error).__name__}; check its url and its "

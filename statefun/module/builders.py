@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ingresses and egresses declared in Python, for what YAML cannot say or need not.
+"""Builders that declare ingresses and egresses in Python, beside a module file or in its place.
 
-A builder collects what a module file would say and has it read by the same readers: keys, checks
-and messages are the same, and the location in them is that of the call of ``for_id``.
+A builder collects the keys of a module file and passes them to the same readers: keys, checks
+and messages are the same, and messages give the location of the call of ``for_id``.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _Builder:
 
 
 class KafkaIngressBuilder(_Builder):
-    """Collects what a Kafka ingress is declared with; every step returns the builder itself."""
+    """Collects the settings of a Kafka ingress; every method returns the builder itself."""
 
     def __init__(self, id_: str, location: model.Location) -> None:
         super().__init__(id_, location)
@@ -108,7 +108,7 @@ class KafkaIngressBuilder(_Builder):
         return self._with(address=address)
 
     def with_consumer_group_id(self, group: str) -> KafkaIngressBuilder:
-        """Set the consumer group whose offsets are committed."""
+        """Set the consumer group that gets the committed offsets."""
         return self._with(consumerGroupId=group)
 
     def with_topic(
@@ -125,7 +125,7 @@ class KafkaIngressBuilder(_Builder):
             topic: its name.
             targets: the functions that get every record, ``namespace/name`` each.
             value_type: the type of its values; not with a deserializer, which has its own.
-            keys: what else ``topics`` of a module file may have, such as ``partitions=[0]``.
+            keys: further keys that ``topics`` of a module file takes, such as ``partitions=[0]``.
         """
         return self._route("topic", topic, targets, value_type, keys)
 
@@ -137,7 +137,7 @@ class KafkaIngressBuilder(_Builder):
         value_type: Type[Any] | str | None = None,
         **keys: Any,
     ) -> KafkaIngressBuilder:
-        """Add all topics whose whole names a regular expression matches, also later ones.
+        """Add all topics, also later ones, that a regular expression matches by their whole names.
 
         Args:
             pattern: the regular expression.
@@ -177,7 +177,7 @@ class KafkaIngressBuilder(_Builder):
         return self._with(autoOffsetResetPosition=position)
 
     def with_failure_policy(self, policy: OnFailure) -> KafkaIngressBuilder:
-        """Set what becomes of records that no function can receive."""
+        """Set the policy for records that no function can receive."""
         return self._with(failurePolicy=policy)
 
     def with_properties(self, properties: Mapping[str, Any]) -> KafkaIngressBuilder:
@@ -235,7 +235,7 @@ class KafkaIngressBuilder(_Builder):
 
 
 class KafkaEgressBuilder(_Builder):
-    """Collects what a Kafka egress is declared with; every step returns the builder itself."""
+    """Collects the settings of a Kafka egress; every method returns the builder itself."""
 
     def __init__(self, id_: str, location: model.Location) -> None:
         super().__init__(id_, location)
@@ -250,8 +250,8 @@ class KafkaEgressBuilder(_Builder):
     ) -> KafkaEgressBuilder:
         """Let a function make records of the values that functions send.
 
-        They send them by ``egress_message_builder``. It runs while they send, so that what it
-        raises fails the function; what is a record already is taken as it is.
+        Functions send values by ``egress_message_builder``. The serializer runs in this call, and its
+        exceptions are failures of the function. A value that is a record already is taken as it is.
 
         Args:
             serializer: returns the record of a value, or None to send nothing.
@@ -311,7 +311,7 @@ class KafkaEgressBuilder(_Builder):
 
 @attrs.frozen
 class KafkaIngress(model.KafkaIngress):
-    """A Kafka ingress; one that is declared in Python begins with :meth:`for_id`.
+    """A Kafka ingress; :meth:`for_id` begins its declaration in Python.
 
     >>> ingress = (
     ...     KafkaIngress.for_id("com.example/users")
@@ -333,7 +333,7 @@ class KafkaIngress(model.KafkaIngress):
 
 @attrs.frozen
 class KafkaEgress(model.KafkaEgress):
-    """A Kafka egress; one that is declared in Python begins with :meth:`for_id`.
+    """A Kafka egress; :meth:`for_id` begins its declaration in Python.
 
     >>> egress = (
     ...     KafkaEgress.for_id("com.example/greetings")
@@ -358,7 +358,7 @@ def _caller() -> model.Location:
 
 
 def _node(value: Any, location: model.Location, path: str) -> Node:
-    """Return a value as what the readers of module files take."""
+    """Convert a value to the nodes that the readers of module files take."""
     if isinstance(value, Mapping):
         entries = [
             Entry(

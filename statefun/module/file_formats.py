@@ -5,8 +5,8 @@
 * ``version: "3.0"``: a document with lists of endpoints, ingresses and egresses;
 * ``version: "1.0"`` and ``"2.0"``: the same with older names, and with functions and routers.
 
-The published documents for the latter two are indented in ways that YAML takes for another
-structure. These are accepted, as nothing else can be meant by them.
+The published documents of the two older formats have an indentation that YAML takes for another
+structure. They are accepted, because they can have only one meaning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from statefun.module.yaml.shapes import Key, Reader, Shape, Values, did_you_mean
 
 
 def components(document: Node, problems: Problems) -> list[Component]:
-    """The components that a document declares; those with problems are left out."""
+    """Return the components that a document declares, without components that have problems."""
     try:
         root = expect(document, MapNode, "a mapping with the keys kind and spec", problems)
         if root.get("version") or root.get("module"):
@@ -155,7 +155,7 @@ def _item(section: LegacySection, item: Node, problems: Problems) -> Component:
 
 
 def _meta(section: LegacySection) -> Key[tuple[str, tuple[Entry, ...]]]:
-    """The key ``meta``: the kind, and what is to be moved into the spec."""
+    """The key ``meta``: the kind, and the entries that move into the spec."""
     kind = Key(
         section.discriminator,
         _kind_named(tuple(section.kinds)),

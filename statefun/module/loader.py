@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From module files to one `Module`, or to one error with everything that is wrong with them."""
+"""Loads module files into one `Module`, or raises one error with all problems."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def load_module_files(
 
     Args:
         paths: the files, in any of the documented formats.
-        environment: what ``${NAME}`` stands for; by default the process's environment.
-        components: what is declared in Python beside them.
+        environment: the values of ``${NAME}``; by default the process's environment.
+        components: ingresses and egresses that are declared in Python.
 
     Raises:
         ModuleError: if anything is wrong with any of the files; it has every finding.
@@ -57,8 +57,8 @@ def parse_module(
 
     Args:
         text: YAML in any of the documented formats.
-        file: what messages call the text; files of ``${file:path}`` are relative to its folder.
-        environment: what ``${NAME}`` stands for; by default the process's environment.
+        file: the text's name in messages; files of ``${file:path}`` are relative to its folder.
+        environment: the values of ``${NAME}``; by default the process's environment.
 
     Raises:
         ModuleError: if anything is wrong with the text; it has every finding.
@@ -69,7 +69,7 @@ def parse_module(
 
 
 class _Loading:
-    """What has been read so far."""
+    """Collects the components and problems of all files."""
 
     def __init__(self, environment: Mapping[str, str] | None) -> None:
         self._environment = os.environ if environment is None else environment
@@ -79,7 +79,7 @@ class _Loading:
         self._ids: dict[tuple[str, str, str], Location] = {}
 
     def read_file(self, path: Path) -> None:
-        """Read a file, or report that there is none."""
+        """Read a file; report one that is missing or unreadable."""
         file = str(path)
         try:
             text = path.read_text(encoding="utf-8-sig")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What module files declare, as plain immutable values; every format parses into these."""
+"""The content of module files, of every format, as plain immutable values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from statefun.sdk.types import Type
 
 @attrs.frozen
 class Location:
-    """Where in which file something was declared; lines and columns count from 1."""
+    """The file, line and column of a declaration; lines and columns count from 1."""
 
     file: str
     line: int
@@ -84,11 +84,11 @@ class Deserializer:
     """Makes the values of messages out of records."""
 
     name: str
-    """What tells it from others of the application."""
+    """A name that is unique in the application."""
     read: Callable[[KafkaRecord], Any]
     """Returns the value, or None to leave the record out."""
     value_type: Type[Any]
-    """The type of what it returns."""
+    """The type of the values that it returns."""
     takes_tombstones: bool = False
 
 
@@ -99,7 +99,7 @@ class JsonValues:
 
 @attrs.frozen
 class ProtobufValues:
-    """Protobuf messages, described by what ``protoc`` has written."""
+    """Protobuf messages, described by a descriptor set of ``protoc``."""
 
     descriptor_set: bytes = attrs.field(repr=lambda content: f"{len(content)} bytes")
     message: str
@@ -113,7 +113,7 @@ class AvroValues:
 
 
 def _names_only(properties: Mapping[str, str]) -> str:
-    """How properties appear in a repr: their values may be passwords."""
+    """Return a repr of properties without their values, which may be passwords."""
     return repr(dict.fromkeys(properties, "..."))
 
 
@@ -133,34 +133,34 @@ ValueFormat = JsonValues | ProtobufValues | AvroValues | RegistryValues
 
 @attrs.frozen
 class TopicRoute:
-    """What becomes of the records of a topic, or of all topics that a pattern matches."""
+    """The route of the records of a topic, or of all topics that a pattern matches."""
 
     topic: str
-    """A topic's name, or a regular expression for the whole of it."""
+    """A topic's name, or a regular expression for the whole name."""
     value_type: TypeName
     targets: tuple[TypeName, ...]
     location: Location
     failure_policy: OnFailure | None = None
-    """What becomes of records that no function can receive; None: as the ingress has it."""
+    """The policy for records that no function can receive; None: the ingress's policy."""
     is_pattern: bool = False
     partitions: tuple[int, ...] = ()
-    """The partitions to read; all of them, also later ones, if none are given."""
+    """The partitions to read; if empty, all partitions, also later ones."""
     deserializer: Deserializer | None = None
     """Makes the messages' values; without it, records' values are taken as they are."""
     value_format: ValueFormat | None = None
     """Defines the value type; None if it is defined elsewhere."""
     key_type: TypeName | None = None
-    """What keys are decoded as; the string form is the id. None for UTF-8, which is the id."""
+    """The type of keys; a key's string form is the id. None for UTF-8 text, which is the id."""
 
     def takes(self, topic: str) -> bool:
-        """Tell whether a topic of that name is meant."""
+        """Tell whether the route takes the records of a topic."""
         if self.is_pattern:
             return re.fullmatch(self.topic, topic) is not None
         return topic == self.topic
 
 
 def route_of(routes: Iterable[TopicRoute], topic: str) -> TopicRoute | None:
-    """Return what becomes of a topic: a name goes before patterns, and else the first one counts.
+    """Return a topic's route: a name wins over patterns; among patterns, the first one wins.
 
     >>> here = Location("module.yaml", 1, 1)
     >>> pattern = TopicRoute("user.*", TypeName("example", "A"), (), here, is_pattern=True)
@@ -174,7 +174,7 @@ def route_of(routes: Iterable[TopicRoute], topic: str) -> TopicRoute | None:
 
 
 class OnDataLoss(Enum):
-    """What to do when records are gone before they were read: deleted, or too old to be kept."""
+    """The action when the broker deleted records before they were read."""
 
     FAIL = "fail"
     GO_ON = "go-on"
@@ -196,7 +196,7 @@ class KafkaIngress:
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=_names_only)
     """Further Kafka consumer properties, in Kafka's (Java) names."""
     failure_policy: OnFailure | None = None
-    """What becomes of records that no function can receive; None: as the runtime has it."""
+    """The policy for records that no function can receive; None: the runtime's default."""
     commit_offsets: bool = True
     """Whether the group's offsets follow the committed micro-batches."""
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
@@ -205,7 +205,7 @@ class KafkaIngress:
 
 
 class DeliverySemantic(Enum):
-    """What an egress promises when something crashes."""
+    """The guarantee of an egress about its records when a process crashes."""
 
     NONE = "none"
     AT_LEAST_ONCE = "at-least-once"
@@ -213,7 +213,7 @@ class DeliverySemantic(Enum):
 
 
 MAX_RECORD_SIZE = 1_000_000
-"""How many bytes a record may have where nothing else is said: a little less than brokers take."""
+"""The default limit of a record, in bytes: a little less than the brokers' default."""
 
 
 @attrs.frozen
@@ -230,25 +230,25 @@ class KafkaEgress:
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=_names_only)
     """Further Kafka producer properties, in Kafka's (Java) names."""
     max_record_size: int = MAX_RECORD_SIZE
-    """How many bytes a record may have: key, value and headers together."""
+    """The limit of a record, in bytes: key, value and headers together."""
     on_refused: OnFailure | None = None
-    """What becomes of records that the cluster refuses for good; None: as the runtime has it."""
+    """The policy for records that the cluster refuses for good; None: the runtime's default."""
     dead_letter_topic: str | None = None
-    """Where dead letters go, if it is this egress that they go to."""
+    """The topic for dead letters, if this egress writes them."""
     replay_topic: str | None = None
-    """Where dead letters come back from, to the functions that they were for."""
+    """The topic from which replayed dead letters come back to their functions."""
     serializer: Callable[[Any], KafkaEgressMessage | None] | None = None
-    """Makes records of values that are no records; None for a value that is left out."""
+    """Converts values to records; returns None to leave a value out."""
 
 
 @attrs.frozen
 class Unsupported:
-    """A component of a kind that parses and validates, but that cannot be run yet."""
+    """A component that is read and checked, but cannot run yet."""
 
     kind: str
     """The current name of the kind, also where a legacy document uses an older one."""
     id: str
-    """What tells it from others of its kind: a typename, the functions of an endpoint or a port."""
+    """A name that is unique in its kind: a typename, the functions of an endpoint or a port."""
     location: Location
 
 

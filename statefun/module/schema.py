@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What module files may hold, as JSON Schema: for editors, which complete and check them.
+"""The JSON Schema of module files, with which editors complete and check them.
 
 It is made of the same keys that read the files. ``module.schema.json`` beside this module is its
 text, for tools that do not run Python.

@@ -8,7 +8,6 @@ import threading
 import uuid
 from contextlib import closing, nullcontext
 
-from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -32,6 +31,7 @@ from statefun.runtime.release.retention import Retention, check_retained
 from statefun.runtime.reporting import Reports
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.session import keep_checkpoint_locally, open_session
+from statefun.runtime.spark_internals.jvm import JvmError, jvm
 from statefun.runtime.staging import Staging
 from statefun.runtime.summary import Summary
 from statefun.runtime.terminal import StatusLine
@@ -130,8 +130,7 @@ class Application:
             keep_checkpoint_locally(session)
         if settings.egress_lanes > 1:
             publisher.run_as_tasks(session.sparkContext)
-        jvm = session._jvm  # noqa: SLF001 - py4j has no other door
-        with jvm_lock(jvm, settings.checkpoint) if settings.has_lock else nullcontext():
+        with jvm_lock(jvm(), settings.checkpoint) if settings.has_lock else nullcontext():
             prepared.succession.check_start(self._commit_log.newest())
             known = check_functions(
                 session, settings.checkpoint, self._functions, settings.on_unregistered
@@ -164,7 +163,7 @@ class Application:
         """Start the query, and tell how it is going until it ends."""
         try:
             query = self._start_query(session, prepared, staging)
-            reports.open(session)
+            reports.open()
             while not query.awaitTermination(timeout=_WATCH_SECONDS):
                 if publisher.error is not None:
                     raise publisher.error
@@ -210,12 +209,12 @@ def _stop_all(session: SparkSession) -> None:
     try:
         for query in session.streams.active:
             query.stop()
-    except (Py4JError, OSError):
+    except (JvmError, OSError):
         logger.debug("Spark has stopped already", exc_info=True)
 
 
 def _stop(query: StreamingQuery) -> None:
     try:
         query.stop()
-    except (Py4JError, OSError):
+    except (JvmError, OSError):
         logger.debug("Spark has stopped already", exc_info=True)

@@ -13,10 +13,8 @@ from statefun.runtime.ingress.data_loss import check_kept
 from statefun.runtime.ingress.starting_offsets import check_topics
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.shipping import lacks_statefun
+from statefun.runtime.spark_internals.error_texts import is_concurrent_update
 from statefun.sdk.errors import CheckpointError, EngineError, KafkaError, StatefunError
-
-_CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
-"""Spark's name for what is wrong when a log has the batch that it is about to write."""
 
 
 def explained(
@@ -29,7 +27,7 @@ def explained(
         ingresses: in the order of the query's sources; what they read from is looked at.
         settings: of the application.
     """
-    if _CONCURRENT in str(cause):
+    if is_concurrent_update(cause):
         return CheckpointError(
             f"Spark could not write its logs in checkpoint {settings.checkpoint.location}: "
             "another driver, or what is left of one, writes them, too; see to it that it has "

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from statefun.protocol.runtime_pb2 import Outcome
@@ -57,9 +56,9 @@ class Reports:
         self._jumps = JumpLog(clock)
         self._new_topics = NewTopics(settings.checkpoint, ingresses)
 
-    def open(self, session: SparkSession) -> None:
+    def open(self) -> None:
         """Show the numbers of the query to Spark's metrics system, when it has started."""
-        self._metrics.open(session)
+        self._metrics.open()
 
     def staged(self, batch: int, outcomes: Sequence[Outcome]) -> None:
         """Take note of a micro-batch, and of what its tasks have done; by the query's thread."""

@@ -6,21 +6,24 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from statefun.module.loader import load_module_files
 from statefun.module.model import KafkaEgress, KafkaIngress
 from statefun.runtime.application import Application
 from statefun.runtime.settings import PREFIX, Settings, running_script
-from statefun.runtime.spark.session import shows_terminal, spark_conf, spark_reason
+from statefun.runtime.spark.session import shows_terminal
 from statefun.runtime.spark.shipping import lacks_statefun
 from statefun.runtime.spark.signals import signals_interrupt
+from statefun.runtime.spark_internals.error_texts import first_words
+from statefun.runtime.spark_internals.jvm import JvmError, spark_conf
+from statefun.runtime.spark_internals.logs import silent_connections
 from statefun.runtime.summary import Summary
 from statefun.runtime.terminal import LogHandler, StatusLine
 from statefun.sdk.errors import EngineError, StatefunError
@@ -128,18 +131,21 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         modules = tuple(path for path in modules if path.exists())
     declared = load_module_files(modules, components=components)
     application = Application(declared, functions, settings, line=line)
-    with signals_interrupt(application.stop, debug=settings.debug):
+    with (
+        nullcontext() if settings.debug else silent_connections(),
+        signals_interrupt(application.stop),
+    ):
         try:
             summary = application.run()
         except StatefunError as error:
-            if isinstance(error.__cause__, Py4JError) and application.is_stopping():
+            if isinstance(error.__cause__, JvmError) and application.is_stopping():
                 raise KeyboardInterrupt from None
             raise
-        except (Py4JError, PySparkException, ConnectionError) as error:
+        except (JvmError, PySparkException, ConnectionError) as error:
             if application.is_stopping():
                 raise KeyboardInterrupt from None
             if isinstance(error, PySparkException):
-                failed = EngineError(f"Spark has failed: {spark_reason(error)}")
+                failed = EngineError(f"Spark has failed: {first_words(error)}")
                 raise lacks_statefun(str(error)) or failed from error
             raise EngineError(
                 "Spark has stopped; start again to continue from the last committed batch"

@@ -64,7 +64,7 @@ class StatusLine:
             self._is_lost = True
 
 
-class LogHandler(logging.StreamHandler[TextIO]):
+class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]  # a plain class in Python 3.10
     """Prints log records above a status line."""
 
     def __init__(self, line: StatusLine) -> None:

@@ -56,11 +56,11 @@ RESERVED = (
     "is in the namespace statefun, or in one below it, which the runtime keeps to itself; use "
     "another one, such as 'com.example.fns'"
 )
-"""What is wrong with a typename that :func:`is_reserved`."""
+"""The error text for a typename that :func:`is_reserved`."""
 
 
 def is_reserved(typename: str) -> bool:
-    """Tell whether a typename, or a namespace, is one that the runtime keeps to itself.
+    """Tell whether the runtime reserves a typename or a namespace for itself.
 
     >>> is_reserved("statefun.timers/bucket"), is_reserved("statefun"), is_reserved("statefuns/f")
     (True, True, False)
@@ -105,7 +105,7 @@ class Address(_AddressParts):
         return cls._make((namespace, name, id, f"{namespace}/{name}"))
 
     def __getnewargs__(self) -> tuple[str, str, str, str]:
-        # What __new__ takes, and not what a named tuple would give it.
+        # The arguments of __new__, which differ from the tuple's items.
         return self[:3]  # type: ignore[return-value] # the same
 
     def __str__(self) -> str:

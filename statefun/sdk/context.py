@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a function sees and does while it runs."""
+"""The context of a function call: the address, its state, and ways to send messages."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _MAX_DELAY = timedelta(days=365_250)
 
 
 class DelayedMessage(NamedTuple):
-    """A message that is to be delivered later."""
+    """A message with a delay before its delivery."""
 
     delay: timedelta
     """From the end of the invocation that sends it; not negative."""
     message: Message
     cancellation_token: str
-    """What it can be cancelled by; empty if it cannot."""
+    """The token that cancels the message; empty if nobody can cancel it."""
 
 
 class Cancellation(NamedTuple):
@@ -36,14 +36,14 @@ class Cancellation(NamedTuple):
 
 
 PrepareMessage = Callable[[Any], Any]
-"""Returns what is sent in the place of a message, None for nothing.
+"""Converts a message before it is sent; None means that nothing is sent.
 
 Raises a StatefunError if it cannot be sent: there is no such function or egress.
 """
 
 
 class Sent:
-    """What the invocations of an address have sent so far, in order."""
+    """The messages that the invocations of an address have sent so far, in order."""
 
     __slots__ = ("delayed", "egress_messages", "messages")
 
@@ -56,11 +56,11 @@ class Sent:
         """To egresses."""
 
     def counts(self) -> tuple[int, int, int]:
-        """Return how much it is, for :meth:`take_back`."""
+        """Return the number of messages of each kind, for :meth:`take_back`."""
         return len(self.messages), len(self.delayed), len(self.egress_messages)
 
     def take_back(self, counts: tuple[int, int, int]) -> None:
-        """Forget what came after it was so much."""
+        """Forget the messages that were sent after :meth:`counts` returned these numbers."""
         messages, delayed, egress_messages = counts
         del self.messages[messages:]
         del self.delayed[delayed:]
@@ -151,11 +151,11 @@ class Context:
         """Send a message to a function, to be delivered after ``duration``.
 
         It is never delivered early; how late, is a matter of a timer's tick and of micro-batches.
-        It survives restarts: what became due in between is delivered at once.
+        It survives restarts: a message that became due in between is delivered at once.
 
         Args:
             duration: how long to wait, not negative, and at most a thousand years.
-            message: what to send; its caller will be this address.
+            message: the message to send; its caller will be this address.
             cancellation_token: lets this address, and those of other types with the same id,
                 cancel the message. As long as it is pending, the id cannot use the token again.
 
@@ -202,7 +202,7 @@ class Context:
         self._sent.delayed.append(Cancellation(cancellation_token))
 
     def _ready(self, message: Any) -> Any:
-        """Return what is sent for ``message``; None if that is nothing."""
+        """Return ``message`` in the form that is sent; None if nothing is sent."""
         if self._prepare is not None:
             try:
                 message = self._prepare(message)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a call of a user's function may take, and ending one that takes longer.
+"""The time limit of a call of a user's function: a call that takes longer is interrupted.
 
 A plain function is interrupted by an exception that a signal handler raises in it, which works in
 the main thread of a process, where Spark's workers run functions. So is a coroutine that blocks its
-event loop. One that waits is cancelled, by the loop's watchdog.
+event loop. A coroutine that waits is cancelled by the loop's watchdog.
 """
 
 from __future__ import annotations
@@ -98,15 +98,15 @@ class Alarm:
         self.resume()
 
     def resume(self) -> None:
-        """Begin what a coroutine does until it waits for the next time."""
+        """Begin a stretch of a coroutine, which lasts until the coroutine waits again."""
         self._begun = time.monotonic()
 
     def end(self) -> None:
-        """End what was begun: from now on nothing is interrupted."""
+        """End the call or stretch: from now on nothing is interrupted."""
         self._begun = None
 
     def ring(self) -> None:
-        """Do what the time asks for: interrupt the present call, or warn of it, or nothing.
+        """Interrupt the present call if its time is over, or warn if half of the time is.
 
         Raises:
             CallTimeoutError: inside the user's function.
@@ -135,7 +135,7 @@ _ringing: list[Alarm] = []
 _kept: list[bool] = []
 """Not empty while the timer is kept between calls."""
 _Setup = tuple[Any, tuple[float, float]]
-"""A handler, if it has to be set again, and what the timer was set to."""
+"""The signal handler to set again, if any, and the timer's former setting."""
 
 
 def _is_main_thread() -> bool:
@@ -143,11 +143,11 @@ def _is_main_thread() -> bool:
 
 
 def _take_over(seconds: float) -> _Setup:
-    """Set handler and timer, or no timer for 0 seconds; return what there was."""
+    """Set handler and timer, or no timer for 0 seconds; return the former setting."""
     handler = getsignal(signal.SIGALRM)
     if handler is not _on_alarm:
         signal.signal(signal.SIGALRM, _on_alarm)
-    # One that nobody has set is left away: a signal that comes late would end the process.
+    # The default handler is not set again: with it, a signal that comes late ends the process.
     mine = handler is _on_alarm or handler == signal.SIG_DFL
     before = _ring_in(seconds) if seconds else signal.setitimer(signal.ITIMER_REAL, 0)
     return None if mine else handler, before

@@ -25,7 +25,7 @@ _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 _MAX_PARTITION = 2**31 - 1
 _TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 _TOPIC_SHOWN = 300
-"""So many characters of what should be a topic's name are quoted."""
+"""Error messages quote so many characters of a wrong topic name."""
 KAFKA_RECORD_TYPENAME = "type.googleapis.com/io.statefun.sdk.egress.KafkaProducerRecord"
 
 
@@ -57,7 +57,7 @@ class EgressMessage:
 
     @property
     def typed_value(self) -> TypedValue:
-        """What the egress receives."""
+        """The value that the egress receives."""
         return self._typed_value
 
 
@@ -79,7 +79,7 @@ class KafkaEgressMessage(EgressMessage):
 
     A value is bytes as they are, a string in UTF-8, an int in 4 and a float in 8 big-endian
     bytes; anything else needs its ``value_type``. None makes a tombstone: in a compacted topic
-    it deletes what the key had.
+    it deletes the key's earlier records.
 
     >>> deleted = KafkaEgressMessage(
     ...     "com.example/greets", topic="greetings", key="Ada", value=None, headers={"why": "asked"}
@@ -89,7 +89,7 @@ class KafkaEgressMessage(EgressMessage):
 
     Raises:
         DefinitionError: if the topic is missing, the key is no string, the value cannot be
-            encoded, or one of the others is not what it should be.
+            encoded, or another argument is invalid.
     """
 
     __slots__ = ("headers", "key", "partition", "timestamp", "topic", "value")
@@ -112,10 +112,10 @@ class KafkaEgressMessage(EgressMessage):
             typename: the egress's id, ``namespace/name``.
             topic: the topic to write to.
             value: the value; None, without a type, for a tombstone.
-            key: the key; records of equal keys go to the same partition, those without to any.
+            key: the key; records with equal keys go to one partition, records without a key to any.
             value_type: how to encode the value.
-            headers: further names and values, of which strings are encoded in UTF-8.
-            partition: where to write to, whatever the key says.
+            headers: names and values; string values are encoded in UTF-8.
+            partition: the partition to write to, regardless of the key.
             timestamp: the record's time, with a time zone; without it, when it is written.
         """
         if not (isinstance(topic, str) and topic):
@@ -241,7 +241,7 @@ class KafkaEgressMessageBuilder:
         return self._with(headers=headers)
 
     def with_partition(self, partition: int | None) -> KafkaEgressMessageBuilder:
-        """Set the partition to write to, whatever the key says."""
+        """Set the partition to write to, regardless of the key."""
         return self._with(partition=partition)
 
     def with_timestamp(self, timestamp: datetime | None) -> KafkaEgressMessageBuilder:
@@ -269,13 +269,13 @@ class KafkaEgressMessageBuilder:
 def egress_message_builder(
     target_typename: str, value: Any, value_type: Type[Any]
 ) -> EgressMessage:
-    """Build a message to an egress that knows what to do with values of ``value_type``.
+    """Build a message to an egress that accepts values of ``value_type``.
 
     A Kafka egress does if it was declared with a serializer.
 
     Args:
         target_typename: the egress's id, ``namespace/name``.
-        value: what to send.
+        value: the value to send.
         value_type: how to encode it on its way to the egress.
 
     Raises:

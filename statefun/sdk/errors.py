@@ -64,7 +64,7 @@ class Problem:
     key: str
     """Dotted path of the offending key, such as ``spec.topics[0].targets``; empty at top level."""
     text: str
-    """What is wrong and what would be right."""
+    """The mistake, and how to correct it."""
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}:{self.column}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a message that a function fails to handle, or of a record that none can get."""
+"""Failure policies: for messages that a function fails on, and records that none can receive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statefun.sdk.errors import DefinitionError
 
 
 class OnFailure(Enum):
-    """What to do with a message that was not handled; its own effects are taken back in any case.
+    """The action for a message that was not handled; its effects are always taken back.
 
     >>> OnFailure("dead-letter")
     <OnFailure.DEAD_LETTER: 'dead-letter'>
@@ -21,16 +21,16 @@ class OnFailure(Enum):
     FAIL = "fail"
     """Stop the application, and go on with the same message at the next start."""
     SKIP = "skip"
-    """Leave it out; how many there were is logged."""
+    """Leave the message out; the number of such messages is logged."""
     DEAD_LETTER = "dead-letter"
-    """Write it to the dead-letter topic, with the reason, and go on."""
+    """Write the message and the reason to the dead-letter topic, and go on."""
 
 
 @attrs.frozen
 class Retry:
-    """Try again later, before anything else is done about a failure.
+    """Try the message again later, before another policy applies.
 
-    What comes to the same address meanwhile does not wait. Attempts survive restarts.
+    Other messages to the same address do not wait meanwhile. Attempts survive restarts.
 
     >>> Retry(attempts=5, backoff=timedelta(seconds=1), then=OnFailure.SKIP).attempts
     5
@@ -40,11 +40,11 @@ class Retry:
     """
 
     attempts: int
-    """How often to try in all, the first time included."""
+    """The number of attempts, the first one included."""
     backoff: timedelta
-    """How long to wait before the second attempt; twice as long before every further one."""
+    """The wait before the second attempt; each later wait is twice as long."""
     then: OnFailure | None = None
-    """What to do after the last attempt; without it, what is done about other failures."""
+    """The action after the last attempt; None: the action for failures without retries."""
 
     def __attrs_post_init__(self) -> None:
         if isinstance(self.then, str):
@@ -58,14 +58,14 @@ class Retry:
 
 
 FailurePolicy = OnFailure | Retry
-"""What becomes of a message on which a function fails."""
+"""The policy for a message on which a function fails."""
 
 
 def failure_policy(value: object) -> FailurePolicy | None:
-    """Take a policy as users write it: as it is, by its word, or None for the default.
+    """Convert a policy as users write it: a policy, the word for one, or None for the default.
 
     Raises:
-        DefinitionError: if it is none.
+        DefinitionError: if the value is no policy.
     """
     if value is None or isinstance(value, OnFailure | Retry):
         return value

@@ -36,13 +36,13 @@ class StatefulFunction:
     specs: Mapping[str, ValueSpec]
     """The values it keeps, by name."""
     is_async: bool
-    """Whether calling it returns something to await."""
+    """Whether a call returns an awaitable."""
     on_failure: FailurePolicy | None = None
-    """What becomes of messages that it fails to handle; None: as the runtime has it."""
+    """The policy for messages that it fails to handle; None: the runtime's default."""
     timeout: timedelta | None = DEFAULT_TIMEOUT
     """How long a call may take; None for any time."""
     expiring: tuple[ValueSpec, ...] = attrs.field(init=False)
-    """Those of its values that expire."""
+    """The values that expire."""
 
     @expiring.default
     def _find_expiring(self) -> tuple[ValueSpec, ...]:
@@ -83,14 +83,14 @@ class StatefulFunctions:
                 that are not registered by their own name.
             fun: a function or coroutine function of exactly two arguments, context and message.
             specs: the values that the function keeps per address.
-            on_failure: what becomes of a message on which the function raises; if not given, it
+            on_failure: the policy for a message on which the function raises; if not given, it
                 becomes a dead letter where module.yaml declares a topic for them, and stops the
                 application where it does not.
             timeout: how long a call may take (default 5 minutes) before it is interrupted, which
                 counts as raising ``TimeoutError``; None for any time.
 
         Raises:
-            DefinitionError: naming the function and its file, if anything of this is ill-formed
+            DefinitionError: naming the function and its file, if an argument is ill-formed
                 or the typename is already taken by another function.
         """
         try:
@@ -177,11 +177,11 @@ def function(
     Args:
         typename: ``namespace/name``, as module.yaml and messages name it.
         specs: the values that the function keeps per address.
-        on_failure: what becomes of a message on which the function raises: ``"fail"``,
+        on_failure: the policy for a message on which the function raises: ``"fail"``,
             ``"skip"``, ``"dead-letter"`` or a :class:`~statefun.Retry`. If not given, it becomes
             a dead letter where module.yaml declares a topic for them, and stops the application
             where it does not.
-        timeout: how long a call may take (default 5 minutes); None for any time. One that takes
+        timeout: how long a call may take (default 5 minutes); None for any time. A call that takes
             longer is interrupted, which counts as raising ``TimeoutError``: a coroutine is
             cancelled, and a plain function interrupted by the signal ``SIGALRM`` as soon as it
             runs Python code, or waits in it. At half of the time a warning is logged.
@@ -221,7 +221,7 @@ def _check_timeout(timeout: object) -> None:
 
 
 def _definition(fun: Any) -> tuple[str | None, str]:
-    """What stays equal when a module or notebook cell runs again."""
+    """Return a function's module and name, which stay equal when a module or cell runs again."""
     return getattr(fun, "__module__", None), getattr(fun, "__qualname__", repr(fun))
 
 

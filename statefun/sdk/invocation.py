@@ -48,7 +48,7 @@ _PLACED: Sequence[type[InvocationError]] = (
     UnknownFunctionError,
     ValueDecodeError,
 )
-"""The errors that say themselves what they are about."""
+"""The errors whose texts name the address already."""
 
 
 class Invocation(NamedTuple):
@@ -67,7 +67,7 @@ class InvocationBatch(NamedTuple):
     state: Mapping[str, TypedValue]
     invocations: Sequence[Invocation]
     record: Callable[[int], IngressRecord | None] | None = None
-    """Looks up the ingress record of one of the invocations, by its place; None: there are none."""
+    """Looks up an invocation's ingress record by its index; None: there are no records."""
 
 
 @attrs.frozen
@@ -75,12 +75,12 @@ class FailedInvocation:
     """An invocation that raised. It has left no trace: all its effects were taken back."""
 
     index: int
-    """Which one of the batch."""
+    """The place of the invocation in the batch."""
     error: InvocationError
     cause: str
-    """The name of the class of what was raised."""
+    """The class name of the exception."""
     traceback: str
-    """What Python would have printed."""
+    """The traceback as Python prints it."""
 
 
 class InvocationResult(NamedTuple):
@@ -95,7 +95,7 @@ class InvocationResult(NamedTuple):
     egress_messages: Sequence[EgressMessage]
     """Records for egresses, in the order they were sent."""
     failures: Sequence[FailedInvocation]
-    """What has failed; everything else is as if these messages had never come."""
+    """The invocations that failed; all other effects are as if these messages had never come."""
 
 
 def invoke(
@@ -115,7 +115,7 @@ def invoke(
 def _call(
     function: StatefulFunction, context: Context, message: Message, alarm: Alarm
 ) -> BaseException | None:
-    """Return what a plain function has raised, or what has interrupted it."""
+    """Call a plain function; return the exception that it raised or was interrupted by."""
     try:
         try:
             alarm.begin()
@@ -150,7 +150,7 @@ async def invoke_async(
 async def _call_async(
     function: StatefulFunction, context: Context, message: Message
 ) -> BaseException | None:
-    """Return what a coroutine function has raised."""
+    """Call a coroutine function; return the exception that it raised."""
     try:
         await function.call(context, message)
     except BaseException as error:  # noqa: BLE001 - what users' code raises is theirs to choose
@@ -159,7 +159,7 @@ async def _call_async(
 
 
 class _Run:
-    """The invocations of a batch: they share a context, which forgets those that fail."""
+    """Runs the invocations of a batch in one context, and takes back the failed ones."""
 
     def __init__(
         self, function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage | None
@@ -190,7 +190,7 @@ class _Run:
         return Context(self._target, storage, self._sent, self._prepare)
 
     def leave_context(self) -> None:
-        """Go on with a copy of the context: a call that nobody waits for may still use it."""
+        """Go on with a copy of the context: an abandoned call may still use the old one."""
         left = self.context.storage
         self._sent = self._sent.copy()
         self.context = self._new_context()

@@ -62,12 +62,12 @@ class Message:
 
     @property
     def record(self) -> IngressRecord | None:
-        """The ingress record that the message was; None for one that a function has sent."""
+        """The ingress record that became this message; None if a function has sent the message."""
         return None if self._record is None else self._record()
 
     @property
     def timestamp(self) -> datetime | None:
-        """The event time: that of the ingress record, in UTC; None if a function has sent it."""
+        """The ingress record's time, in UTC; None if a function has sent the message."""
         record = self.record
         return None if record is None else record.timestamp
 
@@ -84,11 +84,11 @@ class Message:
         return self.typed_value.typename == type_.typename
 
     def as_type(self, type_: Type[T]) -> T:
-        """Decode the value as ``type_``, whatever type name it carries.
+        """Decode the value as ``type_``, regardless of the type name that it carries.
 
         Raises:
             ValueDecodeError: if the bytes are no such value.
-            FunctionError: if what the type needs to decode them does not answer.
+            FunctionError: if a service that the type needs, such as a registry, does not answer.
         """
         try:
             return type_.serializer().deserialize(self.typed_value.value)
@@ -204,7 +204,7 @@ def message_builder(  # noqa: PLR0913 - one keyword per primitive type, as users
 
     Raises:
         DefinitionError: on an ill-formed typename, an empty id, no value or several, a value
-            without its type, or one that its type cannot encode.
+            without its type, or a value that its type cannot encode.
     """
     target_typename = str(TypeName.parse(target_typename))
     given = [

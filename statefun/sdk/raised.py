@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describing what users' code has raised, which may fail at everything but being an exception."""
+"""Describes exceptions of users' code, whose own methods may fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 
 _MAX_TEXT = 10_000
-"""Characters of an exception's text: some quote all that they were given."""
+"""Characters of an exception's text: some exceptions quote their whole input."""
 _MAX_TRACEBACK = 100_000
 
 
@@ -21,7 +21,7 @@ def class_name(error: BaseException) -> str:
 
 
 def text_of(error: object) -> str:
-    """Return the text of an exception, or of what it holds, cut if it is very long.
+    """Return the text of an exception or of one of its arguments, cut if it is very long.
 
     >>> text_of(KeyError("user"))
     "'user'"
@@ -31,7 +31,7 @@ def text_of(error: object) -> str:
 
 
 def traceback_of(error: BaseException, *, skip: int = 0) -> str:
-    """Return what Python would print of an exception, without its first frames."""
+    """Return an exception's traceback as Python prints it, without its first frames."""
 
     def formatted() -> str:
         frames = error.__traceback__
@@ -43,7 +43,7 @@ def traceback_of(error: BaseException, *, skip: int = 0) -> str:
 
 
 def _attempt(describe: Callable[[], str]) -> str | None:
-    """Return a description, or None if making it fails: it calls methods of the user's classes."""
+    """Return a description, or None if a method of the user's class fails."""
     try:
         return describe()
     except BaseException:  # noqa: BLE001 - also if they ask to exit

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class IngressRecord(NamedTuple):
-    """Where a message from an ingress was read, and what came with it."""
+    """The Kafka record behind a message: its place, time and headers."""
 
     topic: str
     partition: int

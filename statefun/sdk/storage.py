@@ -65,7 +65,7 @@ class Storage:
     """The values of one address, by attribute.
 
     An unset value reads as None, ``del`` deletes it, and a value is encoded when it is assigned:
-    what is changed in place afterwards is not stored.
+    later changes inside the object are not stored.
 
     >>> from statefun import IntType
     >>> storage = Storage(value_specs([ValueSpec("visits", IntType)]), {})
@@ -129,13 +129,13 @@ class Storage:
 
 
 def changes(storage: Storage) -> dict[str, TypedValue | None]:
-    """Return what was assigned (or, as None, deleted) since the storage was made, by name."""
+    """Return the values that were assigned, or deleted (None), since the storage was made."""
     changed: dict[str, TypedValue | None] = object.__getattribute__(storage, "_Storage__changed")
     return changed
 
 
 def restore(storage: Storage, changed: Mapping[str, TypedValue | None]) -> None:
-    """Go back to what :func:`changes` returned, and a copy of it has kept."""
+    """Go back to earlier changes: a copy of the result of :func:`changes`."""
     object.__setattr__(storage, "_Storage__changed", dict(changed))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trace that a message is part of, carried on to all that it causes."""
+"""Carries the trace of a message on to all messages and records that it causes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from statefun.sdk.message import Message
 M = TypeVar("M", Message, EgressMessage)
 
 TRACE_HEADERS = ("traceparent", "tracestate", "baggage")
-"""What is carried from a record to all that it causes: W3C's Trace Context, and Baggage."""
+"""The headers that a record passes on to all its effects: W3C's Trace Context, and Baggage."""
 
 
 def traced(message: M, trace: str) -> M:
     r"""Return a copy of ``message`` that is part of a trace.
 
     Args:
-        message: what is sent.
+        message: the message to send.
         trace: headers as ``name=value``, a line each.
 
-    A record keeps the headers of these names that it has.
+    A record that has headers of these names keeps its own.
 
     >>> record = KafkaEgressMessage("com.example/greets", topic="greetings", value="Hello")
     >>> traced(record, "traceparent=00-1-2-01\nbaggage=a=b").headers

@@ -19,11 +19,11 @@ T = TypeVar("T")
 P = TypeVar("P", bound=ProtobufMessage)
 
 MAX_VALUE_BYTES = 64 * 1024 * 1024
-"""How large the value of a message, or one that is stored, can be."""
+"""The largest value, in bytes, that a message or a state can hold."""
 
 
 class TypedValue(NamedTuple):
-    """Bytes and the name of the type they are encoded as: what travels and what is stored."""
+    """An encoded value and the name of its type: the form in which values travel and are stored."""
 
     typename: str
     value: bytes
@@ -41,7 +41,8 @@ class TypeSerializer(Protocol[T]):
         """Decode ``value``; any exception means that the bytes are not of this type."""
 
 
-class _Functions(NamedTuple, Generic[T]):
+@attrs.frozen
+class _Functions(Generic[T]):
     """A serializer made of two functions."""
 
     serialize: Callable[[T], bytes]
@@ -95,7 +96,7 @@ class SimpleType(Type[T]):
         serialize_fn: Callable[[T], bytes],
         deserialize_fn: Callable[[bytes], T],
     ) -> SimpleType[T]:
-        """Make and register a type whose values never change once they are made.
+        """Make and register a type whose values are immutable.
 
         Args:
             typename: ``namespace/name``, as ``valueType`` in module.yaml names it.
@@ -103,7 +104,7 @@ class SimpleType(Type[T]):
             deserialize_fn: from bytes to the value; may raise on bytes that are no such value.
 
         Raises:
-            DefinitionError: on an ill-formed typename, or one that another type has already.
+            DefinitionError: if the typename is ill-formed or belongs to another type.
         """
         return default_types.add(SimpleType(typename, serialize_fn, deserialize_fn))
 
@@ -151,7 +152,7 @@ def _origin(type_: Type[Any]) -> str:
         return f"{type(type_).__module__}.{type(type_).__qualname__}"
     fn = type_.deserialize_fn
     owner = getattr(fn, "__self__", None)
-    if attrs.has(type(owner)):  # what differs is in its fields
+    if attrs.has(type(owner)):  # the difference is in its fields
         return repr(owner)
     return f"{getattr(fn, '__module__', None)}.{getattr(fn, '__qualname__', fn)}"
 

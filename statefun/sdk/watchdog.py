@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ending calls of coroutine functions that take too long: one watchdog for each event loop.
 
-Now and then it looks at all calls that run. Their time is that in which the loop had room for
-them: a moment that comes late, as the loop is busy with the calls of others, counts as a short one.
+Now and then it looks at all calls that run. A call's time counts only while the loop had room for
+it: an interval that ends late, because other calls keep the loop busy, counts as a short one.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _SHORTEST = 0.001
 
 T = TypeVar("T")
 _alarm: ContextVar[Alarm | None] = ContextVar("statefun_alarm", default=None)
-"""Of the call that a task belongs to."""
+"""The alarm of the call that a task belongs to."""
 
 Failing = Coroutine[Any, Any, BaseException | None]
-"""A coroutine that returns what it has failed on."""
+"""A coroutine that returns the exception it failed on, or None."""
 
 
 async def finished(
     call: Failing, timeout: timedelta | None, target: Address
 ) -> BaseException | None:
-    """Await a coroutine that returns what it has failed on, and cancel it when it takes too long.
+    """Await a coroutine that returns its exception, and cancel it when it takes too long.
 
-    It is a task of its own: whatever becomes of it, the one that awaits it goes on.
+    The coroutine runs as a separate task: however it ends, the awaiting caller goes on.
 
     Raises:
-        CallTimeoutError: if it goes on although it was cancelled.
+        CallTimeoutError: if the coroutine goes on although it was cancelled.
     """
     loop = asyncio.get_running_loop()
     alarm = Alarm(timeout, target)
@@ -78,14 +78,14 @@ async def _in_steps(call: Coroutine[Any, Any, T], alarm: Alarm) -> T:
 def _new_task(
     loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, T], **options: Any
 ) -> asyncio.Task[T]:
-    """Make a task; one that a call of a function makes is under the call's alarm, as it is."""
+    """Make a task; tasks that a function's call makes are under the call's alarm, too."""
     alarm = _alarm.get()
     return asyncio.Task(call if alarm is None else _in_steps(call, alarm), loop=loop, **options)
 
 
 @coroutine
 def _steps(call: Coroutine[Any, Any, T], alarm: Alarm) -> Generator[Any, Any, T]:
-    """Await a coroutine with an alarm for each stretch in which it does not wait itself."""
+    """Await a coroutine, with an alarm for each stretch in which it runs without waiting."""
     step, argument = call.send, None
     while True:
         try:
@@ -118,7 +118,7 @@ class _Watched:
         self.task = task
         self.alarm = alarm
         self.end: asyncio.Future[None] = loop.create_future()
-        """Done when nobody needs to wait for the call any longer."""
+        """Done when the call has ended or was abandoned."""
         self.is_over = False
         """Whether the time was over before the call was."""
         self.passed = 0.0
@@ -126,7 +126,7 @@ class _Watched:
         task.add_done_callback(self._finish)
 
     def look(self, passed: float) -> None:
-        """Take note of time that has passed, and do what it asks for."""
+        """Add the time that has passed; warn, cancel or abandon the call when its time is over."""
         self.passed += passed
         seconds = self.alarm.seconds or 0.0
         if self.is_over:

@@ -76,7 +76,7 @@ def test_separate_executors(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
         own_broker,
         "greeter",
         tmp_path,
-        *("--master", "local-cluster[2,1,1024]"),
+        *("--master", "local-cluster[1,2,1024]"),
         *("--conf", "spark.statefun.available-now=true"),
         *("--conf", "spark.executorEnv.KAFKA_ADDRESS="),
     )

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from statefun.module import KafkaEgress, KafkaIngress, parse_module
+from statefun.module.loader import parse_module
+from statefun.module.model import KafkaEgress, KafkaIngress
 from statefun.sdk.errors import ModuleError
 
 INGRESS = """\

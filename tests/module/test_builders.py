@@ -21,8 +21,7 @@ from statefun import (
     OnFailure,
     StringType,
 )
-from statefun.module import parse_module
-from statefun.module.loader import load_module_files
+from statefun.module.loader import load_module_files, parse_module
 from statefun.module.model import AutoOffsetReset, Location
 from statefun.module.model import KafkaIngress as DeclaredIngress
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from statefun.module import (
+from statefun.module.loader import load_module_files
+from statefun.module.model import (
     DeliverySemantic,
     FromDate,
     FromEarliest,
@@ -20,7 +21,6 @@ from statefun.module import (
     Module,
     StartupPosition,
     TopicPartition,
-    load_module_files,
 )
 from statefun.sdk.address import TypeName
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 
 EGRESS_ITEM = "{meta: {type: io.statefun.kafka/egress, id: a/b}, spec: {address: k}}"
 MODULE = "version: '3.0'\nmodule: {meta: {type: remote}, spec: {egresses: %s}}\n"

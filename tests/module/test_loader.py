@@ -11,7 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statefun.module import Module, load_module_files, parse_module
+from statefun.module.loader import load_module_files, parse_module
+from statefun.module.model import Module
 from statefun.sdk.errors import ModuleError, Problem
 
 DOCUMENTS = sorted((Path(__file__).parent / "documents").glob("*.yaml"))

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.module.schema import module_schema
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -31,7 +31,7 @@ from statefun import (
     ValueDecodeError,
     ValueSpec,
 )
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.protocol.runtime_pb2 import EffectStream, Manifest, Segment
 from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.folder import Folder

@@ -11,7 +11,7 @@ import pytest
 from harness import KafkaHarness, run
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
-from statefun.module import load_module_files, parse_module
+from statefun.module.loader import load_module_files, parse_module
 from statefun.module.model import Module
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -59,55 +59,48 @@ def check_that_it_runs(module: Module, kafka: KafkaHarness, checkpoint: Path) ->
     assert sorted(found) == sorted(expected)
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("current-ingress", "current-egress"),
-        ("v1-ingress", "v1-egress"),
-        ("guide-ingress", "guide-egress"),
-        ("v2",),
-        ("v3",),
-    ],
-    ids=lambda names: names[0],
-)
-def test_documents_run(kafka: KafkaHarness, checkpoint: Path, names: tuple[str, ...]) -> None:
-    """In every format that there ever was."""
+def test_documents_run(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """In every format that there ever was, side by side in one application."""
+    names = [
+        *("current-ingress", "current-egress", "v1-ingress", "v1-egress"),
+        *("guide-ingress", "guide-egress", "v2", "v3"),
+    ]
     module = load_module_files([DOCUMENTS / f"{name}.yaml" for name in names], {})
+    assert len(module.ingresses) == len(module.egresses) == 5
     check_that_it_runs(module, kafka, checkpoint)
 
 
-@pytest.mark.parametrize("number", range(len(POSITIONS)), ids=lambda number: POSITIONS[number])
-def test_snippets_run(kafka: KafkaHarness, checkpoint: Path, number: int) -> None:
+def test_snippets_run(kafka: KafkaHarness, checkpoint: Path) -> None:
     """Startup positions in ingresses, delivery semantics in egresses, of two documents each."""
-    position, semantic = POSITIONS[number], SEMANTICS[number % len(SEMANTICS)]
     documents = []
     for source in ("current", "v1"):
-        start, delivery = (
-            textwrap.indent((DOCUMENTS / f"{source}-snippet-{name}.yaml").read_text(), "  ")
-            for name in (position, semantic)
-        )
-        documents += [
-            (
-                f"kind: io.statefun.kafka.v1/ingress\nspec:\n  id: example/{source}\n"
-                f"  address: kafka:9092\n  consumerGroupId: {checkpoint.parent.name}-{source}\n"
-                f"{start}\n  topics:\n    - topic: user-topic\n      valueType: example/User\n"
-                "      targets: [example/greeter]\n"
-            ),
-            (
-                f"kind: io.statefun.kafka.v1/egress\nspec:\n  id: example/{source}\n"
-                f"  address: kafka:9092\n{delivery}\n"
-            ),
-        ]
+        for position in POSITIONS:
+            name = f"{source}-{position}"
+            start = (DOCUMENTS / f"{source}-snippet-{position}.yaml").read_text()
+            documents.append(
+                f"kind: io.statefun.kafka.v1/ingress\nspec:\n  id: example/{name}\n"
+                f"  address: kafka:9092\n  consumerGroupId: {checkpoint.parent.name}-{name}\n"
+                f"{textwrap.indent(start, '  ')}\n  topics:\n    - topic: user-topic\n"
+                "      valueType: example/User\n      targets: [example/greeter]\n"
+            )
+        for semantic in SEMANTICS:
+            delivery = (DOCUMENTS / f"{source}-snippet-{semantic}.yaml").read_text()
+            documents.append(
+                f"kind: io.statefun.kafka.v1/egress\nspec:\n  id: example/{source}-{semantic}\n"
+                f"  address: kafka:9092\n{textwrap.indent(delivery, '  ')}\n"
+            )
     check_that_it_runs(parse_module("---\n".join(documents)), kafka, checkpoint)
 
 
-@pytest.mark.parametrize("name", ["targets", "topics"])
-def test_snippets_of_topics_run(kafka: KafkaHarness, checkpoint: Path, name: str) -> None:
+def test_snippets_of_topics_run(kafka: KafkaHarness, checkpoint: Path) -> None:
     """Several targets of a topic, and several topics."""
-    text = textwrap.indent((DOCUMENTS / f"guide-snippet-{name}.yaml").read_text(), "  ")
-    module = parse_module(
-        "kind: io.statefun.kafka.v1/ingress\nspec:\n  id: example/in\n  address: kafka:9092\n"
-        f"  consumerGroupId: {checkpoint.parent.name}\n{text}\n---\n"
+    documents = [
         "kind: io.statefun.kafka.v1/egress\nspec:\n  id: example/out\n  address: kafka:9092\n"
-    )
-    check_that_it_runs(module, kafka, checkpoint)
+    ]
+    for name in ("targets", "topics"):
+        text = textwrap.indent((DOCUMENTS / f"guide-snippet-{name}.yaml").read_text(), "  ")
+        documents.append(
+            f"kind: io.statefun.kafka.v1/ingress\nspec:\n  id: example/{name}\n"
+            f"  address: kafka:9092\n  consumerGroupId: {checkpoint.parent.name}-{name}\n{text}\n"
+        )
+    check_that_it_runs(parse_module("---\n".join(documents)), kafka, checkpoint)

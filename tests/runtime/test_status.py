@@ -13,7 +13,7 @@ import pytest
 from harness import PATIENCE, KafkaHarness, wait
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.runtime import status
 from statefun.runtime.application import Application
 from statefun.runtime.settings import Settings

@@ -32,7 +32,7 @@ from statefun import (
 from statefun.formats.avro import encode
 from statefun.formats.protobuf import make_described_protobuf_type
 from statefun.inspect.dead_letters import DeadLetters
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.protocol import types_pb2
 from statefun.sdk.types import default_types
 

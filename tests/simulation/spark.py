@@ -18,6 +18,7 @@ from simulation.clocks import WorkerClock
 from simulation.functions import FUEL, Actor, acting, functions
 from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, PARTITIONS, Attempt, History, World
 from statefun import StringType
+from statefun.module.model import MAX_RECORD_SIZE
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
 from statefun.runtime.dispatch.operator import Operator
@@ -250,7 +251,7 @@ def _groups(rows: Sequence[Row], state: Mapping[bytes, bytes]) -> Iterator[Group
 
 @cache
 def _payload() -> Payload:
-    egresses = {name: Sink() for name in (*EXACTLY_ONCE, AT_LEAST_ONCE)}
+    egresses = {name: Sink(MAX_RECORD_SIZE) for name in (*EXACTLY_ONCE, AT_LEAST_ONCE)}
     return Payload.of(Program(functions, egresses))
 
 

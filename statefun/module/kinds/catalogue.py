@@ -26,7 +26,7 @@ class Kind:
     shape: Shape
     """The keys of its spec, in current documents."""
     group: str | None
-    """What must not have two components with the same id; None for kinds that may."""
+    """The group in which ids are unique; None for kinds that may repeat ids."""
 
 
 _KAFKA_INGRESS = "io.statefun.kafka.v1/ingress"
@@ -35,7 +35,7 @@ _KINESIS_INGRESS = "io.statefun.kinesis.v1/ingress"
 _KINESIS_EGRESS = "io.statefun.kinesis.v1/egress"
 
 CURRENT_KINDS = (_KAFKA_INGRESS, _KAFKA_EGRESS, *OTHER_KINDS)
-"""What ``kind`` may be."""
+"""The values of ``kind``."""
 
 KINDS: dict[str, Kind] = {
     _KAFKA_INGRESS: Kind(read_kafka_ingress, ID.name, KAFKA_INGRESS, "ingress"),
@@ -54,9 +54,9 @@ class LegacySection:
     wrapper: str
     """The key that every item of the list consists of, such as ``ingress``."""
     discriminator: str
-    """The key of ``meta`` that says which kind it is."""
+    """The key of ``meta`` that names the kind."""
     kinds: dict[str, str]
-    """Current names of kinds by what the discriminator calls them."""
+    """Current names of kinds by the discriminator's values."""
     id_name: str | None = None
     """The key of ``meta`` that current documents have in ``spec``."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that a Kafka component takes as a key of its own or as a Kafka property."""
+"""Settings that a Kafka component takes as a separate key or as a Kafka property."""
 
 from __future__ import annotations
 

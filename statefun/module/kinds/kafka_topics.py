@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``topics`` of a Kafka ingress: which ones, and what becomes of their records."""
+"""The ``topics`` of a Kafka ingress: their names, and the functions that get their records."""
 
 from __future__ import annotations
 

@@ -148,13 +148,13 @@ _STATE = Shape(
 
 @attrs.frozen
 class OtherKind:
-    """What a component of such a kind may say; ``id_key`` must differ within a ``group``."""
+    """The keys of a kind that cannot run yet; ``id_key`` is unique within a ``group``."""
 
     group: str | None
     id_key: Key[Any]
     keys: _Keys
     legacy_keys: _Keys | None = None
-    """Where documents with ``version`` and ``module`` take other ones."""
+    """The keys in documents with ``version`` and ``module``, if they differ."""
 
     def read(self, component: Component, problems: Problems) -> Unsupported:
         """Check a component."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``topics`` or ``streams`` of an ingress: what becomes of the records of each."""
+"""The ``topics`` or ``streams`` of an ingress, with the functions that get their records."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def routes(read_route: Reader[TopicRoute], *sources: str) -> Reader[tuple[TopicR
     """Reader of a list of routes, each of another topic or stream.
 
     Args:
-        read_route: reads one of them.
-        sources: the keys that say of which.
+        read_route: reads one route.
+        sources: the keys that name the topic or stream.
     """
     read_list = list_of(read_route, f"mappings with a {sources[0]}")
 
@@ -88,7 +88,7 @@ def legacy_route(source: Key[str]) -> Reader[TopicRoute]:
 
 
 def _report_duplicates(node: Node, source: str, problems: Problems) -> None:
-    """Report what is listed twice; on the nodes, because routes with problems count as well."""
+    """Report sources that are listed twice, by their nodes: routes with problems count as well."""
     first: dict[str, Node] = {}
     for item in node.items if isinstance(node, ListNode) else ():
         name = item.get(source) if isinstance(item, MapNode) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``valueFormat`` of a topic: what its values are encoded in."""
+"""The ``valueFormat`` of a topic: the encoding of its values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEXT = Deserializer("text", _read_text, StringType)
 
 @described(schema_of(text))
 def _file_content(node: Node, problems: Problems) -> bytes:
-    """What is in a file, whose path is relative to the module file's folder."""
+    """Read a file; its path is relative to the module file's folder."""
     path = Path(node.location.file).parent / text(node, problems)
     try:
         return path.read_bytes()

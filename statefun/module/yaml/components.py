@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A component of a module file, brought from whatever format into one form."""
+"""A component of a module file, in one form for all formats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ID = Key(
 
 @attrs.frozen
 class Component:
-    """What the formats make of a document or a list item, for the kind's reader to go on with."""
+    """A document or list item, converted by its format for the reader of its kind."""
 
     kind: str
     """The current name of the kind, also where a legacy document uses an older one."""

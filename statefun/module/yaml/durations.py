@@ -33,7 +33,7 @@ _TOO_LONG = "is too long for a duration"
 def parse_duration(text: str) -> timedelta:
     """Read a whole number with a unit; without a unit it is milliseconds.
 
-    What is finer than a microsecond is rounded up, so that nothing positive becomes zero.
+    Fractions of a microsecond are rounded up, so that no positive duration becomes zero.
 
     >>> parse_duration("15min")
     datetime.timedelta(seconds=900)

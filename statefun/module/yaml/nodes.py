@@ -20,7 +20,7 @@ MAX_ALIASED_NODES = 10_000
 
 _MAX_QUOTED = 80
 _TAG_PREFIX = "tag:yaml.org,2002:"
-# "value" and "merge" are what YAML 1.1 calls a plain `=` and a plain `<<`.
+# YAML 1.1 gives a plain `=` the tag "value", and a plain `<<` the tag "merge".
 _SCALAR_TAGS = {
     _TAG_PREFIX + name
     for name in ("str", "int", "float", "bool", "null", "timestamp", "value", "merge")
@@ -42,9 +42,9 @@ class ScalarNode(Node):
     """A single value; readers decide whether it is a number, a date and so on."""
 
     source: str
-    """As it stands in the file, with references such as ``${HOST}``: what messages may quote."""
+    """The text in the file, with references such as ``${HOST}``; messages may quote it."""
     text: str = attrs.field(repr=False)
-    """With references resolved; messages must not quote it, because it may be a secret."""
+    """The text with references resolved; messages must not quote it, as it may be a secret."""
     is_null: bool = False
 
     @property

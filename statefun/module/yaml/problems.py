@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collecting every problem of a file instead of stopping at the first."""
+"""Collects all problems of a file, instead of stopping at the first one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 class Invalid(Exception):  # noqa: N818 - it is a signal, and never reaches a user
-    """What was to be read has a problem, and that problem has been reported already."""
+    """A value cannot be read because of a problem that has been reported already."""
 
 
 class Problems:
     """The findings so far.
 
-    A reader that cannot go on raises what `report` returns; whoever reads several things catches
-    `Invalid`, goes on with the next one, and so finds the remaining problems as well::
+    A reader that cannot go on raises the result of `report`; a reader of several values catches
+    `Invalid` and goes on with the next value, so that it finds the remaining problems as well::
 
         raise problems.report(node.location, node.path, "is not a number")
     """
@@ -29,7 +29,7 @@ class Problems:
         self._found: list[Problem] = []
 
     def report(self, location: Location, key: str, text: str) -> Invalid:
-        """Remember a finding; raise the returned signal if there is nothing to go on with."""
+        """Remember a problem; the caller raises the returned signal if it cannot go on."""
         self._found.append(
             Problem(
                 file=location.file, line=location.line, column=location.column, key=key, text=text

@@ -31,18 +31,18 @@ _VARIABLE = {"type": "string", "pattern": r"\$\{"}
 
 
 def scalar_schema(title: str, **restrictions: Any) -> Schema:
-    """Return what a single value may be, or a variable in its place."""
+    """Return the schema of a single value, or of a variable in its place."""
     return {"title": title, "anyOf": [restrictions, _VARIABLE]}
 
 
 def anything(node: Node, problems: Problems) -> Node:
-    """The node itself, for whoever reads on from there."""
+    """The node itself, for a caller that reads its content."""
     del problems
     return node
 
 
 def mapping(node: Node, problems: Problems) -> MapNode:
-    """A mapping, whose keys somebody else checks."""
+    """A mapping; the caller checks its keys."""
     return expect(node, MapNode, "a mapping", problems)
 
 
@@ -70,7 +70,7 @@ def integer(minimum: int, maximum: int = 2**31 - 1) -> Reader[int]:
 
 
 def choice(what: str, options: Mapping[str, T]) -> Reader[T]:
-    """One of the given words in any case; ``what`` says in messages what they are."""
+    """One of the given words in any case; ``what`` names them in messages."""
 
     @described(scalar_schema(" or ".join(f"`{option}`" for option in options), enum=[*options]))
     def read(node: Node, problems: Problems) -> T:
@@ -156,7 +156,7 @@ functions: Reader[str] = parsed(
 
 @described(scalar_schema("function", type="string", pattern=f"^{_OPEN}{_TARGET.pattern}$"))
 def target(node: Node, problems: Problems) -> TypeName:
-    """The one function that an ingress sends a record to."""
+    """A single function to which an ingress sends records."""
     syntax = _matching(
         _TARGET,
         "is invalid syntax for target functions. "
@@ -214,7 +214,7 @@ def pairs(what: str) -> Reader[dict[ScalarNode, Node]]:
 
 
 def pairs_schema(title: str, value: Schema) -> Schema:
-    """Return what pairs may be whose values are all alike."""
+    """Return the schema of pairs that have values of one schema."""
     one = {"type": "object", "additionalProperties": value}
     listed = {"type": "array", "items": {**one, "minProperties": 1, "maxProperties": 1}}
     return {"title": title, "anyOf": [one, listed]}
@@ -222,7 +222,7 @@ def pairs_schema(title: str, value: Schema) -> Schema:
 
 @described(pairs_schema("list of `name: value`", {"type": ["string", "number", "boolean"]}))
 def properties(node: Node, problems: Problems) -> dict[str, Node]:
-    """Settings of a client; what is not a string, a number and so on is reported and broken."""
+    """Settings of a client; a value that is no string, number or boolean is reported as broken."""
     found: dict[str, Node] = {}
     for key, value in pairs("'name: value'")(node, problems).items():
         if isinstance(value, ScalarNode) and not value.is_null:

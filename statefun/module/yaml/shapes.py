@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declaring which keys a mapping takes, and reading it accordingly.
+"""Declarations of the keys that a mapping takes, which also read it.
 
-A `Key` says how to read one value; a `Shape` is a set of keys; `Values` are what was read::
+A `Key` reads one value; a `Shape` is a set of keys; its result are `Values`::
 
     PORT = Key("port", integer(1), "the port to listen on", required=True)
     values = Shape((PORT,)).read(node, problems)
@@ -25,14 +25,14 @@ D = TypeVar("D")
 NodeT = TypeVar("NodeT", bound=Node)
 
 Reader = Callable[[Node, Problems], T]
-"""Reads a node's value; reports what is wrong with it and raises `Invalid`."""
+"""Reads a node's value, or reports its problems and raises `Invalid`."""
 Schema = Mapping[str, Any]
-"""What values may be, as JSON Schema; the title is what documents call the type."""
+"""A JSON Schema of values; documents use its title as the type's name."""
 
 
 @attrs.frozen(eq=False)
 class Described(Generic[T_co]):
-    """A reader that says what it reads."""
+    """A reader with the schema of its values."""
 
     read: Reader[T_co]
     schema: Schema
@@ -43,12 +43,12 @@ class Described(Generic[T_co]):
 
 
 def described(schema: Schema) -> Callable[[Reader[T]], Described[T]]:
-    """Decorate a reader with what it reads."""
+    """Decorate a reader with the schema of its values."""
     return lambda read: Described(read, schema)
 
 
 def schema_of(read: Reader[Any]) -> Schema:
-    """Return what a reader reads: anything, if it does not say."""
+    """Return the schema of a reader's values; an empty one if the reader has none."""
     return read.schema if isinstance(read, Described) else {}
 
 
@@ -59,16 +59,16 @@ class Key(Generic[T_co]):
     name: str
     read: Reader[T_co]
     doc: str
-    """What the value means, for messages and documents: a noun phrase."""
+    """The meaning of the value, for messages and documents: a noun phrase."""
     required: bool = False
     default: Any = None
-    """What it is if it is missing, for documents: what one would write, or words in brackets."""
+    """The default value as users would write it, or words in brackets; for documents."""
     example: Any = None
-    """For documents: what one might write."""
+    """An example value, for documents."""
 
     @property
     def schema(self) -> Schema:
-        """What the value may be."""
+        """The JSON Schema of the value."""
         notes: dict[str, Any] = {"description": self.doc}
         if isinstance(self.default, str) and self.default.startswith("("):
             notes["$comment"] = self.default
@@ -80,7 +80,7 @@ class Key(Generic[T_co]):
 
 
 class Values:
-    """What was read from a mapping by a `Shape`."""
+    """The values that a `Shape` has read from a mapping."""
 
     def __init__(
         self, read: Mapping[Key[Any], Any], failed: frozenset[Key[Any]], attempted: frozenset[str]
@@ -90,7 +90,7 @@ class Values:
         self._attempted = attempted
 
     def __getitem__(self, key: Key[T]) -> T:
-        """A value; `Invalid` if it is missing or invalid, which has been reported."""
+        """Return a value; raise `Invalid` if it is missing or invalid, which has been reported."""
         if key in self._failed:
             raise Invalid
         value: T = self._read[key]
@@ -165,7 +165,7 @@ class Shape:
         return Values(read, frozenset(failed), frozenset(attempted))
 
     def _report_unknown(self, key: ScalarNode, names: list[str], problems: Problems) -> set[str]:
-        """Report a key; the result is what it was probably meant to be, to not ask for it twice."""
+        """Report a key; return the probably meant key, which is then not reported as missing."""
         nearest = did_you_mean(key, names)
         text = f"unknown key {key.quoted}; {nearest.hint}allowed keys: {', '.join(sorted(names))}"
         problems.report(key.location, key.path, text)
@@ -202,7 +202,7 @@ class Variants:
         return Described(self.read, self.schema)
 
     def read(self, node: Node, problems: Problems) -> tuple[str, Values]:
-        """The type, and the other values.
+        """Return the type, and the other values.
 
         Raises:
             Invalid: if ``node`` is not a mapping, or its type is missing or invalid.
@@ -260,7 +260,7 @@ class _Nearest:
 
 
 def did_you_mean(written: ScalarNode, valid: Iterable[str]) -> _Nearest:
-    """The valid name that is spelt most like what was written, if any is close.
+    """Return the valid name that is most similar to the written one, if any is close.
 
     The comparison is with the text in the file, so that a hint tells nothing of a secret.
     """

@@ -23,7 +23,7 @@ _MAX_FILE_BYTES = 1 << 20
 
 
 class SubstitutionError(ValueError):
-    """A text whose references cannot all be resolved; ``texts`` has one sentence for each."""
+    """A text has references that cannot be resolved; ``texts`` has one sentence for each."""
 
     def __init__(self, texts: tuple[str, ...]) -> None:
         super().__init__("; ".join(texts))
@@ -39,7 +39,7 @@ class Substitution:
     * ``${file:/path}`` is the stripped content of a file, relative to ``folder``;
     * ``$${`` is a literal ``${``.
 
-    What was put in is not searched for references again, and references do not nest.
+    Inserted values are not searched for references again, and references do not nest.
 
     >>> Substitution({"HOST": "kafka"}).apply("${HOST}:${PORT:-9092} $${HOST}")
     'kafka:9092 ${HOST}'
@@ -52,7 +52,7 @@ class Substitution:
         """Resolve every reference in ``text``.
 
         Raises:
-            SubstitutionError: if any of them cannot be resolved.
+            SubstitutionError: if a reference cannot be resolved.
         """
         failures: list[str] = []
 

@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's logs of micro-batches in a checkpoint: reading them, and rewriting the newest offsets.
-
-Files ``commits/N`` and ``offsets/N`` are created atomically; the newest hundred are kept. See
-``MicroBatchExecution``, ``CommitLog`` and ``OffsetSeqLog`` in Spark's sources.
-"""
+"""How far a checkpoint's streaming query has got: reading Spark's logs, rewriting the newest."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from statefun.runtime.checkpoint.folder import Folder
-from statefun.sdk.errors import CheckpointError
+import attrs
 
-# What Spark writes for a source that has not had any data yet.
-_NO_OFFSET = "-"
-_COMMIT_VERSIONS = ("v1", "v2")
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.spark_internals.log_files import (
+    COMMITS,
+    METADATA,
+    OFFSETS,
+    BatchOffsets,
+    check_commit,
+    newest_batch,
+    query_id,
+)
+from statefun.sdk.errors import CheckpointError
 
 
 class CommitLog:
@@ -25,16 +27,16 @@ class CommitLog:
 
     def __init__(self, checkpoint: Folder) -> None:
         self._checkpoint = checkpoint
-        self._commits = checkpoint.child("commits")
-        self._offsets = checkpoint.child("offsets")
+        self._commits = checkpoint.child(COMMITS)
+        self._offsets = checkpoint.child(OFFSETS)
 
     def newest(self) -> int:
         """Return the newest committed batch, or -1."""
-        return _newest(self._commits)
+        return newest_batch(self._commits.names())
 
     def planned(self) -> int:
         """Return the newest planned batch, or -1."""
-        return _newest(self._offsets)
+        return newest_batch(self._offsets.names())
 
     def has(self, batch: int) -> bool:
         """Tell whether ``batch``, one of the newest, is committed."""
@@ -42,7 +44,7 @@ class CommitLog:
 
     def sync(self, batch: int) -> None:
         """Let what Spark has written of ``batch`` outlive a loss of power, which Spark does not."""
-        self._checkpoint.sync("metadata")
+        self._checkpoint.sync(METADATA)
         self._offsets.sync(str(batch))
         self._commits.sync(str(batch))
 
@@ -56,17 +58,8 @@ class CommitLog:
         Raises:
             CheckpointError: if it is not.
         """
-        if batch < 0:
-            return
-        try:
-            version, metadata = self._commits.read(str(batch)).decode().split("\n")
-            if version not in _COMMIT_VERSIONS or not isinstance(json.loads(metadata), dict):
-                raise ValueError(f"{version} {metadata}")
-        except ValueError as error:
-            raise CheckpointError(
-                f"{self._commits.location}/{batch} is not what Spark writes ({error}); restore the "
-                "checkpoint from a copy"
-            ) from error
+        if batch >= 0:
+            check_commit(self._commits.read(str(batch)), f"{self._commits.location}/{batch}")
 
     def check_sources(self, count: int) -> None:
         """Check that the offsets of the newest batches are whole.
@@ -92,17 +85,14 @@ class CommitLog:
             CheckpointError: if the checkpoint's metadata cannot be read.
         """
         try:
-            return str(json.loads(self._checkpoint.read("metadata"))["id"])
+            content = self._checkpoint.read(METADATA)
         except FileNotFoundError:
             return ""
-        except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(
-                f"{self._checkpoint.location}/metadata is not what Spark writes: {error}"
-            ) from error
+        return query_id(content, f"{self._checkpoint.location}/{METADATA}")
 
     def offsets_file(self, batch: int) -> str:
         """Return the place of the file that says what ``batch`` reads."""
-        return f"{self._checkpoint.location}/offsets/{batch}"
+        return f"{self._offsets.location}/{batch}"
 
     def end_offsets(self, batch: int) -> list[dict[str, Any] | None]:
         """Return up to where ``batch`` read: one offset per source, in the order of the query.
@@ -113,8 +103,7 @@ class CommitLog:
         Raises:
             CheckpointError: if the log has no such batch or another form.
         """
-        _, offsets = self._read(batch)
-        return offsets
+        return [*self._read(batch).sources]
 
     def rewrite_offsets(self, stops: Sequence[Mapping[str, Mapping[str, int]] | None]) -> None:
         """Rewrite up to where the newest committed batch, and a planned one, have read: less far.
@@ -126,29 +115,19 @@ class CommitLog:
         newest = self.newest()
         for batch in (newest, newest + 1):
             if self._offsets.has(str(batch)):
-                head, offsets = self._read(batch)
-                lines = [
+                read = self._read(batch)
+                sources = [
                     offset if stop is None or offset is None else within_stops(offset, stop)
-                    for offset, stop in zip_longest(offsets, stops)
+                    for offset, stop in zip_longest(read.sources, stops)
                 ]
-                texts = [_NO_OFFSET if line is None else json.dumps(line) for line in lines]
-                self._offsets.write(str(batch), "\n".join([*head, *texts]).encode())
+                self._offsets.write(str(batch), attrs.evolve(read, sources=sources).encode())
 
-    def _read(self, batch: int) -> tuple[list[str], list[dict[str, Any] | None]]:
-        """Return the first lines of a batch's file, and the offsets."""
-        file = self.offsets_file(batch)
+    def _read(self, batch: int) -> BatchOffsets:
         try:
-            lines = self._offsets.read(str(batch)).decode().split("\n")
-            if lines[0] != "v1":
-                raise CheckpointError(f"{file} has the format {lines[0]}, not v1")
-            offsets = [None if line == _NO_OFFSET else _offset(line) for line in lines[2:]]
+            content = self._offsets.read(str(batch))
         except FileNotFoundError:
-            raise CheckpointError(
-                f"{self._checkpoint.location}/offsets has no batch {batch}"
-            ) from None
-        except ValueError as error:
-            raise CheckpointError(f"{file} is not what Spark writes: {error}") from error
-        return lines[:2], offsets
+            raise CheckpointError(f"{self._offsets.location} has no batch {batch}") from None
+        return BatchOffsets.decode(content, self.offsets_file(batch))
 
 
 def within_stops(
@@ -168,14 +147,3 @@ def within_stops(
         for topic, partitions in read.items()
         if topic in stops
     }
-
-
-def _offset(line: str) -> dict[str, Any]:
-    offset = json.loads(line)
-    if not isinstance(offset, dict):
-        raise ValueError(f"{line} is no offset")  # noqa: TRY004 - as of what is no JSON
-    return offset
-
-
-def _newest(log: Folder) -> int:
-    return max((int(name) for name in log.names() if name.isdecimal()), default=-1)

@@ -19,9 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from py4j.protocol import Py4JError
-
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 logger = logging.getLogger("statefun")
@@ -105,7 +104,7 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
     this one runs again.
 
     Args:
-        jvm: as py4j shows it.
+        jvm: its packages.
         checkpoint: one that this process holds.
         patience: how long to wait.
 
@@ -118,7 +117,7 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
             raise _in_use_by_jvm(checkpoint)
         yield
     finally:
-        with contextlib.suppress(Py4JError, OSError):  # the JVM has ended, and so has its lock
+        with contextlib.suppress(JvmError, OSError):  # the JVM has ended, and so has its lock
             file.close()
 
 

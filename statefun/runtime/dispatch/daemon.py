@@ -1,83 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spark's Python worker daemon, with workers that evaluate our operator on Arrow batches.
 
-Spark starts the module that ``spark.python.daemon.module`` names; it forks the workers. In each
-of them, reading a task's functions is watched: where one of them is our operator, the task gets
-``ArrowPath`` in the place of Spark's serializer. Everything else is Spark's own, untouched.
+Spark starts this module, which ``spark.python.daemon.module`` names; it forks the workers. In each
+of them the functions that a task runs are watched: our operator is evaluated by ``arrow_path``.
+Everything else is Spark's own, untouched.
 """
 
 from __future__ import annotations
 
-import importlib
 import signal
-import socket
-import sys
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
-from pyspark import daemon
+from statefun.runtime.spark_internals.worker import Evaluation, run_daemon, watch_functions
 
 MODULE = __name__ if __name__ != "__main__" else "statefun.runtime.dispatch.daemon"
-TESTED = ("4.2.",)
-"""The PySpark releases whose workers are known to be as this module expects them."""
 
 
 @cache
 def install() -> None:
-    """Watch the functions that this worker process reads.
+    """Watch the functions that this worker process runs.
 
     Spark calls a worker anew for each task of the process, hence the cache: watches that are
     put around watches would make every task slower than the one before, and fail in the end.
 
     What is needed is imported here, after the fork: some of it starts threads.
     """
-    worker: Any = importlib.import_module("pyspark.worker")
-    from pyspark.util import PythonEvalType  # noqa: PLC0415 - see above
-
-    from statefun.runtime.dispatch.arrow_path import ArrowPath  # noqa: PLC0415 - see above
+    from statefun.runtime.dispatch.arrow_path import evaluate  # noqa: PLC0415 - see above
     from statefun.runtime.dispatch.operator import Operator  # noqa: PLC0415 - see above
 
-    read_command, read_udfs = worker.read_command, worker.read_udfs
-    operators: list[Operator] = []
+    def evaluation_of(function: object) -> Evaluation | None:
+        operator = getattr(function, "__self__", None)
+        if not isinstance(operator, Operator):
+            return None
+        # Ctrl-C in a terminal reaches workers, too. It is the driver that stops then: here it
+        # would be a failure of the function that happens to run.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return partial(evaluate, operator) if operator.arrow else None
 
-    def watched_read_command(serializer: Any, file: Any) -> Any:
-        command = read_command(serializer, file)
-        if isinstance(command, tuple):
-            operator = getattr(command[0], "__self__", None)
-            if isinstance(operator, Operator):
-                # Ctrl-C in a terminal reaches workers, too. It is the driver that stops then: here
-                # it would be a failure of the function that happens to run.
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-                if operator.arrow:
-                    operators.append(operator)
-        return command
-
-    def watched_read_udfs(serializer: Any, file: Any, eval_type: int, *confs: Any) -> Any:
-        operators.clear()
-        evaluation = read_udfs(serializer, file, eval_type, *confs)
-        if operators and eval_type == PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF_WITH_STATE:
-            path = ArrowPath(operators[0])
-            return (lambda _, batches: batches), None, path, path
-        return evaluation
-
-    worker.read_command, worker.read_udfs = watched_read_command, watched_read_udfs
-
-
-def main() -> None:
-    """Run the daemon until Spark closes its input."""
-    run_worker: Any = daemon.worker
-
-    def worker(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - as Spark calls it
-        if sys.argv[1:] == ["pyspark.worker"]:  # and not one that plans the reading of a source
-            install()
-        try:
-            return int(run_worker(sock, authenticated))
-        except ConnectionError:  # Spark waits for nothing more; its daemon would print a traceback
-            return 1
-
-    daemon.worker = worker
-    daemon.manager()
+    watch_functions(evaluation_of)
 
 
 if __name__ == "__main__":
-    main()
+    run_daemon(install)

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Mapping
 
 import attrs
-from pyspark import cloudpickle
 
 from statefun.module.model import Deserializer, Module
 from statefun.runtime.dispatch.failures import Policies
 from statefun.runtime.rows.effects import Sink
+from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
 from statefun.sdk.errors import PlatformError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
@@ -47,7 +47,7 @@ class Program:
         return cls(
             functions,
             {
-                str(egress.id): Sink(egress.serializer, egress.max_record_size)
+                str(egress.id): Sink(egress.max_record_size, egress.serializer)
                 for egress in module.egresses
             },
             Policies.of(module, unregistered),
@@ -74,9 +74,7 @@ class Payload:
     @classmethod
     def of(cls, program: Program, paths: tuple[str, ...] = ()) -> Payload:
         """Pickle ``program`` together with the types that are registered now."""
-        content: bytes = cloudpickle.dumps(  # type: ignore[no-untyped-call] # as pyspark has it
-            (program, default_types)
-        )
+        content = pickled_closure((program, default_types))
         return cls(hashlib.sha256(content).hexdigest(), content, paths)
 
     def load(self) -> Program:
@@ -91,7 +89,7 @@ class Payload:
         if self.digest not in _loaded:
             sys.path.extend(path for path in self.paths if path not in sys.path)
             try:
-                loaded: tuple[Program, TypeRegistry] = cloudpickle.loads(self.content)
+                loaded: tuple[Program, TypeRegistry] = unpickled_closure(self.content)
             except ModuleNotFoundError as error:
                 raise PlatformError(
                     f"the Python workers cannot import module {error.name}, which a function of the "

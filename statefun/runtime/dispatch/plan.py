@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents give it
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from statefun.runtime.dispatch.operator import Operator
+from statefun.runtime.dispatch.operator import OUTCOME, Operator
 
 
 def dispatch(rows: DataFrame, operator: Operator) -> DataFrame:
@@ -27,7 +27,7 @@ def dispatch(rows: DataFrame, operator: Operator) -> DataFrame:
         .groupBy("target")
         .applyInPandasWithState(
             operator.__call__,
-            outputStructType="outcome binary",
+            outputStructType=f"{OUTCOME} binary",
             stateStructType="state binary",
             outputMode="append",
             timeoutConf=GroupStateTimeout.NoTimeout,

@@ -12,6 +12,7 @@ from statefun.protocol.runtime_pb2 import EffectStream, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.rows.effects import EffectRows, Effects
+from statefun.runtime.spark_internals.task import batch_number
 
 _INLINE_BYTES = 256 * 1024
 """So much of a task's effects travels through the driver: fewer files to create, list and delete.
@@ -19,12 +20,6 @@ _INLINE_BYTES = 256 * 1024
 Of all its streams and addresses together: Spark ends a job whose results are too large."""
 _FULL_BYTES = 32 * 1024 * 1024
 """From here on effects are written out, so that a task's memory stays bounded."""
-
-
-def batch_number() -> int:
-    """Return the number of the micro-batch that the present task is part of."""
-    task = TaskContext.get()
-    return int((task and task.getLocalProperty("streaming.sql.batchId")) or 0)
 
 
 class InlineBudget:

@@ -12,19 +12,13 @@ Spark asks for offsets in a process of its own, beside the driver.
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import attrs
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -35,6 +29,12 @@ from statefun.runtime.checkpoint.outbox import Outbox, has_messages
 from statefun.runtime.dispatch.buckets import RELEASED, TICK
 from statefun.runtime.rows.effects import MESSAGE_SCHEMA, read_batches
 from statefun.runtime.rows.envelope import SCHEMA
+from statefun.runtime.spark_internals.python_source import (
+    arrow_schema,
+    end_if_left,
+    let_planner_go,
+    planners_end,
+)
 from statefun.runtime.timers.clock import Clock
 from statefun.runtime.timers.wheel import (
     PendingBuckets,
@@ -51,9 +51,7 @@ _CHECKPOINT = "checkpoint"
 _BATCH = "batch"
 _TICK = "tick"
 _NONE = -1
-_REUSE = "spark.python.worker.reuse"
-_PLANNER = "pyspark.sql.worker.plan_data_source_read"
-_ARROW_SCHEMA = to_arrow_schema(SCHEMA)
+_ARROW_SCHEMA = arrow_schema(SCHEMA)
 _TASK_RECORDS = 50_000
 """So many messages are read by one task before another one is worth its start."""
 
@@ -65,26 +63,9 @@ def read_feedback(session: SparkSession, checkpoint: Folder, clock: Clock) -> Da
         pass
 
     FeedbackSource.clock = clock
-    with _planners_end(session):
+    with planners_end():
         session.dataSource.register(FeedbackSource)
         return session.readStream.format(_NAME).option(_CHECKPOINT, checkpoint.location).load()
-
-
-@contextmanager
-def _planners_end(session: SparkSession) -> Iterator[None]:
-    """Let the processes in which Spark plans a source end at once.
-
-    It would keep them for a minute. Their daemon is never ours, and prints a traceback when
-    Spark leaves them.
-    """
-    jvm: Any = session._jvm  # noqa: SLF001 - classes of the JVM have no other door
-    conf = jvm.org.apache.spark.SparkEnv.get().conf()
-    before = conf.get(_REUSE, "true")
-    conf.set(_REUSE, "false")
-    try:
-        yield
-    finally:
-        conf.set(_REUSE, before)
 
 
 def feedback_offset(log: CommitLog, batch: int) -> Mapping[str, Any] | None:
@@ -152,10 +133,7 @@ class _FeedbackSource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's
-        if sys.argv[1:] == [_PLANNER]:
-            # A process that Spark keeps for a while and then leaves. What it would say to that is
-            # to nobody: it ends as other programs do.
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        let_planner_go()
         return FeedbackReader(Folder.at(self.options[_CHECKPOINT]), self.clock)
 
 
@@ -240,12 +218,8 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     offset += len(batch)
 
     def stop(self) -> None:
-        """End the process that asks for offsets, if Spark has left it.
-
-        It would try to tell Spark of that, and print the traceback of its failure to do so.
-        """
-        if isinstance(sys.exc_info()[1], EOFError | ConnectionError):
-            os._exit(0)
+        """End the process that asks for offsets, if Spark has left it."""
+        end_if_left()
 
     def _look(self) -> None:
         """Take note of all batches that have been committed by now."""
@@ -307,6 +281,8 @@ def _ticks(buckets: Sequence[int]) -> pa.RecordBatch:
 
 
 def _rows(messages: pa.RecordBatch, offset: int) -> pa.RecordBatch:
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow, and no need of those that only plan
+
     count = len(messages)
     columns = dict(zip(MESSAGE_SCHEMA.names, messages.columns, strict=True))
     columns["offset"] = pa.array(range(offset, offset + count), pa.int64())

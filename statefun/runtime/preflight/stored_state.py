@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents give it
@@ -19,7 +18,9 @@ from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.dispatch.delays import delayed_messages
 from statefun.runtime.rows.envelope import SEPARATOR, address_of, typename_of
-from statefun.runtime.spark.session import spark_reason
+from statefun.runtime.spark_internals.error_texts import first_words
+from statefun.runtime.spark_internals.jvm import JvmError
+from statefun.runtime.spark_internals.state_reader import read_states
 from statefun.runtime.timers.wheel import NAMESPACE as TIMERS
 from statefun.sdk.errors import CheckpointError
 
@@ -34,14 +35,12 @@ def stored_state(session: SparkSession, checkpoint: Folder) -> Iterator[StoredSt
     Raises:
         CheckpointError: if it cannot be read.
     """
-    # Spark's reader asks the coordinator of stores, which the first query of a process makes.
-    _ = session.streams
     try:
         with _readable(checkpoint) as location:
-            yield StoredState(session.read.format("statestore").load(location))
-    except (PySparkException, Py4JError) as error:
+            yield StoredState(read_states(session, location, "target", "state"))
+    except (PySparkException, JvmError) as error:
         raise CheckpointError(
-            f"the state in checkpoint {checkpoint.location} cannot be read: {spark_reason(error)}"
+            f"the state in checkpoint {checkpoint.location} cannot be read: {first_words(error)}"
         ) from error
 
 
@@ -64,10 +63,8 @@ class StoredState:
     """The state as of the newest committed micro-batch; every method reads all of it."""
 
     def __init__(self, store: DataFrame) -> None:
-        typename = F.substring_index(F.col("key.target").cast("string"), SEPARATOR.decode(), -1)
-        self._rows = store.select(
-            F.col("key.target"), F.col("value.groupState.state"), typename.alias("typename")
-        )
+        typename = F.substring_index(F.col("target").cast("string"), SEPARATOR.decode(), -1)
+        self._rows = store.withColumn("typename", typename)
 
     def addresses(self) -> Counter[str]:
         """Return how many addresses of each of the users' function types keep anything."""

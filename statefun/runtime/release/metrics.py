@@ -7,23 +7,25 @@ The source is called ``statefun``. Per ingress there are ``commitsSucceeded`` an
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
 
 import attrs
-from py4j.protocol import Py4JError
-from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from statefun.module.model import KafkaIngress
 from statefun.runtime.ingress.positions import positions
 from statefun.runtime.ingress.stopping import Offsets
 from statefun.runtime.release.group_offsets import GroupOffsets
+from statefun.runtime.spark_internals.error_texts import first_words
+from statefun.runtime.spark_internals.jvm import JVM_GONE, JvmError
+from statefun.runtime.spark_internals.metrics_system import MetricsSource
 from statefun.runtime.summary import Summary
+
+logger = logging.getLogger("statefun")
 
 SOURCE = "statefun"
 _TURN = timedelta(milliseconds=200)
@@ -51,25 +53,15 @@ class Metrics:
         self._stops = stops
         self._group_offsets = group_offsets
         self._summary = summary
-        self._gauge: Any = None
-        self._registry: Any = None
-        self._gauges: dict[str, Any] = {}
+        self._source: MetricsSource | None = None
         self._values: dict[str, int] = {}
         self._left: Iterator[tuple[str, int]] | None = None
         """Of partitions, what the last update has had no time for."""
 
-    def open(self, session: SparkSession) -> None:
-        """Join the metrics system of ``session``."""
-        jvm: Any = session._jvm  # noqa: SLF001 - classes of the JVM have no other door
-        gateway = session.sparkContext._gateway  # noqa: SLF001 - as above
-        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # as pyspark has it
-        self._gauge = jvm.com.codahale.metrics.DefaultSettableGauge
-        system = jvm.org.apache.spark.SparkEnv.get().metricsSystem()
-        sources = system.getSourcesByName(SOURCE)
-        if sources.isEmpty():
-            system.registerSource(_Source(jvm.com.codahale.metrics.MetricRegistry()))
-            sources = system.getSourcesByName(SOURCE)
-        self._registry = sources.head().metricRegistry()
+    def open(self) -> None:
+        """Join the metrics system of the Spark context."""
+        with self._failing_alone():
+            self._source = MetricsSource(SOURCE)
 
     def update(self, progress: StreamingQueryProgress | None) -> None:
         """Set what is told of everything, and of partitions as many as there is time for.
@@ -80,25 +72,45 @@ class Metrics:
         Args:
             progress: the newest that the query has told, if it has.
         """
-        for name, value in attrs.asdict(self._summary).items():
-            if isinstance(value, int):
-                self._set(name, value)
-        for ingress, commits in zip(self._ingresses, self._group_offsets.commits, strict=True):
-            self._set(f"ingress.{ingress.id}.commitsSucceeded", commits.succeeded)
-            self._set(f"ingress.{ingress.id}.commitsFailed", commits.failed)
-        deadline = time.monotonic() + _TURN.total_seconds()
-        self._left = self._left or self._of_partitions(progress)
-        for name, value in self._left:
-            self._set(name, value)
-            if time.monotonic() >= deadline:
-                return
-        self._left = None
+        if self._source is not None:
+            with self._failing_alone():
+                self._update(self._source, progress)
 
     def close(self) -> None:
         """Take the metrics back, so that a later run of this process begins anew."""
-        with suppress(Py4JError, OSError):  # Spark may have stopped already
-            for name in self._gauges:
-                self._registry.remove(name)
+        if self._source is not None:
+            with suppress(JvmError, OSError):  # Spark may have stopped already
+                self._source.clear()
+
+    @contextmanager
+    def _failing_alone(self) -> Iterator[None]:
+        """Give the metrics up if something is wrong with them, and let the application go on."""
+        try:
+            yield
+        except JVM_GONE:
+            raise
+        except Exception as error:
+            logger.warning(
+                "there are no metrics any more, and the application goes on: %s", first_words(error)
+            )
+            logger.debug("why there are no metrics", exc_info=True)
+            self.close()
+            self._source = None
+
+    def _update(self, source: MetricsSource, progress: StreamingQueryProgress | None) -> None:
+        for name, value in attrs.asdict(self._summary).items():
+            if isinstance(value, int):
+                self._set(source, name, value)
+        for ingress, commits in zip(self._ingresses, self._group_offsets.commits, strict=True):
+            self._set(source, f"ingress.{ingress.id}.commitsSucceeded", commits.succeeded)
+            self._set(source, f"ingress.{ingress.id}.commitsFailed", commits.failed)
+        deadline = time.monotonic() + _TURN.total_seconds()
+        self._left = self._left or self._of_partitions(progress)
+        for name, value in self._left:
+            self._set(source, name, value)
+            if time.monotonic() >= deadline:
+                return
+        self._left = None
 
     def _of_partitions(self, progress: StreamingQueryProgress | None) -> Iterator[tuple[str, int]]:
         for ingress, commits in zip(self._ingresses, self._group_offsets.commits, strict=True):
@@ -109,15 +121,10 @@ class Metrics:
             yield from _named(position.ingress, "currentOffset", position.read)
             yield from _named(position.ingress, "lag", position.lags)
 
-    def _set(self, name: str, value: int) -> None:
-        if self._values.get(name) == value:
-            return  # every call of the JVM takes its time
-        if name not in self._gauges:
-            self._gauges[name] = self._gauge()
-            self._registry.remove(name)  # another run's of this process, if there is one
-            self._registry.register(name, self._gauges[name])
-        self._gauges[name].setValue(value)
-        self._values[name] = value
+    def _set(self, source: MetricsSource, name: str, value: int) -> None:
+        if self._values.get(name) != value:  # every call of the JVM takes its time
+            source.set(name, value)
+            self._values[name] = value
 
 
 def _named(ingress: KafkaIngress, name: str, values: Offsets) -> Iterator[tuple[str, int]]:
@@ -125,19 +132,3 @@ def _named(ingress: KafkaIngress, name: str, values: Offsets) -> Iterator[tuple[
     for topic, partitions in values.items():
         for number, value in partitions.items():
             yield f"ingress.{ingress.id}.topic.{topic}.partition.{number}.{name}", value
-
-
-class _Source:
-    """What Spark asks for its metrics, once, through py4j."""
-
-    def __init__(self, registry: Any) -> None:
-        self._registry = registry
-
-    def sourceName(self) -> str:  # noqa: N802 - Spark's
-        return SOURCE
-
-    def metricRegistry(self) -> Any:  # noqa: N802 - Spark's
-        return self._registry
-
-    class Java:
-        implements = ("org.apache.spark.metrics.source.Source",)

@@ -13,12 +13,12 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox
 from statefun.runtime.ingress.feedback import delivered, feedback_offset, ticked
+from statefun.runtime.spark_internals.configuration import RETAINED
 from statefun.runtime.timers.wheel import TimerLog, date_of, due_tick, timer_buckets
 from statefun.sdk.errors import ConfigurationError
 
 BACKLOG = 16
 """So many batches may wait for the egresses; then staging waits too."""
-_RETAINED = "spark.sql.streaming.minBatchesToRetain"
 
 
 def check_retained(conf: RuntimeConfig) -> None:
@@ -27,10 +27,10 @@ def check_retained(conf: RuntimeConfig) -> None:
     Raises:
         ConfigurationError: if it does not.
     """
-    retained = int(conf.get(_RETAINED, "100") or 0)
+    retained = int(conf.get(RETAINED, "100") or 0)
     if retained <= BACKLOG:
         raise ConfigurationError(
-            f"{_RETAINED}={retained} would delete offsets that are still needed, as publishing may "
+            f"{RETAINED}={retained} would delete offsets that are still needed, as publishing may "
             f"lag behind by {BACKLOG} batches; set it to {BACKLOG + 1} or more"
         )
 

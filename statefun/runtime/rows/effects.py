@@ -9,7 +9,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from statefun.module.model import MAX_RECORD_SIZE
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError, UnknownEgressError
 from statefun.sdk.types import default_types
@@ -172,10 +171,10 @@ Serializer = Callable[[Any], KafkaEgressMessage | None]
 class Sink(NamedTuple):
     """What an egress takes."""
 
-    serializer: Serializer | None = None
-    """What makes records of values, if anything does."""
-    max_record_size: int = MAX_RECORD_SIZE
+    max_record_size: int
     """How many bytes a record may have: key, value and headers together."""
+    serializer: Serializer | None = None
+    """Makes records of values; None if only records are taken."""
 
 
 def egress_record(

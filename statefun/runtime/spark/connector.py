@@ -15,8 +15,8 @@ from statefun.runtime.spark.jars import (
     NotPublishedError,
     is_cached,
     resolve,
-    spark_jars_folder,
 )
+from statefun.runtime.spark_internals.class_path import spark_jars_folder
 from statefun.sdk.errors import PlatformError
 
 logger = logging.getLogger("statefun")

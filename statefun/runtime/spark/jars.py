@@ -22,8 +22,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import attrs
-import pyspark
 
+from statefun.runtime.spark_internals.class_path import spark_jars_folder
 from statefun.sdk.errors import ConfigurationError, PlatformError
 
 SETTINGS_VARIABLE = "STATEFUN_IVY_SETTINGS"
@@ -129,26 +129,6 @@ def resolve(
 def is_cached(artifacts: Sequence[MavenArtifact], *, exclude: Collection[str] = ()) -> bool:
     """Tell whether ``resolve`` needs no repository for the same request."""
     return _cached((cache_folder() / "jars").absolute() / _key(artifacts, exclude)) is not None
-
-
-def spark_jars_folder() -> Path:
-    """Find the folder of the jars that Spark ships, the one that Spark itself would start from.
-
-    Raises:
-        PlatformError: There is none that has Ivy in it.
-    """
-    package = Path(pyspark.__file__).parent
-    homes = [package, package.parents[1]]  # an installed package, or python/ of a distribution
-    if "SPARK_HOME" in os.environ:
-        homes.insert(0, Path(os.environ["SPARK_HOME"]))
-    for home in homes:
-        if any((home / "jars").glob("ivy-*.jar")):
-            return home / "jars"
-    raise PlatformError(
-        f"no folder of Spark's jars with Ivy in it below {', '.join(map(str, homes))}; "
-        "install pyspark again with 'pip install --force-reinstall pyspark', "
-        "or correct the environment variable SPARK_HOME",
-    )
 
 
 def cache_folder() -> Path:

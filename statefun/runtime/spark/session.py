@@ -6,72 +6,29 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext, __version__
+from pyspark import __version__
 from pyspark.sql import SparkSession
 
 from statefun.runtime.dispatch import daemon
 from statefun.runtime.settings import is_local_master, running_script
 from statefun.runtime.spark.connector import spark_kafka_connector
+from statefun.runtime.spark_internals import configuration
+from statefun.runtime.spark_internals.class_path import KAFKA_SOURCE, add_jars, has_class
+from statefun.runtime.spark_internals.hadoop import write_no_checksums
+from statefun.runtime.spark_internals.jvm import is_submitted, jvm, spark_conf
+from statefun.runtime.spark_internals.logs import quieten_jvm
+from statefun.runtime.spark_internals.versions import is_tested
 from statefun.runtime.terminal import renews_lines
 from statefun.sdk.errors import ConfigurationError
 
 logger = logging.getLogger("statefun")
 
 _JAVA_22 = 22
-_CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
-
-# What Spark logs is a stack trace of what ends up as an exception here as well, which the user is
-# told in one line, or of what a signal has interrupted.
-_SILENCED = ("org.apache.spark", "py4j")
-
-_QUERY_CONF = {
-    # The default store keeps all state on the heap and writes all of a partition each time.
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # In version 1 a late commit of a zombie task overwrites state files.
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
-    # It forbids every sort, also one within partitions before a stateful operator, which is
-    # what keeps the order of an address's messages however Spark fetches, merges and spills.
-    "spark.sql.streaming.unsupportedOperationCheck": "false",
-    # Not supported with streaming queries; off, so that Spark does not warn.
-    "spark.sql.adaptive.enabled": "false",
-}
-
-
-# Spark's default manager writes through Hadoop's FileContext, whose checksum files cannot be
-# switched off.
-_LOCAL_CHECKPOINT_CONF = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-}
-
-_DAEMON = "spark.python.daemon.module"
-# Over TCP, a worker gets its first rows 40 ms late: Nagle's algorithm on the JVM's side waits for
-# the acknowledgement that the kernel delays on the other.
-_UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
-
-
-def spark_conf() -> dict[str, str]:
-    """Return Spark's configuration, before or after a session was made."""
-    SparkContext._ensure_initialized()  # noqa: SLF001 - connects to spark-submit's JVM, whose properties SparkConf then reads
-    active = SparkContext._active_spark_context  # noqa: SLF001 - there is no public question for it
-    return dict((active.getConf() if active else SparkConf()).getAll())
-
-
-def is_submitted() -> bool:
-    """Tell whether spark-submit runs the program: then its JVM is there before the program."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def shows_terminal() -> bool:
@@ -79,12 +36,12 @@ def shows_terminal() -> bool:
     if not is_submitted():
         return renews_lines(sys.stderr)
     # It goes to the standard output of the JVM of spark-submit.
-    jvm: Any = SparkContext._jvm  # noqa: SLF001 - classes of the JVM have no other door
-    console = jvm.java.lang.System.console()
+    lang = jvm().java.lang
+    console = lang.System.console()
     if console is None or os.environ.get("TERM") == "dumb":
         return False
     # From Java 22 on there is a console even without a terminal.
-    return jvm.java.lang.Runtime.version().feature() < _JAVA_22 or bool(console.isTerminal())
+    return int(lang.Runtime.version().feature()) < _JAVA_22 or bool(console.isTerminal())
 
 
 def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
@@ -94,7 +51,7 @@ def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
         ConfigurationError: if Spark is configured in a way that loses the guarantees.
     """
     if not debug:
-        _quieten()
+        quieten_jvm()
     given = spark_conf()
     if is_local_master(given):
         # PySpark's own default is whatever "python3" the PATH has; it asks no configuration.
@@ -111,7 +68,7 @@ def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
             "spark.speculation=true would invoke functions twice at the same time; switch it off"
         )
     _add_connector(session)
-    for key, value in _QUERY_CONF.items():
+    for key, value in configuration.QUERY.items():
         session.conf.set(key, value)
     # Each one costs tens of milliseconds per batch, so not Spark's default of 200.
     partitions = state_partitions or session.sparkContext.defaultParallelism
@@ -127,14 +84,9 @@ def keep_checkpoint_locally(session: SparkSession) -> None:
     the former, an almost empty micro-batch takes about half the time on 2 cores. Files still
     appear by an atomic rename.
     """
-    for key, value in _LOCAL_CHECKPOINT_CONF.items():
+    for key, value in configuration.LOCAL_CHECKPOINT.items():
         session.conf.set(key, value)
-    jvm: Any = session._jvm  # noqa: SLF001 - classes of the JVM have no other door
-    # The one instance of the process, which reads and replaces files with checksums as before.
-    local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(
-        session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - see above
-    )
-    local.setWriteChecksum(False)
+    write_no_checksums(session)
 
 
 def is_local(session: SparkSession) -> bool:
@@ -142,19 +94,12 @@ def is_local(session: SparkSession) -> bool:
     return is_local_master(dict(session.sparkContext.getConf().getAll()))
 
 
-def spark_reason(error: BaseException) -> str:
-    """Return what an error of Spark says first, without the stack traces of Java."""
-    java = getattr(error, "java_exception", None)
-    lines = str(error if java is None else java.toString()).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
-
-
 def can_dispatch_arrow(session: SparkSession) -> bool:
     """Tell whether the workers of ``session`` can evaluate the operator on Arrow batches."""
-    active = session.sparkContext.getConf().get(_DAEMON, "pyspark.daemon")
+    active = session.sparkContext.getConf().get(configuration.DAEMON, configuration.SPARKS_DAEMON)
     if active != daemon.MODULE:
         reason = f"the Python worker daemon is {active}"
-    elif not __version__.startswith(daemon.TESTED):
+    elif not is_tested():
         reason = f"it is not tested with PySpark {__version__}"
     else:
         return True
@@ -165,7 +110,10 @@ def can_dispatch_arrow(session: SparkSession) -> bool:
 def _context_conf(given: dict[str, str]) -> dict[str, str]:
     """Return settings of a new Spark context that the user has not made."""
     script = running_script()
-    conf = {_DAEMON: daemon.MODULE, _UNIX_SOCKETS: str(hasattr(socket, "AF_UNIX")).lower()}
+    conf = {
+        configuration.DAEMON: daemon.MODULE,
+        configuration.UNIX_SOCKETS: configuration.HAS_UNIX_SOCKETS,
+    }
     if script:
         conf["spark.app.name"] = script.stem
     if script and is_local_master(given):
@@ -191,36 +139,10 @@ def _own_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def _quieten() -> None:
-    SparkContext._ensure_initialized()  # noqa: SLF001 - before a context logs its start
-    jvm: Any = SparkContext._jvm  # noqa: SLF001 - the only way to Log4j
-    # Spark loads its defaults with the first line that it logs, over whatever is set before.
-    jvm.org.apache.spark.SparkConf(False).initializeLogIfNecessary(False)
-    levels = jvm.org.apache.logging.log4j.Level
-    configurator = jvm.org.apache.logging.log4j.core.config.Configurator
-    configurator.setRootLevel(levels.ERROR)
-    for name in _SILENCED:
-        configurator.setLevel(name, levels.OFF)
-    # Java itself prints what ends a thread, such as a query that a signal stops beside its context.
-    # This handler of Spark's executors logs it instead, and ends a JVM that is out of memory.
-    handler = jvm.org.apache.spark.util.SparkUncaughtExceptionHandler(False)
-    jvm.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
-
-
 def _add_connector(session: SparkSession) -> None:
     """Put the Kafka connector on the class path of driver and executors, if it is not there."""
-    jvm: Any = session._jvm  # noqa: SLF001 - classes of the JVM have no other door
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    try:
-        loader.loadClass(_CONNECTOR_CLASS)
-    except Py4JError:
-        jars = spark_kafka_connector(progress=lambda text: logger.info("downloading %s", text))
-        logger.debug("adding Spark's Kafka connector (%d jars)", len(jars))
-        # What ADD JAR does, which does not take blanks and quotes in a path.
-        loader = session._jsparkSession.sharedState().jarClassLoader()  # noqa: SLF001 - see above
-        context = session._jsparkSession.sparkContext()  # noqa: SLF001 - see above
-        for jar in jars:
-            uri = jvm.java.io.File(str(jar)).toURI()
-            context.addJar(uri.toString())
-            loader.addURL(uri.toURL())
-        jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)
+    if has_class(KAFKA_SOURCE):
+        return
+    jars = spark_kafka_connector(progress=lambda text: logger.info("downloading %s", text))
+    logger.debug("adding Spark's Kafka connector (%d jars)", len(jars))
+    add_jars(session, jars)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import hashlib
 import inspect
-import re
 import shutil
 import sys
 import sysconfig
@@ -23,10 +22,10 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
+from statefun.runtime.spark_internals.error_texts import lacks_module
 from statefun.sdk.errors import PlatformError
 from statefun.sdk.functions import StatefulFunctions
 
-_LACKS = re.compile(r"ModuleNotFoundError: No module named 'statefun\b")
 _ADVICE = (
     "the Python workers cannot import statefun, with which they start: install it wherever workers "
     "run, or name a Python that has it in spark.pyspark.python; what --py-files sends comes too "
@@ -42,7 +41,7 @@ def lacks_statefun(text: str) -> PlatformError | None:
 
     Their daemon is a module of statefun, and started before what is sent to them is there.
     """
-    return PlatformError(_ADVICE) if _LACKS.search(text) else None
+    return PlatformError(_ADVICE) if lacks_module(text, "statefun") else None
 
 
 def import_paths() -> tuple[str, ...]:

@@ -3,42 +3,32 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import cache
 from types import FrameType
-from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark import SparkContext
-from pyspark.java_gateway import ensure_callback_server_started
-
-from statefun.runtime.spark.session import is_submitted
+from statefun.runtime.spark_internals.jvm import JvmError, accept_calls, is_submitted, jvm
 
 _FAREWELL = timedelta(seconds=10)
 """So long the JVM waits for its program to end, when a signal ends the JVM."""
 
 
 @contextmanager
-def signals_interrupt(stop: Callable[[], None], *, debug: bool) -> Iterator[None]:
+def signals_interrupt(stop: Callable[[], None]) -> Iterator[None]:
     """Let SIGTERM stop the application the way Ctrl-C does, and both without a stack trace.
 
     Args:
         stop: tells the application to end; it may be called from any thread.
-        debug: whether to keep what py4j logs of the call that was interrupted.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        if not debug:
-            _silence_interrupted_call()
         # What is raised is lost if a finalizer happens to run just then.
         stop()
         raise KeyboardInterrupt
@@ -63,15 +53,14 @@ def _end_of_jvm_stops() -> Iterator[None]:
     if not is_submitted():
         yield
         return
-    gateway: Any = SparkContext._gateway  # noqa: SLF001 - classes of the JVM have no other door
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # as pyspark has it
-    lang = gateway.jvm.java.lang
+    accept_calls()
+    lang = jvm().java.lang
     hook = lang.Thread(_Farewell())
     lang.Runtime.getRuntime().addShutdownHook(hook)
     try:
         yield
     finally:
-        with suppress(Py4JError, OSError):  # it cannot be taken back from a JVM that is ending
+        with suppress(JvmError, OSError):  # it cannot be taken back from a JVM that is ending
             lang.Runtime.getRuntime().removeShutdownHook(hook)
 
 
@@ -85,12 +74,3 @@ class _Farewell:
 
     class Java:
         implements = ("java.lang.Runnable",)
-
-
-@cache
-def _silence_interrupted_call() -> None:
-    """Keep py4j from logging, with the root logger itself, which call was interrupted."""
-    root = logging.getLogger()
-    root.addFilter(lambda record: record.module != "java_gateway")
-    if not root.handlers:
-        root.addHandler(logging.NullHandler())  # or logging would add one that prints

@@ -6,7 +6,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from statefun.module import (
+from statefun.module.loader import parse_module
+from statefun.module.model import (
     AutoOffsetReset,
     FromDate,
     FromEarliest,
@@ -19,7 +20,6 @@ from statefun.module import (
     StartupPosition,
     TopicPartition,
     TopicRoute,
-    parse_module,
 )
 from statefun.sdk.address import RESERVED, TypeName
 from statefun.sdk.errors import ModuleError

@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 
 from statefun import ModuleError
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.module.model import TopicRoute, route_of
 
 REST = "valueType: example/Name, targets: [example/greeter]"

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefun.module import FromSpecificOffsets, KafkaIngress, TopicPartition, parse_module
 from statefun.module.kinds.offsets import parse_topic_partition
+from statefun.module.loader import parse_module
+from statefun.module.model import FromSpecificOffsets, KafkaIngress, TopicPartition
 
 TOPICS = st.from_regex(r"\A[a-zA-Z0-9._-]{1,249}\Z")
 PARTITIONS = st.builds(TopicPartition, TOPICS, st.integers(0, 2**31 - 1))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statefun.module import load_module_files
+from statefun.module.loader import load_module_files
 
 DOCUMENTS = Path(__file__).parents[1] / "documents"
 ENDPOINT = """\

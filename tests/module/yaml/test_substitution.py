@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.module.yaml.substitution import Substitution, SubstitutionError
 from statefun.sdk.errors import ModuleError
 

@@ -15,7 +15,7 @@ from harness import KafkaHarness, run
 from pyspark import SparkContext
 
 from statefun import StatefulFunctions
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lock import checkpoint_lock, jvm_lock, shows_runs
 from statefun.sdk.errors import CheckpointError, ConfigurationError

@@ -8,12 +8,13 @@ TWO_TASKS = """
 import pyspark.worker
 
 from statefun.runtime.dispatch import daemon
+from statefun.runtime.spark_internals.worker import watch_functions
 
 daemon.install()
 watches = pyspark.worker.read_udfs, pyspark.worker.read_command
 daemon.install()
 assert watches == (pyspark.worker.read_udfs, pyspark.worker.read_command)
-assert {watch.__module__ for watch in watches} == {daemon.MODULE}
+assert {watch.__module__ for watch in watches} == {watch_functions.__module__}
 """
 
 
@@ -62,14 +63,15 @@ import sys
 
 from pyspark import daemon as sparks
 
-from statefun.runtime.dispatch import daemon
+from statefun.runtime.dispatch.daemon import install
+from statefun.runtime.spark_internals.worker import run_daemon
 
 theirs, ours = socket.socketpair()
 theirs.close()
 os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "true"  # as Spark sets it
 sys.argv[1:] = ["pyspark.worker"]
 sparks.manager = lambda: sys.exit(sparks.worker(ours, True))
-daemon.main()
+run_daemon(install)
 """
 
 
@@ -78,3 +80,23 @@ def test_a_worker_that_spark_has_left_ends_quietly() -> None:
     done = subprocess.run([sys.executable, "-c", GONE], check=False, capture_output=True, text=True)
 
     assert (done.returncode, done.stderr) == (1, "")
+
+
+LOADED = """
+import sys
+import pyspark.worker
+
+from statefun.runtime.dispatch import daemon
+
+daemon.install()
+print(*sorted({"pandas", "yaml"} & set(sys.modules)))
+"""
+
+
+def test_a_worker_loads_no_pandas() -> None:
+    """It takes as long as all else that a worker loads; only ``dispatch=pandas`` needs it."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], check=True, capture_output=True, text=True
+    )
+
+    assert done.stdout.split() == []

@@ -32,7 +32,7 @@ from statefun import (
     message_builder,
 )
 from statefun.inspect.dead_letters import DeadLetters
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 
 TEXT = SimpleType("t/text", str.encode, bytes.decode)
 MODULE = {"value_type": TEXT.typename}

@@ -772,7 +772,7 @@ from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.release.retention import Retention
 from statefun.runtime.settings import Settings
 from statefun.sdk.errors import CheckpointError
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 
 for line in sys.stdin:
     checkpoint, module = line.rstrip("\\n").split("\\t")

@@ -384,3 +384,15 @@ def test_messages_that_are_gone_are_an_error(checkpoint: Path) -> None:
 
     with pytest.raises(CheckpointError, match="the messages of batch 3 are no longer in"):
         reader.partitions(offset(2), offset(3))
+
+
+def test_planning_loads_little() -> None:
+    """Spark starts a Python process for each query that asks for offsets, and for nothing else."""
+    slow = {"pandas", "pyarrow.compute", "yaml"}
+    program = f"import sys, {FeedbackReader.__module__}; print(*sorted({slow} & set(sys.modules)))"
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert ended.stdout.split() == []

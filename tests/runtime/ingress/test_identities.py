@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from harness import KafkaHarness, run, wait
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.module.model import KafkaIngress, OnDataLoss
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed

@@ -24,7 +24,7 @@ from statefun import (
     ValueSpec,
     message_builder,
 )
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.module.model import KafkaIngress, Location
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder

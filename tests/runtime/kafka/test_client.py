@@ -144,6 +144,7 @@ def test_a_cluster_that_has_just_started_is_asked_again() -> None:
             consumer.close()
 
 
+@pytest.mark.broker
 def test_offsets_of_many_partitions_are_one_question(kafka: KafkaHarness) -> None:
     """Of each kind; readers of what is committed stop before an open transaction."""
     topic = kafka.topic("users", 50)

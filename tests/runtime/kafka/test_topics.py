@@ -7,7 +7,7 @@ import pytest
 from harness import KafkaHarness
 
 from statefun import TopicError
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.runtime.kafka.topics import refuse_missing_topics
 
 PATIENCE = timedelta(seconds=5)

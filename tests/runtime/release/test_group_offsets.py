@@ -10,7 +10,7 @@ import attrs
 import pytest
 from harness import KafkaHarness, wait
 
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.release.group_offsets import Commits, GroupOffsets

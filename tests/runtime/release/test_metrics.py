@@ -18,7 +18,7 @@ from harness import PATIENCE, KafkaHarness, wait
 from pyspark.sql import SparkSession
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
-from statefun.module import parse_module
+from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
@@ -130,7 +130,7 @@ def test_partitions_are_told_little_by_little(
 
     with closing(GroupOffsets(ingresses, [None], CommitLog(Folder.at(checkpoint)))) as groups:
         told_of = Metrics(ingresses, [None], groups, Summary())
-        told_of.open(spark)
+        told_of.open()
         for read in (*[3] * 4, *[5] * 5):
             source = SimpleNamespace(
                 startOffset=None,

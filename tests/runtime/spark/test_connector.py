@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from statefun.runtime.spark.connector import TESTED, spark_kafka_connector
-from statefun.runtime.spark.jars import spark_jars_folder
+from statefun.runtime.spark_internals.class_path import spark_jars_folder
 from statefun.sdk.errors import PlatformError
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from pyspark import SparkConf, SparkContext
 
-from statefun.runtime.spark.session import open_session, spark_conf
+from statefun.runtime.spark.session import open_session
+from statefun.runtime.spark_internals.jvm import spark_conf
 from statefun.sdk.errors import ConfigurationError
 
 pytestmark = pytest.mark.spark

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pickling functions by value, with the copy of cloudpickle that PySpark ships.
+
+Its workers have it, of the same version. What users register with
+``pyspark.cloudpickle.register_pickle_by_value`` counts, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark import cloudpickle
+
+
+def pickled_closure(value: object) -> bytes:
+    """Pickle a value with functions of the main program in it."""
+    content: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call] # as pyspark has it
+    return content
+
+
+def unpickled_closure(content: bytes) -> Any:
+    """Return what :func:`pickled_closure` has pickled."""
+    return cloudpickle.loads(content)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of Spark's that its documentation does not list, and what they are set to.
+
+From ``SQLConf.scala`` and ``internal/config/Python.scala`` of Spark 4.2.0. A key that Spark no longer
+knows would be ignored without a word.
+"""
+
+from __future__ import annotations
+
+import socket
+
+DAEMON = "spark.python.daemon.module"
+"""The module of the Python worker daemon."""
+SPARKS_DAEMON = "pyspark.daemon"
+UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
+"""Over TCP, a worker gets its first rows 40 ms late.
+
+Nagle's algorithm on the JVM's side waits for the acknowledgement that the kernel delays on the
+other.
+"""
+HAS_UNIX_SOCKETS = str(hasattr(socket, "AF_UNIX")).lower()
+RETAINED = "spark.sql.streaming.minBatchesToRetain"
+"""How many batches Spark's logs keep."""
+
+QUERY = {
+    # The default store keeps all state on the heap and writes all of a partition each time.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # In version 1 a late commit of a zombie task overwrites state files.
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    # It forbids every sort, also one within partitions before a stateful operator, which is
+    # what keeps the order of an address's messages however Spark fetches, merges and spills.
+    "spark.sql.streaming.unsupportedOperationCheck": "false",
+    # Not supported with streaming queries; off, so that Spark does not warn.
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Of the session of a query."""
+
+LOCAL_CHECKPOINT = {
+    # Spark's default manager writes through Hadoop's FileContext, whose checksum files cannot be
+    # switched off.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""Of a session whose checkpoint is on a local disk, beside ``hadoop.write_no_checksums``."""

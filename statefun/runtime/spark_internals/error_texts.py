@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Spark says when something fails, where its text alone tells what it was.
+
+From ``error-conditions.json`` of Spark 4.2.0, and from what its JVM tells of a Python daemon that
+has ended (``PythonWorkerFactory.scala``).
+"""
+
+from __future__ import annotations
+
+import re
+
+_CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
+
+
+def is_concurrent_update(error: BaseException) -> bool:
+    """Tell whether a log has the batch that Spark was about to write."""
+    return _CONCURRENT in str(error)
+
+
+def lacks_module(text: str, name: str) -> bool:
+    """Tell whether Spark's words are about a Python process that lacks a top-level module."""
+    return name in _NO_MODULE.findall(text)
+
+
+def first_words(error: BaseException) -> str:
+    """Return what an error of Spark says first, without the stack traces of Java."""
+    java = getattr(error, "java_exception", None)
+    lines = str(error if java is None else java.toString()).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hadoop's local file system, as Spark's checkpoints use it.
+
+``FileSystem.getLocal`` keeps one instance for the process (Hadoop 3.4, as in Spark 4.2.0).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from statefun.runtime.spark_internals.jvm import jvm
+
+
+def write_no_checksums(session: SparkSession) -> None:
+    """Let the process write no file with checksums beside each local file.
+
+    Files are read and replaced with those that they have, as before.
+    """
+    state = session._jsparkSession.sessionState()  # noqa: SLF001 - there is no public question for it
+    jvm().org.apache.hadoop.fs.FileSystem.getLocal(state.newHadoopConf()).setWriteChecksum(False)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The JVM in which Spark runs, as py4j shows it.
+
+From ``pyspark/core/context.py``, ``pyspark/java_gateway.py`` and py4j, as of 4.2.0: PySpark keeps
+one gateway per process, launches it with the first context, and joins that of spark-submit.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
+
+JvmError: type[Exception] = Py4JError
+"""What a call raises when the JVM fails; one that has ended may also cause an ``OSError``."""
+JVM_GONE: tuple[type[Exception], ...] = (Py4JNetworkError, ConnectionError)
+"""What a call raises when the JVM has ended, or is about to."""
+
+
+def jvm() -> Any:
+    """Return the JVM's packages, and connect to it or launch it where that was not done yet."""
+    SparkContext._ensure_initialized()  # noqa: SLF001 - it has no public name
+    return SparkContext._jvm  # noqa: SLF001 - as above
+
+
+def accept_calls() -> None:
+    """Let the JVM call Python objects."""
+    jvm()
+    gateway = SparkContext._gateway  # noqa: SLF001 - it has no public name
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # as pyspark has it
+
+
+def spark_conf() -> dict[str, str]:
+    """Return Spark's configuration, before or after a session was made."""
+    jvm()  # joins spark-submit's JVM, whose properties SparkConf then reads
+    active = SparkContext._active_spark_context  # noqa: SLF001 - there is no public question for it
+    return dict((active.getConf() if active else SparkConf()).getAll())
+
+
+def is_submitted() -> bool:
+    """Tell whether spark-submit runs the program: then its JVM is there before the program.
+
+    ``PythonRunner.scala`` sets the variable.
+    """
+    return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Spark, PySpark and py4j print by themselves, and how to keep them from it.
+
+From ``Logging.scala``, ``SparkUncaughtExceptionHandler.scala`` and ``pyspark/accumulators.py`` of Spark 4.2.0,
+and py4j 0.10.9.9, whose module ``java_gateway`` logs failed calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import socketserver
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark import accumulators
+
+from statefun.runtime.spark_internals.jvm import jvm
+
+# What Spark logs is a stack trace of what ends up as an exception here as well, which the user is
+# told in one line, or of what a signal has interrupted.
+_SILENCED = ("org.apache.spark", "py4j")
+_GATEWAY_MODULE = "java_gateway"
+_ACCUMULATORS = (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer)
+"""Servers in this process to which the JVM keeps a connection."""
+
+
+def quieten_jvm() -> None:
+    """Let the JVM print nothing by itself; to be called before a context logs its start."""
+    packages = jvm()
+    # Spark loads its defaults with the first line that it logs, over whatever is set before.
+    packages.org.apache.spark.SparkConf(False).initializeLogIfNecessary(False)
+    levels = packages.org.apache.logging.log4j.Level
+    configurator = packages.org.apache.logging.log4j.core.config.Configurator
+    configurator.setRootLevel(levels.ERROR)
+    for name in _SILENCED:
+        configurator.setLevel(name, levels.OFF)
+    # Java itself prints what ends a thread, such as a query that a signal stops beside its context.
+    # This handler of Spark's executors logs it instead, and ends a JVM that is out of memory.
+    handler = packages.org.apache.spark.util.SparkUncaughtExceptionHandler(False)
+    packages.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
+
+
+@contextmanager
+def silent_connections() -> Iterator[None]:
+    """Keep py4j and PySpark from printing stack traces when a connection to the JVM breaks.
+
+    The call that fails raises, and is told of so. Beside that, py4j tells its own loggers, which
+    programs may show, and the root logger, which prints where nobody has set it up; and the
+    server of accumulators prints.
+    """
+    root, own = logging.getLogger(), logging.getLogger("py4j")
+    level, handler = own.level, logging.lastResort or logging.NullHandler()
+    adds_handler = not root.handlers  # or logging would add one for good, that prints more
+    own.setLevel(logging.CRITICAL + 1)
+    root.addFilter(_is_not_of_gateway)
+    for server in _ACCUMULATORS:
+        server.handle_error = _handle_error  # type: ignore[assignment,method-assign]
+    if adds_handler:
+        root.addHandler(handler)
+    try:
+        yield
+    finally:
+        own.setLevel(level)
+        root.removeFilter(_is_not_of_gateway)
+        for server in _ACCUMULATORS:
+            del server.handle_error
+        if adds_handler:
+            root.removeHandler(handler)
+
+
+def _is_not_of_gateway(record: logging.LogRecord) -> bool:
+    return record.module != _GATEWAY_MODULE
+
+
+def _handle_error(server: socketserver.BaseServer, request: Any, address: Any) -> None:
+    """Print what has failed in a server, unless the JVM has ended."""
+    if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
+        socketserver.BaseServer.handle_error(server, request, address)

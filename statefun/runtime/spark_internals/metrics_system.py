@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark's metrics system, from which its sinks take numbers: JMX, Prometheus, Graphite.
+
+From ``MetricsSystem.scala`` of Spark 4.2.0: a source is an object with a name and a registry of
+Dropwizard's, and may be of any class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statefun.runtime.spark_internals.jvm import accept_calls, jvm
+
+
+class MetricsSource:
+    """A source of metrics that the Spark context of this process has under a name.
+
+    Args:
+        name: of the source; the first one who names it makes it.
+    """
+
+    def __init__(self, name: str) -> None:
+        accept_calls()
+        packages = jvm()
+        self._new_gauge = packages.com.codahale.metrics.DefaultSettableGauge
+        system = packages.org.apache.spark.SparkEnv.get().metricsSystem()
+        sources = system.getSourcesByName(name)
+        if sources.isEmpty():
+            system.registerSource(_Source(name, packages.com.codahale.metrics.MetricRegistry()))
+            sources = system.getSourcesByName(name)
+        self._registry = sources.head().metricRegistry()
+        self._gauges: dict[str, Any] = {}
+
+    def set(self, name: str, value: int) -> None:
+        """Set a gauge; the first value takes the place of an earlier gauge of that name."""
+        if name not in self._gauges:
+            self._gauges[name] = self._new_gauge()
+            self._registry.remove(name)
+            self._registry.register(name, self._gauges[name])
+        self._gauges[name].setValue(value)
+
+    def clear(self) -> None:
+        """Remove all gauges that were set."""
+        for name in self._gauges:
+            self._registry.remove(name)
+
+
+class _Source:
+    """What Spark asks for its name and registry, once, through py4j."""
+
+    def __init__(self, name: str, registry: Any) -> None:
+        self._name = name
+        self._registry = registry
+
+    def sourceName(self) -> str:  # noqa: N802 - Spark's
+        return self._name
+
+    def metricRegistry(self) -> Any:  # noqa: N802 - Spark's
+        return self._registry
+
+    class Java:
+        implements = ("org.apache.spark.metrics.source.Source",)

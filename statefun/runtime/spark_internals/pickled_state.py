@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The form in which Spark stores the state of ``applyInPandasWithState``: a pickled row.
+
+From ``GroupStateImpl``'s use in ``ApplyInPandasWithStatePythonRunner.scala`` (``PythonSQLUtils.toPyRow``)
+and the pickler of ``net.razorvine`` in Spark 4.2.0. A row of one binary column is a converter for
+the row's schema, applied to ``bytes(bytearray(<text>, "latin-1"))``, where the text is in UTF-8
+behind its length in four bytes. Spark takes any pickle of a tuple back.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+
+import pyspark
+
+from statefun.sdk.errors import CheckpointError
+
+_TEXT = b"c__builtin__\nbytearray\nX"
+_LENGTH = struct.Struct("<I")
+_END = b"q\x03X\x07\x00\x00\x00latin-1q\x04\x86Rq\x05\x85Rq\x06tRq\x07."
+
+
+def pickled(value: bytes) -> bytes:
+    """Return a row of one binary column as Spark takes it back."""
+    return pickle.dumps((value,))
+
+
+def unpickled(row: bytes) -> bytes:
+    """Take the bytes out of a row that Spark has pickled, without running a pickle.
+
+    Raises:
+        CheckpointError: if the row has another form.
+    """
+    start = row.find(_TEXT) + len(_TEXT) + _LENGTH.size
+    end = start + _LENGTH.unpack_from(row, start - _LENGTH.size)[0]
+    if start <= len(_TEXT) + _LENGTH.size or row[end:] != _END:
+        raise CheckpointError(
+            f"a stored state is not in the form that Spark {pyspark.__version__} should give it "
+            f"({row[:200]!r}); run with spark.statefun.dispatch=pandas, and report this"
+        )
+    return row[start:end].decode().encode("latin-1")

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streaming sources in Python: where Spark plans them, and the Arrow schema of their rows.
+
+From ``PythonStreamingSourceRunner.scala``, ``PythonPlannerRunner.scala``, ``pyspark/sql/worker/`` and
+``pyspark/sql/streaming/python_streaming_source_runner.py`` of 4.2.0: Spark asks for offsets in a
+process of its own beside the driver, and makes the source in another one, that plans.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from statefun.runtime.spark_internals.jvm import jvm
+
+_REUSE = "spark.python.worker.reuse"
+_PLANNER = "pyspark.sql.worker.plan_data_source_read"
+"""The only argument of a process that plans."""
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the schema of the batches that a source may yield."""
+    return to_arrow_schema(schema)
+
+
+@contextmanager
+def planners_end() -> Iterator[None]:
+    """Let the processes in which Spark plans a source end at once.
+
+    It would keep them for a minute. Their daemon is never ours, and prints a traceback when
+    Spark leaves them.
+    """
+    conf = jvm().org.apache.spark.SparkEnv.get().conf()
+    before = conf.get(_REUSE, "true")
+    conf.set(_REUSE, "false")
+    try:
+        yield
+    finally:
+        conf.set(_REUSE, before)
+
+
+def let_planner_go() -> None:
+    """End this process as other programs do when Spark leaves it, if it is one that plans.
+
+    What it would say to that is to nobody.
+    """
+    if sys.argv[1:] == [_PLANNER]:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+
+def end_if_left() -> None:
+    """End the process that asks for offsets, if Spark has left it; to be called as it stops.
+
+    It would try to tell Spark of that, and print the traceback of its failure to do so.
+    """
+    if isinstance(sys.exc_info()[1], EOFError | ConnectionError):
+        os._exit(0)

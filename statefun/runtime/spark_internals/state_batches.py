@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Arrow batches of ``applyInPandasWithState`` between Spark and its Python workers.
+
+From ``ApplyInPandasWithStateSerializer`` (``pyspark/sql/pandas/serializers.py``) and
+``ApplyInPandasWithStateWriter.scala`` of 4.2.0. A batch holds the rows of many groups, one after the
+other, and in its last column, one struct per group from the top: the group's state and which rows
+are its. A group with many rows goes on in the next batches. A result batch has three columns that
+are read independently, each from the top: counts, data, and states.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from statefun.runtime.spark_internals.pickled_state import pickled, unpickled
+
+_COUNTS = pa.struct([("dataCount", pa.int32()), ("stateCount", pa.int32())])
+_STATE = pa.struct(
+    [
+        ("properties", pa.string()),
+        ("keyRowAsUnsafe", pa.binary()),
+        ("object", pa.binary()),
+        ("oldTimeoutTimestamp", pa.int64()),
+    ]
+)
+_NO_TIMEOUT = -1
+
+
+class GroupedBatch:
+    """Which rows of a batch are whose, and the state of each group."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        state = batch.column(batch.num_columns - 1)
+        entries = state.slice(0, batch.num_rows - state.null_count)
+        self.starts: list[int] = entries.field("startOffset").to_pylist()
+        """The first row of each group."""
+        self.counts: list[int] = entries.field("numRows").to_pylist()
+        """How many rows each group has."""
+        self.key_rows: list[bytes] = entries.field("keyRowAsUnsafe").to_pylist()
+        """The key of each group as Spark wants it back."""
+        self.properties = entries.field("properties")[0].as_py() if len(entries) else "{}"
+        """What Spark says of a state beside its value: the same for all of a micro-batch."""
+        ends = entries.field("isLastChunk").to_pylist()
+        self.unfinished = None if not ends or ends[-1] else len(ends) - 1
+        """The group that goes on in the next batch, if there is one."""
+        self._objects: list[bytes | None] = entries.field("object").to_pylist()
+
+    def state(self, group: int) -> bytes | None:
+        """Return the state of a group, one binary column.
+
+        Raises:
+            CheckpointError: if it is stored in another form.
+        """
+        row = self._objects[group]
+        return unpickled(row) if row else None
+
+
+class StateUpdates:
+    """New states of groups, on their way back to Spark.
+
+    Args:
+        properties: as a batch of the task has them.
+    """
+
+    def __init__(self, properties: str) -> None:
+        self.size = 0
+        """Bytes of the values of all states so far."""
+        self._properties: list[str] = []
+        self._key_rows: list[bytes] = []
+        self._objects: list[bytes | None] = []
+        said = json.loads(properties)
+        self._updated = _json({**said, "defined": True, "updated": True, "removed": False})
+        self._removed = _json({**said, "defined": False, "updated": False, "removed": True})
+
+    def __len__(self) -> int:
+        return len(self._key_rows)
+
+    def add(self, key_row: bytes, value: bytes | None) -> None:
+        """Let a group have a state from now on; None removes it."""
+        self.size += len(value or b"")
+        self._key_rows.append(key_row)
+        self._properties.append(self._removed if value is None else self._updated)
+        self._objects.append(None if value is None else pickled(value))
+
+    def arrays(self) -> list[pa.Array]:
+        """Return the columns of all states."""
+        return [
+            pa.array(self._properties, pa.string()),
+            pa.array(self._key_rows, pa.binary()),
+            pa.array(self._objects, pa.binary()),
+            pa.array([_NO_TIMEOUT] * len(self), pa.int64()),
+        ]
+
+
+def result_batch(name: str, data: Sequence[bytes], updates: StateUpdates) -> pa.RecordBatch:
+    """Return a result batch.
+
+    Args:
+        name: of the operator's only column, a binary one.
+        data: its values.
+        updates: new states.
+    """
+    rows = max(1, len(data), len(updates))
+    counts = [pa.array([count] * rows, pa.int32()) for count in (len(data), len(updates))]
+    return pa.record_batch(
+        [
+            _struct(counts, _COUNTS, rows),
+            _struct([pa.array(data, pa.binary())], pa.struct([(name, pa.binary())]), rows),
+            _struct(updates.arrays(), _STATE, rows),
+        ],
+        names=["_0", "_1", "_2"],
+    )
+
+
+def _json(properties: dict[str, object]) -> str:
+    # Spark parses it for every state that changes: the shorter, the better.
+    return json.dumps(properties, separators=(",", ":"))
+
+
+def _struct(columns: list[pa.Array], type_: pa.StructType, rows: int) -> pa.StructArray:
+    """Combine columns, which may be shorter than ``rows``: Spark reads by count."""
+    padded = [
+        column
+        if len(column) == rows
+        else pa.concat_arrays([column, pa.nulls(rows - len(column), column.type)])
+        for column in columns
+    ]
+    return pa.StructArray.from_arrays(padded, fields=list(type_))

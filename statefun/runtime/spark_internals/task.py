@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the driver tells a task of a streaming query.
+
+From ``MicroBatchExecution.scala`` and ``StreamExecution.scala`` (``BATCH_ID_KEY``) of Spark 4.2.0:
+the number of the micro-batch is a local property of its jobs.
+"""
+
+from __future__ import annotations
+
+from pyspark import TaskContext
+
+_BATCH_ID = "streaming.sql.batchId"
+
+
+def batch_number() -> int:
+    """Return the number of the micro-batch that the present task is part of."""
+    task = TaskContext.get()
+    number = task and task.getLocalProperty(_BATCH_ID)
+    if not number:
+        raise AssertionError("only tasks of a streaming query have a micro-batch's number")
+    return int(number)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark's Python worker, and the daemon that forks it.
+
+From ``pyspark/daemon.py`` and ``pyspark/worker.py`` of 4.2.0. The daemon calls ``worker`` in each
+process that it forks, and the latter calls ``read_udfs`` for each task, which returns what evaluates
+the task: a function, a profiler or None, a deserializer and a serializer. For each function of the
+task it calls ``read_command``, which returns the function and its type.
+
+Nothing but the daemon is imported before the fork: the rest starts threads, which a fork loses.
+"""
+
+from __future__ import annotations
+
+import importlib
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+from pyspark import daemon
+
+Evaluation = Callable[[Iterator[Any]], Iterator[Any]]
+"""Makes result batches of Arrow out of those that Spark hands over."""
+
+_ARGUMENTS = ["pyspark.worker"]
+"""Of a daemon whose workers run tasks; others plan the reading of Python sources."""
+
+
+def run_daemon(prepare: Callable[[], None]) -> None:
+    """Run the daemon until Spark closes its input.
+
+    Args:
+        prepare: called in each process that was forked for tasks, before each task.
+    """
+    run_worker: Any = daemon.worker
+
+    def worker(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - as Spark calls it
+        if sys.argv[1:] == _ARGUMENTS:
+            prepare()
+        try:
+            return int(run_worker(sock, authenticated))
+        except ConnectionError:  # Spark waits for nothing more; its daemon would print a traceback
+            # Since Python 3.13, deleting a file that cannot be flushed prints one, too.
+            sys.unraisablehook = lambda _: None
+            return 1
+
+    daemon.worker = worker
+    daemon.manager()
+
+
+def watch_functions(evaluation_of: Callable[[object], Evaluation | None]) -> None:
+    """Replace the evaluation of certain functions in this worker process; to be called once.
+
+    Args:
+        evaluation_of: called with each function that a task of ``applyInPandasWithState`` or any
+            other operator runs; None leaves it to Spark.
+    """
+    worker: Any = importlib.import_module("pyspark.worker")
+    from pyspark.util import PythonEvalType  # noqa: PLC0415 - after the fork
+
+    read_command, read_udfs = worker.read_command, worker.read_udfs
+    evaluations: list[Evaluation] = []
+
+    def watched_read_command(serializer: Any, file: Any) -> Any:
+        command = read_command(serializer, file)
+        if isinstance(command, tuple):
+            evaluation = evaluation_of(command[0])
+            if evaluation is not None:
+                evaluations.append(evaluation)
+        return command
+
+    def watched_read_udfs(serializer: Any, file: Any, eval_type: int, *confs: Any) -> Any:
+        evaluations.clear()
+        sparks = read_udfs(serializer, file, eval_type, *confs)
+        if evaluations and eval_type == PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF_WITH_STATE:
+            stream = _ArrowStream(evaluations[0])
+            return (lambda _, batches: batches), None, stream, stream
+        return sparks
+
+    worker.read_command, worker.read_udfs = watched_read_command, watched_read_udfs
+
+
+class _ArrowStream:
+    """Takes the place of Spark's serializer; evaluates while it writes."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        # After the fork.
+        from pyspark.sql.pandas.serializers import ArrowStreamSerializer  # noqa: PLC0415
+
+        self._serializer: Any = ArrowStreamSerializer
+        self._evaluation = evaluation
+
+    def load_stream(self, stream: IO[bytes]) -> Iterator[Any]:
+        """Read what Spark hands over."""
+        batches: Iterator[Any] = self._serializer().load_stream(stream)
+        return batches
+
+    def dump_stream(self, batches: Iterator[Any], stream: IO[bytes]) -> None:
+        """Evaluate batches one at a time and write the results."""
+        self._serializer(write_start_stream=True).dump_stream(self._evaluation(batches), stream)

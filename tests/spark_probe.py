@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that uses every detail of Spark's that statefun depends on, and says what it saw.
+
+It starts a Spark of its own, with the folder as its argument, and writes ``findings.json`` there: by
+name what was found, or the traceback of what has failed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import traceback
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.state import GroupStateTimeout
+from pyspark.sql.types import StructType
+from spark_probe_daemon import Counter
+
+from statefun.runtime.spark_internals import configuration
+from statefun.runtime.spark_internals.class_path import KAFKA_SOURCE, add_jars, has_class
+from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
+from statefun.runtime.spark_internals.error_texts import first_words, lacks_module
+from statefun.runtime.spark_internals.hadoop import write_no_checksums
+from statefun.runtime.spark_internals.jvm import JVM_GONE, JvmError, accept_calls, jvm, spark_conf
+from statefun.runtime.spark_internals.logs import quieten_jvm, silent_connections
+from statefun.runtime.spark_internals.metrics_system import MetricsSource
+from statefun.runtime.spark_internals.python_source import (
+    arrow_schema,
+    end_if_left,
+    let_planner_go,
+    planners_end,
+)
+from statefun.runtime.spark_internals.state_reader import read_states
+
+FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
+PLANNED = "planned.txt"
+STARTED = "probe: Spark has started"
+CHECKPOINT = "checkpoint"
+SCHEMA = "target binary, value binary"
+BATCHES = [["many"] * 5 + ["gone"], ["many", "gone"]]
+findings: dict[str, Any] = {}
+
+
+def finds(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Note what a step returns, or how it fails; the next ones are taken all the same."""
+
+    def step(*arguments: Any) -> Any:
+        try:
+            findings[function.__name__] = function(*arguments)
+        except Exception:  # noqa: BLE001 - that is the finding
+            findings[function.__name__] = traceback.format_exc()
+        return findings[function.__name__]
+
+    return step
+
+
+class Source(DataSource):
+    """A source of two batches."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return its name."""
+        return "probe"
+
+    def schema(self) -> str:
+        """Return its columns."""
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Note whether this process plans, by the handler that it has afterwards."""
+        import signal  # noqa: PLC0415 - Spark pickles the class by value
+
+        let_planner_go()
+        if signal.getsignal(signal.SIGPIPE) == signal.SIG_DFL:
+            (Path(self.options["folder"]) / PLANNED).write_text("yes")
+        return Reader(schema)
+
+
+class Reader(DataSourceStreamReader):
+    """Reads two batches."""
+
+    def __init__(self, schema: StructType) -> None:
+        self._schema = schema
+        self._next = 0
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
+        """Begin at the first batch."""
+        return {"batch": 0}
+
+    def latestOffset(self, *_: Any) -> dict[str, int]:  # noqa: N802 - Spark's
+        """Tell of one more batch each time."""
+        self._next = min(self._next + 1, len(BATCHES))
+        return {"batch": self._next}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """Read each batch in a task."""
+        return [InputPartition(number) for number in range(start["batch"], end["batch"])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a batch of Arrow."""
+        rows = [{"target": key.encode(), "value": b"\xff"} for key in BATCHES[partition.value]]
+        yield pa.RecordBatch.from_pylist(rows, arrow_schema(self._schema))
+
+    def stop(self) -> None:
+        """End quietly."""
+        end_if_left()
+
+
+@finds
+def configuration_of_context() -> str:
+    """Read the context's configuration."""
+    return spark_conf()["spark.app.name"]
+
+
+@finds
+def unknown_settings() -> list[str]:
+    """Find the settings that this Spark does not know."""
+    entries = jvm().org.apache.spark.internal.config.ConfigEntry
+    keys = [configuration.DAEMON, configuration.UNIX_SOCKETS, configuration.RETAINED]
+    keys += [key for key in configuration.QUERY if "rocksdb" not in key]
+    return [key for key in keys if entries.findEntry(key) is None]
+
+
+@finds
+def unknown_classes() -> list[str]:
+    """Find the classes that this Spark does not have."""
+    values = [*configuration.QUERY.values(), *configuration.LOCAL_CHECKPOINT.values()]
+    return [name for name in values if name.startswith("org.") and not has_class(name)]
+
+
+@finds
+def called_from_jvm() -> bool:
+    """Let a thread of the JVM call Python."""
+    accept_calls()
+    called = threading.Event()
+
+    class Call:
+        def run(self) -> None:
+            called.set()
+
+        class Java:
+            implements = ("java.lang.Runnable",)
+
+    jvm().java.lang.Thread(Call()).start()
+    return called.wait(20)
+
+
+@finds
+def levels_of_logs() -> list[str]:
+    """Read the levels of Spark's loggers."""
+    manager = jvm().org.apache.logging.log4j.LogManager
+    names = ("org.apache.spark.TaskContextImpl", "py4j.x", "org.other")
+    return [manager.getLogger(name).getLevel().toString() for name in names]
+
+
+@finds
+def jars_on_class_path(session: SparkSession) -> list[Any]:
+    """Add a jar whose path is awkward."""
+    jar = FOLDER / "a 'quoted' jar.jar"
+    with zipfile.ZipFile(jar, "w") as file:
+        file.writestr("probe.txt", "here")
+    before = has_class(KAFKA_SOURCE)
+    add_jars(session, [jar])
+    loader = jvm().java.lang.Thread.currentThread().getContextClassLoader()
+    found = loader.getResource("probe.txt") is not None
+    return [before, found, has_class("java.lang.String"), "quoted" in str(_jars(session))]
+
+
+def _jars(session: SparkSession) -> str:
+    return str(session._jsparkSession.sparkContext().listJars().toString())  # noqa: SLF001
+
+
+@finds
+def files_of_hadoop(session: SparkSession) -> list[str]:
+    """Create a file with checksums, and one without."""
+    hadoop = jvm().org.apache.hadoop
+    local = hadoop.fs.FileSystem.getLocal(hadoop.conf.Configuration())
+    local.setWriteChecksum(True)
+    folder = FOLDER / "hadoop"
+    local.create(hadoop.fs.Path(f"{folder}/with")).close()
+    write_no_checksums(session)
+    local.create(hadoop.fs.Path(f"{folder}/without")).close()
+    return sorted(path.name for path in folder.iterdir())
+
+
+@finds
+def gauges() -> list[int]:
+    """Set a gauge, and read it where a sink would."""
+    source = MetricsSource("probe")
+    again = MetricsSource("probe")
+    source.set("one", 1)
+    again.set("two", 2)
+    again.set("two", 3)
+    system = jvm().org.apache.spark.SparkEnv.get().metricsSystem()
+    found = system.getSourcesByName("probe").head().metricRegistry().getGauges()
+    values = [found["one"].getValue(), found["two"].getValue()]
+    source.clear()
+    again.clear()
+    return [*values, len(system.getSourcesByName("probe").head().metricRegistry().getGauges())]
+
+
+@finds
+def outcomes(session: SparkSession) -> list[Any]:
+    """Run a query of two micro-batches on the probe's operator."""
+    found: list[Any] = []
+
+    def stage(frame: DataFrame, _: int) -> None:
+        found.extend(json.loads(bytes(row.outcome)) for row in frame.collect())
+
+    with planners_end():
+        session.dataSource.register(Source)
+        source = session.readStream.format("probe").option("folder", str(FOLDER)).load()
+        session.readStream.format("rate").load()
+    query = (
+        source.groupBy("target")
+        .applyInPandasWithState(
+            Counter().__call__,
+            outputStructType="outcome binary",
+            stateStructType="state binary",
+            outputMode="append",
+            timeoutConf=GroupStateTimeout.NoTimeout,
+        )
+        .writeStream.foreachBatch(stage)
+        .option("checkpointLocation", str(FOLDER / CHECKPOINT))
+        .start()
+    )
+    try:
+        while sum(batch == 1 for _, batch, *_ in found) < len(BATCHES[1]):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    return sorted(found)
+
+
+@finds
+def states(session: SparkSession) -> list[Any]:
+    """Read the state of the query."""
+    rows = read_states(session, str(FOLDER / CHECKPOINT), "target", "state").collect()
+    return [[bytes(row.target).decode(), list(bytes(row.state))] for row in rows]
+
+
+@finds
+def reuse_of_workers() -> str:
+    """Read the setting that was changed while a source was planned."""
+    return str(
+        jvm().org.apache.spark.SparkEnv.get().conf().get("spark.python.worker.reuse", "unset")
+    )
+
+
+@finds
+def words_of_errors() -> str:
+    """Read what an exception of Java says."""
+    try:
+        jvm().java.util.ArrayList().get(3)
+    except JvmError as error:
+        return first_words(error)
+    return "none"
+
+
+@finds
+def knows_concurrent_update() -> bool:
+    """Look for the name among Spark's errors."""
+    reader = jvm().org.apache.spark.SparkThrowableHelper.errorReader()
+    return bool(reader.errorInfoMap().contains("CONCURRENT_STREAM_LOG_UPDATE"))
+
+
+@finds
+def lacking_module() -> list[bool]:
+    """Run a task whose daemon's module does not exist."""
+    context = SparkContext.getOrCreate()
+    context.environment["PROBE"] = "a daemon of its own"
+    jvm().org.apache.spark.SparkEnv.get().conf().set(configuration.DAEMON, "nowhere.daemon")
+    try:
+        context.parallelize([1], 1).map(str).count()
+    except Exception as error:  # noqa: BLE001 - it is of another class in each release
+        text = str(error)
+        return [lacks_module(text, "nowhere"), lacks_module(text, "daemon")]
+    return []
+
+
+@finds
+def closure() -> int:
+    """Pickle a function of this program by value."""
+    offset = 41
+
+    def add(number: int) -> int:
+        return number + offset
+
+    content = pickled_closure(add)
+    del add
+    return int(unpickled_closure(content)(1))
+
+
+@finds
+def end_of_jvm() -> list[Any]:
+    """Kill the JVM, and call it."""
+    process = SparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001
+    root = logging.getLogger()
+    with silent_connections():
+        process.kill()
+        process.wait()
+        for _ in range(3):
+            try:
+                jvm().java.lang.System.currentTimeMillis()
+            except JVM_GONE:
+                continue
+            return ["alive"]
+    return [len(root.filters), len(root.handlers), logging.getLogger("py4j").level]
+
+
+def main() -> None:
+    """Take all steps."""
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    quieten_jvm()
+    builder = SparkSession.builder.master("local[2]").appName("probe")
+    for key, value in {
+        **configuration.QUERY,
+        **configuration.LOCAL_CHECKPOINT,
+        configuration.DAEMON: "spark_probe_daemon",
+        configuration.UNIX_SOCKETS: configuration.HAS_UNIX_SOCKETS,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "1",
+        # The rows of one group fill several batches.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "3",
+    }.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    print(STARTED, file=sys.stderr)  # noqa: T201 - what Spark's launcher prints is before it
+    for step in (configuration_of_context, unknown_settings, unknown_classes, called_from_jvm):
+        step()
+    for step in (levels_of_logs, gauges, words_of_errors, knows_concurrent_update, closure):
+        step()
+    for step in (jars_on_class_path, files_of_hadoop, outcomes, states):
+        step(session)
+    for step in (reuse_of_workers, lacking_module, end_of_jvm):
+        step()
+    (FOLDER / "findings.json").write_text(json.dumps(findings))
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt), closing(sys.stdout):
+        main()
