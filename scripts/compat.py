@@ -27,8 +27,11 @@ def main() -> None:
     report = BUILD / f"{version}.xml"
     report.unlink(missing_ok=True)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", str(TESTS)],
-        env={**os.environ, "PYTHONPATH": str(installed(version)), "PYTHONWARNINGS": "default"},
+        [
+            *(sys.executable, "-m", "pytest", "-q", str(TESTS)),
+            *("-o", "junit_family=xunit1", f"--junitxml={report}"),
+        ],
+        env={**os.environ, "PYTHONPATH": str(installed(version))},
         cwd=ROOT,
         check=False,
         capture_output=True,
