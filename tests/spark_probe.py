@@ -218,10 +218,8 @@ def outcomes(session: SparkSession) -> list[Any]:
     def stage(frame: DataFrame, _: int) -> None:
         found.extend(json.loads(bytes(row.outcome)) for row in frame.collect())
 
-    with planners_end():
-        session.dataSource.register(Source)
-        source = session.readStream.format("probe").option("folder", str(FOLDER)).load()
-        session.readStream.format("rate").load()
+    session.dataSource.register(Source)
+    source = session.readStream.format("probe").option("folder", str(FOLDER)).load()
     query = (
         source.groupBy("target")
         .applyInPandasWithState(
@@ -251,11 +249,16 @@ def states(session: SparkSession) -> list[Any]:
 
 
 @finds
-def reuse_of_workers() -> str:
-    """Read the setting that was changed while a source was planned."""
-    return str(
-        jvm().org.apache.spark.SparkEnv.get().conf().get("spark.python.worker.reuse", "unset")
-    )
+def reuse_of_workers() -> list[str]:
+    """Read the setting that is changed while a source is planned, then and afterwards."""
+
+    def reused() -> str:
+        conf = jvm().org.apache.spark.SparkEnv.get().conf()
+        return str(conf.get("spark.python.worker.reuse", "unset"))
+
+    with planners_end():
+        meanwhile = reused()
+    return [meanwhile, reused()]
 
 
 @finds
