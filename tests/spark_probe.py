@@ -32,7 +32,14 @@ from statefun.runtime.spark_internals.class_path import KAFKA_SOURCE, add_jars, 
 from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
 from statefun.runtime.spark_internals.error_texts import first_words, lacks_module
 from statefun.runtime.spark_internals.hadoop import write_no_checksums
-from statefun.runtime.spark_internals.jvm import JVM_GONE, JvmError, accept_calls, jvm, spark_conf
+from statefun.runtime.spark_internals.jvm import (
+    JVM_GONE,
+    JvmError,
+    accept_calls,
+    jvm,
+    live_conf,
+    spark_conf,
+)
 from statefun.runtime.spark_internals.logs import quieten_jvm, silent_connections
 from statefun.runtime.spark_internals.metrics_system import MetricsSource
 from statefun.runtime.spark_internals.python_source import (
@@ -253,8 +260,7 @@ def reuse_of_workers() -> list[str]:
     """Read the setting that is changed while a source is planned, then and afterwards."""
 
     def reused() -> str:
-        conf = jvm().org.apache.spark.SparkEnv.get().conf()
-        return str(conf.get("spark.python.worker.reuse", "unset"))
+        return str(live_conf().get("spark.python.worker.reuse", "unset"))
 
     with planners_end():
         meanwhile = reused()
@@ -283,7 +289,7 @@ def lacking_module() -> list[bool]:
     """Run a task whose daemon's module does not exist."""
     context = SparkContext.getOrCreate()
     context.environment["PROBE"] = "a daemon of its own"
-    jvm().org.apache.spark.SparkEnv.get().conf().set(configuration.DAEMON, "nowhere.daemon")
+    live_conf().set(configuration.DAEMON, "nowhere.daemon")
     try:
         context.parallelize([1], 1).map(str).count()
     except Exception as error:  # noqa: BLE001 - it is of another class in each release
@@ -310,6 +316,7 @@ def end_of_jvm() -> list[Any]:
     """Kill the JVM, and call it."""
     process = SparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001
     root = logging.getLogger()
+    root.handlers.clear()  # such as py4j makes, if another step has failed
     with silent_connections():
         process.kill()
         process.wait()

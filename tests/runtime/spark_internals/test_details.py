@@ -242,13 +242,13 @@ def test_planner(probe: Probe) -> None:
     assert (probe.folder / "planned.txt").exists()
 
 
-@origin("SparkEnv.conf")
+@origin("SparkContext.conf, SparkEnv.conf")
 def test_reuse_of_planners(probe: Probe) -> None:
     """The setting that ends planners is changed for as long as they plan."""
     assert probe["reuse_of_workers"] == ["false", "true"]
 
 
-@origin("PythonWorkerFactory.scala")
+@origin("PythonWorkerFactory.scala, SparkEnv.conf")
 def test_lacking_module(probe: Probe) -> None:
     """Spark says which module its Python daemon lacks."""
     assert probe["lacking_module"] == [True, False]
