@@ -81,7 +81,7 @@ def reason(message: str) -> str:
     """Return the line of a message that says most, short enough for a table."""
     lines = [line.strip() for line in message.replace("\\n", "\n").splitlines() if line.strip()]
     errors = [line for line in lines if "Error:" in line or "Exception:" in line]
-    return (errors or lines or ["see the report"])[-1][:200].replace("|", "/")
+    return (errors[-1:] or lines[:1] or ["see the report"])[0][:300].replace("|", "/")
 
 
 if __name__ == "__main__":

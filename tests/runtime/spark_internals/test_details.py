@@ -47,9 +47,9 @@ class Probe:
     def __getitem__(self, name: str) -> Any:
         found = self.findings[name]
         if isinstance(found, str) and found.startswith("Traceback"):
-            raise AssertionError(
-                re.findall(r"^[\w.]*(?:Error|Exception): .*", found, re.MULTILINE)[-1]
-            )
+            # Of Java's, the second line has the reason.
+            errors = re.findall(r"^[\w.]*(?:Error|Exception): .*(?:\n: .*)?", found, re.MULTILINE)
+            raise AssertionError(errors[-1].replace("\n", ""))
         return found
 
     @property
