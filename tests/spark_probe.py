@@ -32,7 +32,14 @@ from statefun.runtime.spark_internals.class_path import KAFKA_SOURCE, add_jars, 
 from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
 from statefun.runtime.spark_internals.error_texts import first_words, lacks_module
 from statefun.runtime.spark_internals.hadoop import write_no_checksums
-from statefun.runtime.spark_internals.jvm import JVM_GONE, JvmError, accept_calls, jvm, spark_conf
+from statefun.runtime.spark_internals.jvm import (
+    JVM_GONE,
+    JvmError,
+    accept_calls,
+    jvm,
+    live_conf,
+    spark_conf,
+)
 from statefun.runtime.spark_internals.logs import quieten_jvm, silent_connections
 from statefun.runtime.spark_internals.metrics_system import MetricsSource
 from statefun.runtime.spark_internals.python_source import (
@@ -218,10 +225,8 @@ def outcomes(session: SparkSession) -> list[Any]:
     def stage(frame: DataFrame, _: int) -> None:
         found.extend(json.loads(bytes(row.outcome)) for row in frame.collect())
 
-    with planners_end():
-        session.dataSource.register(Source)
-        source = session.readStream.format("probe").option("folder", str(FOLDER)).load()
-        session.readStream.format("rate").load()
+    session.dataSource.register(Source)
+    source = session.readStream.format("probe").option("folder", str(FOLDER)).load()
     query = (
         source.groupBy("target")
         .applyInPandasWithState(
@@ -251,11 +256,15 @@ def states(session: SparkSession) -> list[Any]:
 
 
 @finds
-def reuse_of_workers() -> str:
-    """Read the setting that was changed while a source was planned."""
-    return str(
-        jvm().org.apache.spark.SparkEnv.get().conf().get("spark.python.worker.reuse", "unset")
-    )
+def reuse_of_workers() -> list[str]:
+    """Read the setting that is changed while a source is planned, then and afterwards."""
+
+    def reused() -> str:
+        return str(live_conf().get("spark.python.worker.reuse", "unset"))
+
+    with planners_end():
+        meanwhile = reused()
+    return [meanwhile, reused()]
 
 
 @finds
@@ -280,7 +289,7 @@ def lacking_module() -> list[bool]:
     """Run a task whose daemon's module does not exist."""
     context = SparkContext.getOrCreate()
     context.environment["PROBE"] = "a daemon of its own"
-    jvm().org.apache.spark.SparkEnv.get().conf().set(configuration.DAEMON, "nowhere.daemon")
+    live_conf().set(configuration.DAEMON, "nowhere.daemon")
     try:
         context.parallelize([1], 1).map(str).count()
     except Exception as error:  # noqa: BLE001 - it is of another class in each release
@@ -307,6 +316,7 @@ def end_of_jvm() -> list[Any]:
     """Kill the JVM, and call it."""
     process = SparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001
     root = logging.getLogger()
+    root.handlers.clear()  # such as py4j makes, if another step has failed
     with silent_connections():
         process.kill()
         process.wait()

@@ -16,7 +16,6 @@ from pyspark.errors import PySparkException
 
 from statefun.module.loader import load_module_files
 from statefun.module.model import KafkaEgress, KafkaIngress
-from statefun.runtime.application import Application
 from statefun.runtime.settings import PREFIX, Settings, running_script
 from statefun.runtime.spark.session import shows_terminal
 from statefun.runtime.spark.shipping import lacks_statefun
@@ -24,6 +23,7 @@ from statefun.runtime.spark.signals import signals_interrupt
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError, spark_conf
 from statefun.runtime.spark_internals.logs import silent_connections
+from statefun.runtime.spark_internals.versions import check_release
 from statefun.runtime.summary import Summary
 from statefun.runtime.terminal import LogHandler, StatusLine
 from statefun.sdk.errors import EngineError, StatefunError
@@ -103,6 +103,10 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     hook = sys.excepthook
     if script is not None:
         sys.excepthook = partial(_show, hook)
+    check_release()
+    # It imports what releases that are too old do not have.
+    from statefun.runtime.application import Application  # noqa: PLC0415 - see above
+
     conf = spark_conf()
     settings = Settings.resolve(
         conf,

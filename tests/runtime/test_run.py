@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from harness import KafkaHarness
+from soak_processes import Driver
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -164,6 +165,32 @@ def test_a_failing_function_is_shown_by_the_users_own_lines(
         'raise LookupError("no such thing")',
     ]
     assert all(line.startswith("statefun: ") for line in errors[:trace])
+
+
+def test_a_killed_jvm_is_said_in_one_line(kafka: KafkaHarness, program: Program) -> None:
+    """What py4j and PySpark would print of broken connections helps nobody; debug shows it."""
+    users, out = kafka.topic("users"), kafka.topic("out")
+    (program.folder / "module.yaml").write_text(kafka.module({users: ["test.fns/count"]}))
+
+    ends = []
+    for debug in ("false", "true"):
+        before = len(kafka.receive(out))
+        kafka.send(users, [("Ada", "x")] * 10)
+        process = program.start(out, debug=debug)
+        while len(kafka.receive(out)) == before:
+            assert process.poll() is None, program.log.read_text()
+            time.sleep(0.1)
+        os.kill(Driver(process, program.log).jvm(), signal.SIGKILL)
+        process.wait(timeout=60)
+        ends.append(program.errors())
+
+    said, explained = ends
+    assert [line for line in said if not line.startswith("statefun: ")] == []
+    assert said[-1] == (
+        "statefun: [SF900] Spark has stopped; start again to continue from the last committed batch"
+    )
+    assert [line for line in said if "[SF" in line] == said[-1:]
+    assert "Traceback (most recent call last):" in explained
 
 
 def test_a_stopped_application_continues(kafka: KafkaHarness, program: Program) -> None:

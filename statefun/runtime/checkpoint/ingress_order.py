@@ -2,7 +2,8 @@
 """Which ingresses a checkpoint reads from, and in which order.
 
 Spark tells the sources of a query apart by their order alone: with two of them swapped, each
-would go on at the other's offsets.
+would go on at the other's offsets. It can name them instead, from 4.2 on; docs/architecture.md says
+why they have no names yet.
 """
 
 from __future__ import annotations

@@ -3,6 +3,11 @@
 
 What was downloaded once is kept in the user's cache folder, one folder per request with a
 manifest: a second call for the same artifacts neither touches the network nor starts a JVM.
+
+Spark's own way, ``ADD JAR 'ivy://group:artifact:version?transitive=true&exclude=...'``, needs a session,
+which the embedded Kafka does without. It resolves anew at every start, which takes more than a
+second with everything in its cache; prints each time some thirty lines, and eighty when it downloads,
+where no log level reaches; waits for a silent repository for ever; and its errors are stack traces.
 """
 
 from __future__ import annotations

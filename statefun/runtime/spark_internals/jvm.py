@@ -40,6 +40,15 @@ def spark_conf() -> dict[str, str]:
     return dict((active.getConf() if active else SparkConf()).getAll())
 
 
+def live_conf() -> Any:
+    """Return the configuration that the running context itself uses: changes count at once.
+
+    ``SparkContext.conf`` is no copy, other than ``getConf``; ``SparkEnv`` has the same object.
+    """
+    context: Any = SparkContext._active_spark_context  # noqa: SLF001 - as above
+    return context._jsc.sc().conf()  # noqa: SLF001 - there is no public question for it
+
+
 def is_submitted() -> bool:
     """Tell whether spark-submit runs the program: then its JVM is there before the program.
 

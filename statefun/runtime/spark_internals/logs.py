@@ -22,7 +22,11 @@ from statefun.runtime.spark_internals.jvm import jvm
 # told in one line, or of what a signal has interrupted.
 _SILENCED = ("org.apache.spark", "py4j")
 _GATEWAY_MODULE = "java_gateway"
-_ACCUMULATORS = (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer)
+_ACCUMULATORS: list[Any] = [
+    each
+    for each in vars(accumulators).values()
+    if isinstance(each, type) and issubclass(each, socketserver.BaseServer)
+]
 """Servers in this process to which the JVM keeps a connection."""
 
 
@@ -56,7 +60,7 @@ def silent_connections() -> Iterator[None]:
     own.setLevel(logging.CRITICAL + 1)
     root.addFilter(_is_not_of_gateway)
     for server in _ACCUMULATORS:
-        server.handle_error = _handle_error  # type: ignore[assignment,method-assign]
+        server.handle_error = _handle_error
     if adds_handler:
         root.addHandler(handler)
     try:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from statefun.runtime.spark_internals.jvm import jvm
+from statefun.runtime.spark_internals.jvm import live_conf
 
 _REUSE = "spark.python.worker.reuse"
 _PLANNER = "pyspark.sql.worker.plan_data_source_read"
@@ -37,7 +37,7 @@ def planners_end() -> Iterator[None]:
     It would keep them for a minute. Their daemon is never ours, and prints a traceback when
     Spark leaves them.
     """
-    conf = jvm().org.apache.spark.SparkEnv.get().conf()
+    conf = live_conf()
     before = conf.get(_REUSE, "true")
     conf.set(_REUSE, "false")
     try:

@@ -26,6 +26,7 @@ from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.metrics import SOURCE, Metrics
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.session import open_session
+from statefun.runtime.spark_internals.metrics_system import MetricsSource
 from statefun.runtime.summary import Summary
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -152,4 +153,38 @@ def test_partitions_are_told_little_by_little(
         [5, 5, 4, 4],
         [5, 5, 2, 4],
         [5, 5, 2, 2],
+    ]
+
+
+def test_broken_metrics_do_not_end_the_application(
+    kafka: KafkaHarness,
+    checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It says so once and goes on; a JVM that has ended is another matter."""
+    ingresses = parse_module(kafka.module({"users": ["test.fns/f"]})).ingresses
+    open_session(debug=False, state_partitions=2)
+    taken = iter([None, ValueError("a gauge that is none"), ConnectionError("gone")])
+
+    def set_gauge(source: MetricsSource, name: str, value: int) -> None:
+        error = next(taken)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(MetricsSource, "set", set_gauge)
+    with closing(GroupOffsets(ingresses, [None], CommitLog(Folder.at(checkpoint)))) as groups:
+        told_of = Metrics(ingresses, [None], groups, Summary())
+        told_of.open()
+        for _ in range(3):
+            told_of.update(None)
+        told_of.close()
+        warnings = [record.getMessage() for record in caplog.records]
+
+        told_of.open()
+        with pytest.raises(ConnectionError):
+            told_of.update(None)
+
+    assert warnings == [
+        "there are no metrics any more, and the application goes on: a gauge that is none"
     ]

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -44,7 +45,18 @@ class Probe:
     """What it and its processes have printed."""
 
     def __getitem__(self, name: str) -> Any:
-        return self.findings[name]
+        found = self.findings[name]
+        if isinstance(found, str) and found.startswith("Traceback"):
+            # Of Java's, the second line has the reason.
+            errors = re.findall(r"^[\w.]*(?:Error|Exception): .*(?:\n: .*)?", found, re.MULTILINE)
+            raise AssertionError(errors[-1].replace("\n", ""))
+        return found
+
+    @property
+    def checkpoint(self) -> Path:
+        """What the query has left, if it has run."""
+        _ = self["outcomes"]
+        return self.folder / "checkpoint"
 
 
 @pytest.fixture(scope="session")
@@ -159,7 +171,7 @@ def test_files_of_hadoop(probe: Probe) -> None:
 @origin("FileSystemBasedCheckpointFileManager, RocksDBConf")
 def test_files_of_the_checkpoint(probe: Probe) -> None:
     """Spark writes its logs through that file system, and changelogs of the state."""
-    folder = probe.folder / "checkpoint"
+    folder = probe.checkpoint
 
     assert list(folder.glob("*/.*.crc")) == []
     assert list(folder.glob("state/0/0/*.changelog")) != []
@@ -198,7 +210,7 @@ def test_pickled_state() -> None:
 @origin("HDFSMetadataLog.scala, OffsetSeqLog.scala")
 def test_log_of_offsets(probe: Probe) -> None:
     """The log of offsets has a version, a line about the batch, and one per source."""
-    folder = probe.folder / "checkpoint" / OFFSETS
+    folder = probe.checkpoint / OFFSETS
     content = (folder / "1").read_bytes()
     offsets = BatchOffsets.decode(content, "1")
 
@@ -210,7 +222,7 @@ def test_log_of_offsets(probe: Probe) -> None:
 @origin("CommitLog.scala")
 def test_log_of_commits(probe: Probe) -> None:
     """The log of commits has a version and a line about the batch."""
-    folder = probe.folder / "checkpoint" / COMMITS
+    folder = probe.checkpoint / COMMITS
 
     assert newest_batch(path.name for path in folder.iterdir()) == 1
     check_commit((folder / "1").read_bytes(), "1")
@@ -219,7 +231,7 @@ def test_log_of_commits(probe: Probe) -> None:
 @origin("StreamMetadata.scala")
 def test_metadata(probe: Probe) -> None:
     """The metadata of a checkpoint has the id of its query."""
-    content = (probe.folder / "checkpoint" / METADATA).read_bytes()
+    content = (probe.checkpoint / METADATA).read_bytes()
 
     assert len(query_id(content, METADATA)) == 36
 
@@ -230,13 +242,13 @@ def test_planner(probe: Probe) -> None:
     assert (probe.folder / "planned.txt").exists()
 
 
-@origin("SparkEnv.conf")
+@origin("SparkContext.conf, SparkEnv.conf")
 def test_reuse_of_planners(probe: Probe) -> None:
-    """The setting that ends planners is what it was before."""
-    assert probe["reuse_of_workers"] == "true"
+    """The setting that ends planners is changed for as long as they plan."""
+    assert probe["reuse_of_workers"] == ["false", "true"]
 
 
-@origin("PythonWorkerFactory.scala")
+@origin("PythonWorkerFactory.scala, SparkEnv.conf")
 def test_lacking_module(probe: Probe) -> None:
     """Spark says which module its Python daemon lacks."""
     assert probe["lacking_module"] == [True, False]
@@ -278,4 +290,4 @@ def test_submitted_program(tmp_path: Path) -> None:
 @origin("pyspark.sql.streaming.datasource and others, which are documented")
 def test_public_names() -> None:
     """What statefun imports of PySpark is there."""
-    assert importlib.import_module("statefun.runtime.run").run
+    assert importlib.import_module("statefun.runtime.application").Application

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from statefun.runtime.spark_internals.task import batch_number
+
+
+def test_no_batch_is_made_up() -> None:
+    """Whatever runs outside of a streaming query's task is not part of batch 0."""
+    with pytest.raises(AssertionError, match="only tasks of a streaming query"):
+        batch_number()

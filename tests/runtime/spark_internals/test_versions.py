@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+import statefun
+from statefun.runtime.spark_internals.versions import check_release
+from statefun.sdk.errors import PlatformError
+
+
+@pytest.mark.parametrize("version", ["3.5.9", "4.0.5", "4.1.4"])
+def test_an_old_release_is_refused(version: str) -> None:
+    """One sentence names the release that is there and the one that is needed."""
+    with pytest.raises(PlatformError) as caught:
+        check_release(version)
+
+    assert caught.value.message == (
+        f"PySpark {version} is too old: statefun runs on Spark 4.2; run: pip install "
+        "'pyspark==4.2.0', and submit to a cluster of Spark 4.2"
+    )
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.2.1", "4.3.0", "4.10.0.dev1", "5.0.0"])
+def test_other_releases_are_tried(version: str) -> None:
+    """What is later may work."""
+    check_release(version)
+
+
+def test_a_program_is_refused_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What statefun imports may be missing in an old release, and settings may be wrong, too."""
+    run = statefun.run
+
+    def refuse() -> None:
+        raise PlatformError("too old")
+
+    monkeypatch.setattr("statefun.runtime.run.check_release", refuse)
+
+    with pytest.raises(PlatformError, match="too old"):
+        run(checkpoint="ftp://nowhere")
