@@ -73,7 +73,7 @@ logger = logging.getLogger("statefun")
 
 _WATCH_SECONDS = 1
 _CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
-"""Spark's name for what is wrong when a log has the batch that it is about to write."""
+"""Spark's error class for a log that already has the batch to write."""
 
 
 class Application:
@@ -114,10 +114,10 @@ class Application:
         self._status: Status | None = None
 
     def run(self) -> Summary:
-        """Run until everything is processed (available-now), stopped, or an error occurs.
+        """Run until everything is processed (available-now), a call of :meth:`stop`, or an error.
 
         Raises:
-            StatefunError: what went wrong; the checkpoint stays as of the last committed batch.
+            StatefunError: if the run fails; the checkpoint stays as of the last committed batch.
             KeyboardInterrupt: if told to stop by a signal.
         """
         settings = self._settings
@@ -163,11 +163,11 @@ class Application:
         return self._stopping.wait(_WATCH_SECONDS)
 
     def _starting_offsets(self, bounds: Bounds) -> list[str]:
-        """Return where Spark's sources start, which it only heeds on a fresh checkpoint."""
+        """Return the starting offsets of Spark's sources; they count on a fresh checkpoint only."""
         timeout, newest = self._settings.kafka_timeout, self._commit_log.newest()
         partitions = [check_topics(ingress, timeout) for ingress in self._ingresses]
         is_fresh = self._commit_log.is_fresh()
-        # What is planned before the first commit will be read, whatever is asked for.
+        # Spark reads the offsets that were planned before the first commit, whatever is asked for.
         ends = [] if is_fresh else self._commit_log.end_offsets(max(newest, 0))[:-1]
         known = [offsets or {} for offsets in ends] or [{} for _ in self._ingresses]
         check_identities(self._settings.checkpoint, self._ingresses, partitions, known, timeout)
@@ -311,7 +311,7 @@ class Application:
             raise RuntimeError("the micro-batch was not staged") from None
 
     def _stage(self, frame: DataFrame, batch: int, publisher: Publisher, run_id: str) -> None:
-        """Run the batch, in the one action that is allowed, and make its effects durable."""
+        """Run the batch in a single action, as Spark requires, and make its effects durable."""
         is_first = self._succession.check(batch)
         if is_first and self._settings.has_lock:  # no other driver can commit it any more
             self._outbox.remove(batch)
@@ -335,7 +335,7 @@ class Application:
             self._flood_gauge.look(manifest)
             self._outbox.stage(manifest)
         elif is_first:
-            self._outbox.remove(batch)  # what another driver has staged and not committed
+            self._outbox.remove(batch)  # effects that another driver has staged and not committed
         publisher.add(batch)
         if self._status is not None:
             self._status.staged(batch)
@@ -349,7 +349,7 @@ class Application:
         self._summary.refused = publisher.refused
 
     def _reason(self, error: StreamingQueryException, publisher: Publisher) -> StatefunError:
-        """Say in statefun's words why the query has ended."""
+        """Return the query's failure as an error of statefun."""
         cause = self._stage_error or publisher.error or error
         if _CONCURRENT in str(cause):
             return CheckpointError(
@@ -372,7 +372,7 @@ class Application:
         except KafkaError as unreachable:
             return unreachable
         lines = str(cause).strip().splitlines() or [repr(cause)]
-        # What a Python worker raised comes with its traceback, and the error itself last.
+        # An exception of a Python worker comes with its traceback, and the error itself last.
         text = lines[-1] if isinstance(cause, PythonException) else lines[0]
         return EngineError(
             f"the streaming query has ended: {text}; run with spark.statefun.debug=true to see "
@@ -381,7 +381,7 @@ class Application:
 
 
 def _stop_all(session: SparkSession) -> None:
-    """Stop what runs in a session, also a query that was interrupted while it was started."""
+    """Stop the queries of a session, also a query that was interrupted during its start."""
     try:
         for query in session.streams.active:
             query.stop()

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text from records and users' code, made fit for a terminal or a log."""
+"""Makes text from records and users' code safe to print on a terminal or in a log."""
 
 from __future__ import annotations
 
 
 def printable(text: str, limit: int | None = None, keep: str = "") -> str:
-    r"""Escape what is not printable: control characters, line ends, lone surrogates and the like.
+    r"""Escape characters that are not printable: control characters, line ends, lone surrogates.
 
-    Keys and messages of exceptions may hold anything; a terminal would obey some of it, and a line
-    of a log would become two.
+    Keys and exceptions' texts may hold any character; a terminal would obey some of them, and a
+    line of a log would become two.
 
     Args:
-        text: whatever it is.
-        limit: how long it may be; a longer one is cut, and ends with three dots.
+        text: any text.
+        limit: the maximum length; a longer text is cut, and ends with three dots.
         keep: characters that stay as they are.
 
     >>> print(printable("Ada\x1b[2J\nLovelace \ud800"))
