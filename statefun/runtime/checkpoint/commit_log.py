@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading what Spark has written into the checkpoint of a streaming query.
+"""Reads the files that Spark writes into the checkpoint of a streaming query.
 
 Files ``commits/N`` and ``offsets/N`` are created atomically; the newest hundred are kept. See
 ``MicroBatchExecution``, ``CommitLog`` and ``OffsetSeqLog`` in Spark's sources.
@@ -15,13 +15,13 @@ from typing import Any
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.sdk.errors import CheckpointError
 
-# What Spark writes for a source that has not had any data yet.
+# Spark's line for a source that has not had any data yet.
 _NO_OFFSET = "-"
 _COMMIT_VERSIONS = ("v1", "v2")
 
 
 class CommitLog:
-    """What the query in ``checkpoint`` has committed."""
+    """The committed and planned batches of the query in ``checkpoint``."""
 
     def __init__(self, checkpoint: Folder) -> None:
         self._checkpoint = checkpoint
@@ -37,17 +37,17 @@ class CommitLog:
         return _newest(self._offsets)
 
     def has(self, batch: int) -> bool:
-        """Tell whether ``batch``, one of the newest, is committed."""
+        """Tell whether ``batch``, which is one of the newest, is committed."""
         return self._commits.has(str(batch))
 
     def sync(self, batch: int) -> None:
-        """Let what Spark has written of ``batch`` outlive a loss of power, which Spark does not."""
+        """Flush Spark's files of ``batch`` to the disk, which Spark does not do."""
         self._checkpoint.sync("metadata")
         self._offsets.sync(str(batch))
         self._commits.sync(str(batch))
 
     def is_fresh(self) -> bool:
-        """Tell whether no batch was ever planned: the sources still choose where to start."""
+        """Tell whether no batch was ever planned, so that starting offsets still count."""
         return self.planned() < 0
 
     def check(self, batch: int) -> None:
@@ -72,7 +72,7 @@ class CommitLog:
         """Check that the offsets of the newest batches are whole.
 
         Args:
-            count: of the sources; the last one is that of messages between functions.
+            count: the number of sources; the last one is the feedback source.
 
         Raises:
             CheckpointError: if they are not.
@@ -101,13 +101,13 @@ class CommitLog:
             ) from error
 
     def offsets_file(self, batch: int) -> str:
-        """Return the place of the file that says what ``batch`` reads."""
+        """Return the location of the file with the offsets of ``batch``."""
         return f"{self._checkpoint.location}/offsets/{batch}"
 
     def end_offsets(self, batch: int) -> list[dict[str, Any] | None]:
-        """Return up to where ``batch`` read: one offset per source, in the order of the query.
+        """Return the end offsets of ``batch``: one per source, in the order of the query.
 
-        Kafka's are the next offset by topic and partition. None stands for a source that has
+        Kafka sources have the next offset by topic and partition. None stands for a source that has
         not had any data yet.
 
         Raises:
@@ -117,11 +117,11 @@ class CommitLog:
         return offsets
 
     def cut_back(self, stops: Sequence[Mapping[str, Mapping[str, int]] | None]) -> None:
-        """Let the newest committed batch, and a planned one, have read less far than they have.
+        """Lower the offsets of the newest committed batch, and of a planned one, to the stops.
 
         Args:
-            stops: by source, the offsets by topic and partition that they have not read beyond,
-                and what else they have not read at all; None to leave a source alone.
+            stops: by source, the offsets by topic and partition to cut back to; partitions that
+                are not listed are removed. None leaves a source as it is.
         """
         newest = self.newest()
         for batch in (newest, newest + 1):
@@ -154,7 +154,7 @@ class CommitLog:
 def within_stops(
     read: Mapping[str, Mapping[str, int]], stops: Mapping[str, Mapping[str, int]]
 ) -> dict[str, dict[str, int]]:
-    """Return up to where was read, without what is behind the stops.
+    """Return the read offsets, capped at the stop positions.
 
     >>> within_stops({"users": {"0": 9, "1": 2}, "new": {"0": 3}}, {"users": {"0": 5, "1": 5}})
     {'users': {'0': 5, '1': 2}}
@@ -173,7 +173,7 @@ def within_stops(
 def _offset(line: str) -> dict[str, Any]:
     offset = json.loads(line)
     if not isinstance(offset, dict):
-        raise ValueError(f"{line} is no offset")  # noqa: TRY004 - as of what is no JSON
+        raise ValueError(f"{line} is no offset")  # noqa: TRY004 - the error of malformed JSON
     return offset
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ingresses a checkpoint reads from, and in which order.
+"""The ingresses of a checkpoint, and their order.
 
-Spark tells the sources of a query apart by their order alone: with two of them swapped, each
-would go on at the other's offsets.
+Spark tells the sources of a query apart by their order alone: if two are swapped, each
+continues at the other's offsets.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from statefun.sdk.errors import CheckpointError
 
 
 def in_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> list[KafkaIngress]:
-    """Return ``ingresses`` in the order that ``checkpoint`` has; a fresh one takes theirs.
+    """Return ``ingresses`` in the order of ``checkpoint``; a fresh one adopts their order.
 
     Raises:
-        CheckpointError: if it has others, or is not one of statefun's.
+        CheckpointError: if the checkpoint has other ingresses, or is not one of statefun's.
     """
     by_id = {str(ingress.id): ingress for ingress in ingresses}
     if CommitLog(checkpoint).is_fresh():
