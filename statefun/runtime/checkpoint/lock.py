@@ -2,8 +2,7 @@
 """The lock that lets only one driver use a checkpoint.
 
 Spark notices a second driver only after both ran the same batch. A driver is two processes, the
-program and the JVM in which Spark runs, and either may outlive the
-other: each has its own lock.
+program and the JVM in which Spark runs, and either may outlive the other: each has its own lock.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver tells the tasks of a micro-batch, as properties of their Spark job."""
+"""Facts that the driver passes to the tasks of a micro-batch, as properties of their Spark job."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _NOTHING = "nothing"
 
 
 class Announcement(NamedTuple):
-    """What only the driver knows."""
+    """Facts about a micro-batch that only the driver knows."""
 
     time: int
-    """When the micro-batch began by the driver's clock, in milliseconds since the epoch."""
+    """The driver's time when the micro-batch began, in milliseconds since the epoch."""
     settled: int | None
-    """Up to which micro-batch all messages were delivered before this one began.
+    """The newest micro-batch up to which all messages were delivered before this one began.
 
-    None while there are any that an earlier run has sent.
+    None while messages of an earlier run are on their way.
     """
 
     def clock(self, own: Clock) -> BatchClock:
@@ -31,14 +31,14 @@ class Announcement(NamedTuple):
 
 
 def announce(context: SparkContext, announcement: Announcement) -> None:
-    """Tell the tasks of the jobs that this thread starts from now on."""
+    """Pass the facts to the tasks of all later jobs of this thread."""
     time, settled = announcement
     context.setLocalProperty(_TIME, str(time))
     context.setLocalProperty(_SETTLED, _NOTHING if settled is None else str(settled))
 
 
 def announced() -> Announcement:
-    """Return what the task that this process runs was told."""
+    """Return the facts that the present task was given."""
     task = TaskContext.get()
     time, settled = (task.getLocalProperty(name) if task else None for name in (_TIME, _SETTLED))
     if time is None or settled is None:

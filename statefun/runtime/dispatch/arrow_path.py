@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluating the operator on whole Arrow batches instead of several pandas frames per address.
+"""Evaluates the operator on whole Arrow batches instead of several pandas frames per address.
 
-Input and output are those of Spark's ``ApplyInPandasWithStateSerializer``. A batch holds the
-rows of many addresses, one after the other, and in its last column, one struct per address from
-the top: the address's state and which rows are its. An address with many rows goes on in the
+Input and output have the form of Spark's ``ApplyInPandasWithStateSerializer``. A batch holds the
+rows of many addresses, one after the other. Its last column has one struct per address, from
+the top: the address's state and the range of its rows. An address with many rows goes on in the
 next batches. A result batch has three columns that are read independently, each from the top:
 counts, outcomes, and states.
 """
@@ -44,7 +44,7 @@ class ArrowPath:
         self._operator = operator
 
     def load_stream(self, stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
-        """Read what Spark hands over."""
+        """Read Spark's input."""
         return ArrowStreamSerializer().load_stream(stream)
 
     def dump_stream(self, batches: Iterator[pa.RecordBatch], stream: IO[bytes]) -> None:
@@ -54,7 +54,7 @@ class ArrowPath:
 
 
 def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Dispatch what is in ``batches``; return result batches."""
+    """Dispatch the rows of ``batches``; return result batches."""
     evaluation = operator.start()
     continued: AddressValues | None = None
     properties = "{}"
@@ -66,14 +66,14 @@ def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[
             if group.values.changed and group.values is not chunk.continued:
                 states.add(chunk.key_row(group), group.values)
         continued = chunk.continued
-        # After a failure Spark has to be rid of its input all the same, but gets nothing back.
+        # After a failure Spark's input still has to be read, but no result goes back.
         if states and not evaluation.failed:
             yield _result([], states)
     yield _result(evaluation.finish(), _States(properties))
 
 
 class _Chunk:
-    """One batch of Spark's: rows of many addresses, and which are whose."""
+    """A batch of Spark's: the rows of many addresses, and the range of each address."""
 
     def __init__(self, batch: pa.RecordBatch, continued: AddressValues | None) -> None:
         state = batch.column(batch.num_columns - 1)
@@ -91,15 +91,15 @@ class _Chunk:
         )
         self._objects = entries.field("object").to_pylist()
         self.properties = entries.field("properties")[0].as_py() if len(entries) else "{}"
-        """What Spark says of a state beside its value: the same for all of a micro-batch."""
+        """Spark's properties of a state beside its value, equal for a whole micro-batch."""
         self._before = continued
         ends = entries.field("isLastChunk").to_pylist()
         self._unfinished = None if ends and ends[-1] else len(ends) - 1
         self.continued = None if ends else continued
-        """Once iterated: the values of the last address, if it goes on in the next batch."""
+        """After the iteration: the values of the last address, if it goes on in the next batch."""
 
     def __iter__(self) -> Iterator[Group]:
-        """Return what there is for each address; the first one may go on from before."""
+        """Return a group for each address; the first one may continue the batch before."""
         for index, key in enumerate(self._keys):
             values = (index == 0 and self._before) or self._values(index)
             if index == self._unfinished:
@@ -109,7 +109,7 @@ class _Chunk:
             yield Group(key, self._columns, start, end, values, index != self._unfinished)
 
     def key_row(self, group: Group) -> bytes:
-        """Return the grouping key of ``group`` as Spark wants it back."""
+        """Return the grouping key of ``group`` in Spark's form."""
         key_row: bytes = self._key_rows[group.start]
         return key_row
 
@@ -149,7 +149,7 @@ class _States:
 
 
 def _json(properties: dict[str, object]) -> str:
-    # Spark parses it for every state that changes: the shorter, the better.
+    # Spark parses this text for every changed state: the shorter, the better.
     return json.dumps(properties, separators=(",", ":"))
 
 
@@ -168,7 +168,7 @@ def _result(outcomes: list[bytes], states: _States) -> pa.RecordBatch:
 
 
 def _struct(columns: list[pa.Array], type_: pa.StructType, rows: int) -> pa.StructArray:
-    """Combine columns, which may be shorter than ``rows``: Spark reads by count."""
+    """Combine columns that may be shorter than ``rows``, as Spark reads them by count."""
     padded = [
         column
         if len(column) == rows

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spark's Python worker daemon, with workers that evaluate our operator on Arrow batches.
 
-Spark starts the module that ``spark.python.daemon.module`` names; it forks the workers. In each
-of them, reading a task's functions is watched: where one of them is our operator, the task gets
-``ArrowPath`` in the place of Spark's serializer. Everything else is Spark's own, untouched.
+Spark starts the module that ``spark.python.daemon.module`` names, and the module forks the workers.
+In each worker we watch which functions a task reads: if one of them is our operator, the task gets
+``ArrowPath`` in place of Spark's serializer. Everything else stays as Spark has it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pyspark import daemon
 
 MODULE = __name__ if __name__ != "__main__" else "statefun.runtime.dispatch.daemon"
 TESTED = ("4.2.",)
-"""The PySpark releases whose workers are known to be as this module expects them."""
+"""The PySpark releases that this module was tested with."""
 
 
 @cache
 def install() -> None:
     """Watch the functions that this worker process reads.
 
-    Spark calls a worker anew for each task of the process, hence the cache: watches that are
-    put around watches would make every task slower than the one before, and fail in the end.
+    Spark calls a worker anew for each task of the process, hence the cache: nested
+    watches would make every task slower than the one before, and fail in the end.
 
-    What is needed is imported here, after the fork: some of it starts threads.
+    The imports are here, after the fork, because some of the modules start threads.
     """
     worker: Any = importlib.import_module("pyspark.worker")
     from pyspark.util import PythonEvalType  # noqa: PLC0415 - see above
@@ -45,8 +45,8 @@ def install() -> None:
         if isinstance(command, tuple):
             operator = getattr(command[0], "__self__", None)
             if isinstance(operator, Operator):
-                # Ctrl-C in a terminal reaches workers, too. It is the driver that stops then: here
-                # it would be a failure of the function that happens to run.
+                # Ctrl-C in a terminal reaches workers, too. The driver stops the application; here
+                # it would be a failure of the running function.
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
                 if operator.arrow:
                     operators.append(operator)
@@ -72,7 +72,7 @@ def main() -> None:
             install()
         try:
             return int(run_worker(sock, authenticated))
-        except ConnectionError:  # Spark waits for nothing more; its daemon would print a traceback
+        except ConnectionError:  # Spark has gone; its daemon would print a traceback
             # Since Python 3.13, deleting a file that cannot be flushed prints one, too.
             sys.unraisablehook = lambda _: None
             return 1
