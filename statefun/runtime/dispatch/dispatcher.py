@@ -267,8 +267,8 @@ class Dispatcher:
         """Keep a message for this micro-batch if it needs no other address's state.
 
         The order per sender and target forbids more. A function without state that is invoked here,
-        because this group's address has messaged it, may be invoked elsewhere at the same
-        time: its messages go through the outbox. So do messages from its own address, except messages
+        because this group's address has messaged it, may be invoked elsewhere at the same time:
+        its messages go through the outbox. So do messages from its own address, except messages
         to itself: such a message comes after earlier ones that went through the outbox.
         """
         values = call.group.values

@@ -2,8 +2,8 @@
 """Bounded runs: ingresses that stop at a position, and leave the rest to later runs.
 
 Spark's Kafka source cannot be told to stop, and plans batches beyond. Their further records are
-filtered out before they become messages; before the next run, the log of offsets is cut back to
-where that one had stopped, so that they are read then.
+filtered out before they become messages. Before the next run, the log of offsets is cut back to
+the stop position, so that they are read then.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from statefun.runtime.kafka.client import connect
 from statefun.sdk.errors import KafkaError
 
 Offsets = Mapping[str, Mapping[str, int]]
-"""By topic and partition, as Spark writes them."""
+"""Offsets by topic and partition, as Spark writes them."""
 
 STOPS = "stops.json"
 
@@ -43,10 +43,10 @@ STOPS = "stops.json"
 def stops_of_last_run(
     checkpoint: Folder, ingresses: Sequence[KafkaIngress]
 ) -> list[Offsets | None]:
-    """Return before which offsets the last run has stopped, by ingress.
+    """Return the offsets before which the last run has stopped, by ingress.
 
     Raises:
-        CheckpointError: if what is noted about it is damaged.
+        CheckpointError: if their file is damaged.
     """
     try:
         stops: dict[str, Offsets] = json.loads(read_framed(checkpoint, STOPS))
@@ -58,12 +58,12 @@ def stops_of_last_run(
 
 
 class Bounds:
-    """Where the ingresses of a run stop.
+    """The stop positions of the ingresses of a run.
 
-    To be made before anything else looks at how far the checkpoint has read.
+    Make it before any other code reads the checkpoint's offsets.
 
     Raises:
-        CheckpointError: if what is noted about the last run is damaged.
+        CheckpointError: if the file of the last run's stops is damaged.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class Bounds:
         self._ingresses = ingresses
         self._have_all = False
         self.stops: list[Offsets | None] = []
-        """Before which offsets each ingress stops; None for one that reads for ever."""
+        """The offsets before which each ingress stops; None for one that reads for ever."""
         self._cut_back()
 
     def _cut_back(self) -> None:
-        """Make this run read what the last one has read too far, and left out."""
+        """Make this run read the records that the last run read beyond its stops and left out."""
         stops = stops_of_last_run(self._checkpoint, self._ingresses)
         if any(stops):
             self._commit_log.cut_back(stops)
@@ -90,19 +90,19 @@ class Bounds:
         starts: Sequence[Offsets],
         timeout: timedelta,
     ) -> list[Offsets]:
-        """Decide where each ingress stops, and take note of it before anything is read.
+        """Decide where each ingress stops, and store the stops before any record is read.
 
         Args:
-            partitions: of the ingresses, by topic.
-            starts: from where they read; -2 and -1 for the first and the next record.
+            partitions: the partitions of the ingresses, by topic.
+            starts: their starting offsets; -2 and -1 for the first and the next record.
             timeout: how long a cluster may take to answer.
 
         Returns:
-            From where the ingresses read, in numbers for those that stop: Spark, which looks later,
+            The starting offsets, as numbers for ingresses that stop: Spark, which looks later,
             would begin behind the stop.
 
         Raises:
-            KafkaError: if a cluster does not tell what it has.
+            KafkaError: if a cluster does not return its offsets.
         """
         found = [
             _stops(ingress, there, start, timeout)
@@ -123,14 +123,14 @@ class Bounds:
         return [start for start, _ in found]
 
     def are_reached(self) -> bool:
-        """Tell whether all ingresses have stopped, and no message is on its way any more.
+        """Tell whether all ingresses have stopped, and no message is on its way.
 
-        Timers may wait: they are of later runs.
+        Timers may be pending: they belong to later runs.
         """
         if not self._have_all:
             return False
         newest = self._commit_log.newest()
-        if newest < 0:  # the first batch always comes, and is where the next run goes on
+        if newest < 0:  # the first batch always comes, and the next run goes on from it
             return False
         read = self._commit_log.end_offsets(newest)
         sources = zip(self.stops, read, strict=False)
@@ -148,9 +148,9 @@ def _stops(
     starts: Offsets,
     timeout: timedelta,
 ) -> tuple[Offsets, Offsets | None]:
-    """Return where an ingress starts, as numbers, and before which offsets it stops.
+    """Return the starting offsets of an ingress, as numbers, and the offsets before which it stops.
 
-    Partitions that come later have none: this run does not read them.
+    Partitions that are created later have neither: this run does not read them.
     """
     if ingress.stop_position is None:
         return starts, None
@@ -168,7 +168,7 @@ def _stops(
             start = {EARLIEST: first, LATEST: end}.get(start, start)
             stop = asked.get(Partition(topic, partition.partition), end)
             resolved.setdefault(topic, {})[number] = start
-            # Never back: what was read is not read again.
+            # Never back: records are not read twice.
             stops.setdefault(topic, {})[number] = max(start, stop)
     except KafkaException as error:
         raise KafkaError(
@@ -183,7 +183,7 @@ def _stops(
 def _asked(
     ingress: KafkaIngress, consumer: Consumer, every: list[TopicPartition], timeout: timedelta
 ) -> dict[Partition, int]:
-    """Return the offsets that the stop position gives; where there is none it is the end."""
+    """Return the offsets of the stop position; a partition without one stops at its end."""
     match ingress.stop_position:
         case FromSpecificOffsets(offsets):
             there = {Partition(p.topic, p.partition) for p in every}
@@ -202,7 +202,7 @@ def _asked(
 
 
 def is_before(stops: Offsets) -> Column:
-    """Return whether a record of Spark's Kafka source is one that is still to be read."""
+    """Return whether a record of Spark's Kafka source is before its partition's stop."""
     ends = F.create_map(
         *(
             F.lit(part)
@@ -216,7 +216,7 @@ def is_before(stops: Offsets) -> Column:
 
 
 def _is_reached(stops: Offsets, read: Offsets) -> bool:
-    """Tell whether everything before the stops was read; what is gone will never be."""
+    """Tell whether all records before the stops were read; deleted partitions count as read."""
     return all(
         read.get(topic, {}).get(number, end) >= end
         for topic, partitions in stops.items()

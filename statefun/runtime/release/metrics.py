@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers for Spark's metrics system, from where its sinks take them: JMX, Prometheus, Graphite.
+"""Gauges for Spark's metrics system, whose sinks export them: JMX, Prometheus, Graphite.
 
 The source is called ``statefun``. Per ingress there are ``commitsSucceeded`` and
 ``commitsFailed``, per partition ``currentOffset``, ``committedOffset`` and ``lag``; see docs/operations.md.
@@ -27,17 +27,17 @@ from statefun.runtime.summary import Summary
 
 SOURCE = "statefun"
 _TURN = timedelta(milliseconds=200)
-"""So long an update may take for partitions: each new value takes a call of the JVM."""
+"""The time limit of an update for partitions: each new value takes a call of the JVM."""
 
 
 class Metrics:
     """The metrics of one run.
 
     Args:
-        ingresses: in the order of the query's sources.
-        stops: before which offsets each of them stops, if it does.
-        group_offsets: what was committed for them.
-        summary: what the run has done.
+        ingresses: the ingresses in the order of the query's sources.
+        stops: the offsets before which each ingress stops, if it does.
+        group_offsets: the committed offsets of the ingresses.
+        summary: the counts of the run.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Metrics:
         self._gauges: dict[str, Any] = {}
         self._values: dict[str, int] = {}
         self._left: Iterator[tuple[str, int]] | None = None
-        """Of partitions, what the last update has had no time for."""
+        """Values of partitions that the last update had no time for."""
 
     def open(self, session: SparkSession) -> None:
         """Join the metrics system of ``session``."""
@@ -72,13 +72,13 @@ class Metrics:
         self._registry = sources.head().metricRegistry()
 
     def update(self, progress: StreamingQueryProgress | None) -> None:
-        """Set what is told of everything, and of partitions as many as there is time for.
+        """Set all gauges of the run and ingresses, and as many of partitions as there is time for.
 
-        The next call goes on with those that are left: whoever calls has other things to look at,
+        The next call goes on with the remaining partitions: the caller has other duties,
         and a hundred thousand partitions take half a minute.
 
         Args:
-            progress: the newest that the query has told, if it has.
+            progress: the query's newest progress, if there is one.
         """
         for name, value in attrs.asdict(self._summary).items():
             if isinstance(value, int):
@@ -95,7 +95,7 @@ class Metrics:
         self._left = None
 
     def close(self) -> None:
-        """Take the metrics back, so that a later run of this process begins anew."""
+        """Remove the metrics, so that a later run of this process begins anew."""
         with suppress(Py4JError, OSError):  # Spark may have stopped already
             for name in self._gauges:
                 self._registry.remove(name)
@@ -114,7 +114,7 @@ class Metrics:
             return  # every call of the JVM takes its time
         if name not in self._gauges:
             self._gauges[name] = self._gauge()
-            self._registry.remove(name)  # another run's of this process, if there is one
+            self._registry.remove(name)  # the gauges of an earlier run of this process
             self._registry.register(name, self._gauges[name])
         self._gauges[name].setValue(value)
         self._values[name] = value
@@ -128,7 +128,7 @@ def _named(ingress: KafkaIngress, name: str, values: Offsets) -> Iterator[tuple[
 
 
 class _Source:
-    """What Spark asks for its metrics, once, through py4j."""
+    """The metrics source that Spark calls once, through py4j."""
 
     def __init__(self, registry: Any) -> None:
         self._registry = registry

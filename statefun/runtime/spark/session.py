@@ -28,20 +28,20 @@ logger = logging.getLogger("statefun")
 _JAVA_22 = 22
 _CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
-# What Spark logs is a stack trace of what ends up as an exception here as well, which the user is
-# told in one line, or of what a signal has interrupted.
+# Spark logs the stack traces of errors that reach us as exceptions as well, and which the user is
+# told in one line, or of calls that a signal has interrupted.
 _SILENCED = ("org.apache.spark", "py4j")
 
 _QUERY_CONF = {
-    # The default store keeps all state on the heap and writes all of a partition each time.
+    # The default store keeps all state on the heap and writes whole partitions each time.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # In version 1 a late commit of a zombie task overwrites state files.
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
-    # It forbids every sort, also one within partitions before a stateful operator, which is
-    # what keeps the order of an address's messages however Spark fetches, merges and spills.
+    # It forbids every sort, also our sort within partitions before the stateful operator, which
+    # keeps the order of an address's messages however Spark fetches, merges and spills.
     "spark.sql.streaming.unsupportedOperationCheck": "false",
     # Not supported with streaming queries; off, so that Spark does not warn.
     "spark.sql.adaptive.enabled": "false",
@@ -65,12 +65,12 @@ _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 def spark_conf() -> dict[str, str]:
     """Return Spark's configuration, before or after a session was made."""
     SparkContext._ensure_initialized()  # noqa: SLF001 - connects to spark-submit's JVM, whose properties SparkConf then reads
-    active = SparkContext._active_spark_context  # noqa: SLF001 - there is no public question for it
+    active = SparkContext._active_spark_context  # noqa: SLF001 - no public API tells it
     return dict((active.getConf() if active else SparkConf()).getAll())
 
 
 def is_submitted() -> bool:
-    """Tell whether spark-submit runs the program: then its JVM is there before the program."""
+    """Tell whether spark-submit runs the program, so that the JVM exists before the program."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -78,7 +78,7 @@ def shows_terminal() -> bool:
     """Tell whether standard error ends up on a terminal on which a line can be erased."""
     if not is_submitted():
         return renews_lines(sys.stderr)
-    # It goes to the standard output of the JVM of spark-submit.
+    # spark-submit sends it to the standard output of its JVM.
     jvm: Any = SparkContext._jvm  # noqa: SLF001 - classes of the JVM have no other door
     console = jvm.java.lang.System.console()
     if console is None or os.environ.get("TERM") == "dumb":
@@ -88,16 +88,16 @@ def shows_terminal() -> bool:
 
 
 def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
-    """Return a session of its own for the query, on the active Spark context or a new one.
+    """Return a separate session for the query, on the active Spark context or a new one.
 
     Raises:
-        ConfigurationError: if Spark is configured in a way that loses the guarantees.
+        ConfigurationError: if Spark's configuration breaks the guarantees.
     """
     if not debug:
         _quieten()
     given = spark_conf()
     if is_local_master(given):
-        # PySpark's own default is whatever "python3" the PATH has; it asks no configuration.
+        # PySpark's default is the "python3" on the PATH; it reads no configuration.
         python = given.get("spark.pyspark.python", sys.executable)
         os.environ.setdefault("PYSPARK_PYTHON", python)
     builder = SparkSession.builder
@@ -120,11 +120,11 @@ def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
 
 
 def keep_checkpoint_locally(session: SparkSession) -> None:
-    """Let the queries of ``session`` write checkpoints on a local disk the quickest way.
+    """Make the queries of ``session`` write checkpoints on a local disk the quickest way.
 
     Hadoop starts a process, chmod, for each local file that it creates, and it creates a file
     with checksums beside each file, though Spark's own checksums cover the checkpoint. Without
-    the former, an almost empty micro-batch takes about half the time on 2 cores. Files still
+    these processes, an almost empty micro-batch takes about half the time on 2 cores. Files still
     appear by an atomic rename.
     """
     for key, value in _LOCAL_CHECKPOINT_CONF.items():
@@ -143,7 +143,7 @@ def is_local(session: SparkSession) -> bool:
 
 
 def spark_reason(error: BaseException) -> str:
-    """Return what an error of Spark says first, without the stack traces of Java."""
+    """Return the first line of an error of Spark, without the stack traces of Java."""
     java = getattr(error, "java_exception", None)
     lines = str(error if java is None else java.toString()).strip().splitlines()
     return lines[0] if lines else type(error).__name__
@@ -174,16 +174,16 @@ def _context_conf(given: dict[str, str]) -> dict[str, str]:
             [str(script.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         )
     conf = {key: value for key, value in conf.items() if key not in given}
-    # Not only if it is not given: spark-submit switches it on for whatever Python has launched.
+    # Set even if it is given: spark-submit switches it on for every Python program.
     return {"spark.ui.showConsoleProgress": "false", **conf}
 
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Keep the program's way to take Ctrl-C.
+    """Keep the program's handler of Ctrl-C.
 
-    A new Spark context brings its own, which calls Spark from within whatever call to Spark was
-    interrupted; that fails, and says so at length.
+    A new Spark context sets its own handler, which calls Spark from within the interrupted call of
+    Spark; this fails with a long text.
     """
     handler = signal.getsignal(signal.SIGINT)
     yield
@@ -194,14 +194,14 @@ def _own_interrupts() -> Iterator[None]:
 def _quieten() -> None:
     SparkContext._ensure_initialized()  # noqa: SLF001 - before a context logs its start
     jvm: Any = SparkContext._jvm  # noqa: SLF001 - the only way to Log4j
-    # Spark loads its defaults with the first line that it logs, over whatever is set before.
+    # Spark loads its defaults with the first line that it logs, over earlier settings.
     jvm.org.apache.spark.SparkConf(False).initializeLogIfNecessary(False)
     levels = jvm.org.apache.logging.log4j.Level
     configurator = jvm.org.apache.logging.log4j.core.config.Configurator
     configurator.setRootLevel(levels.ERROR)
     for name in _SILENCED:
         configurator.setLevel(name, levels.OFF)
-    # Java itself prints what ends a thread, such as a query that a signal stops beside its context.
+    # Java prints an exception that ends a thread, such as a query that a signal stops.
     # This handler of Spark's executors logs it instead, and ends a JVM that is out of memory.
     handler = jvm.org.apache.spark.util.SparkUncaughtExceptionHandler(False)
     jvm.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
@@ -216,7 +216,7 @@ def _add_connector(session: SparkSession) -> None:
     except Py4JError:
         jars = spark_kafka_connector(progress=lambda text: logger.info("downloading %s", text))
         logger.debug("adding Spark's Kafka connector (%d jars)", len(jars))
-        # What ADD JAR does, which does not take blanks and quotes in a path.
+        # The same as ADD JAR, which does not take blanks and quotes in a path.
         loader = session._jsparkSession.sharedState().jarClassLoader()  # noqa: SLF001 - see above
         context = session._jsparkSession.sparkContext()  # noqa: SLF001 - see above
         for jar in jars:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ending an application by Ctrl-C or SIGTERM: soon, and without a stack trace."""
+"""Ends an application on Ctrl-C or SIGTERM: soon, and without a stack trace."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from pyspark.java_gateway import ensure_callback_server_started
 from statefun.runtime.spark.session import is_submitted
 
 _FAREWELL = timedelta(seconds=10)
-"""So long the JVM waits for its program to end, when a signal ends the JVM."""
+"""How long the JVM waits for its program to end, when a signal ends the JVM."""
 
 
 @contextmanager
 def signals_interrupt(stop: Callable[[], None], *, debug: bool) -> Iterator[None]:
-    """Let SIGTERM stop the application the way Ctrl-C does, and both without a stack trace.
+    """Make SIGTERM stop the application like Ctrl-C, and both without a stack trace.
 
     Args:
         stop: tells the application to end; it may be called from any thread.
-        debug: whether to keep what py4j logs of the call that was interrupted.
+        debug: whether to keep py4j's log of the interrupted call.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -39,12 +39,12 @@ def signals_interrupt(stop: Callable[[], None], *, debug: bool) -> Iterator[None
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         if not debug:
             _silence_interrupted_call()
-        # What is raised is lost if a finalizer happens to run just then.
+        # The exception is lost if a finalizer happens to run just then.
         stop()
         raise KeyboardInterrupt
 
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not one of the program's
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not the program's own
         before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
     try:
         with _end_of_jvm_stops():
@@ -56,9 +56,9 @@ def signals_interrupt(stop: Callable[[], None], *, debug: bool) -> Iterator[None
 
 @contextmanager
 def _end_of_jvm_stops() -> Iterator[None]:
-    """Let a signal to the JVM of spark-submit stop its program.
+    """Make a signal to spark-submit's JVM stop its program.
 
-    Nobody else gets the signal, and what the program prints goes through that JVM.
+    Only the JVM gets the signal, and the program's output goes through that JVM.
     """
     if not is_submitted():
         yield
@@ -76,10 +76,10 @@ def _end_of_jvm_stops() -> Iterator[None]:
 
 
 class _Farewell:
-    """Holds up the end of the JVM until the program has ended."""
+    """Delays the end of the JVM until the program has ended."""
 
     def run(self) -> None:
-        """Pass the signal on to the program; its end ends the call."""
+        """Pass the signal on to the program; the call returns when the program has ended."""
         os.kill(os.getpid(), signal.SIGTERM)
         threading.Event().wait(_FAREWELL.total_seconds())
 
@@ -89,7 +89,7 @@ class _Farewell:
 
 @cache
 def _silence_interrupted_call() -> None:
-    """Keep py4j from logging, with the root logger itself, which call was interrupted."""
+    """Keep py4j from logging the interrupted call by the root logger."""
     root = logging.getLogger()
     root.addFilter(lambda record: record.module != "java_gateway")
     if not root.handlers:
