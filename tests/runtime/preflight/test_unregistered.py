@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that a checkpoint knows and that nobody registers any more."""
+"""Functions that a checkpoint knows, but that are no longer registered."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def functions(*names: str) -> StatefulFunctions:
 def test_messages_for_a_function_that_is_gone_refuse_the_start(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Until it is said what becomes of them: dead letters, with nothing lost."""
+    """A start is refused until a policy is set: then they are dead letters, and none is lost."""
     users, dead = kafka.topic("users"), kafka.topic("dead")
     kafka.send(users, [("Ada", "a"), ("Alan", "b")])
     run(kafka.module({users: ["t.fns/old", "t.fns/kept"]}), functions("old", "kept"), checkpoint)
@@ -111,7 +111,7 @@ def test_a_count_that_is_not_of_today_says_so(
 
 
 def test_messages_that_are_not_delivered_yet_are_found(tmp_path: Path) -> None:
-    """In the outbox, delayed ones on their way to their bucket included; not those of others."""
+    """Messages in the outbox count, also delayed ones on their way to their bucket."""
     checkpoint = Folder.at(tmp_path)
     checkpoint.child("commits").write("1", b"v1\n{}")
     feedback = json.dumps({"batch": 0, "tick": -1})
