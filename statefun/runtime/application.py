@@ -260,7 +260,7 @@ class Application:
         self, session: SparkSession, publisher: Publisher, bounds: Bounds, starts: list[str]
     ) -> StreamingQuery:
         settings = self._settings
-        # Side by side: Spark starts a process to be told of the feedback source.
+        # Side by side: Spark starts a process to read the description of the feedback source.
         with ThreadPoolExecutor(1) as thread:
             feedback = thread.submit(read_feedback, session, settings.checkpoint, self._clock)
             ingresses = [
@@ -306,7 +306,7 @@ class Application:
             self._stage(frame, batch, publisher, run_id)
         except Exception as error:  # noqa: BLE001 - all of them are reported, by _reason
             self._stage_error = error
-            # Spark matches the text of what is raised here against a regular expression that
+            # Spark matches the text of this exception against a regular expression that
             # overflows the JVM's stack on long ones, such as tracebacks.
             raise RuntimeError("the micro-batch was not staged") from None
 

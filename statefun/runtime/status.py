@@ -71,7 +71,7 @@ class Status:
         self._next_log = time.monotonic() + self._interval
 
     def staged(self, batch: int) -> None:
-        """Take note of the newest micro-batch."""
+        """Record the newest micro-batch."""
         self._batch, self._batch_at = batch, time.monotonic()
 
     def tell(self, progress: StreamingQueryProgress | None) -> None:

@@ -120,7 +120,7 @@ class Folder:
         """Create or replace a file so that readers see all of it or nothing.
 
         When this returns, the file also outlives a loss of power, as far as the file system keeps
-        what it promises.
+        its promises.
         """
         filesystem, path = self._filesystem
         if self.is_local:

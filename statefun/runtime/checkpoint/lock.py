@@ -172,7 +172,7 @@ def _awaited(
 
 
 def _taken(take: Callable[[], bool], patience: timedelta) -> bool:
-    """Try to take a lock until it is taken, or for so long."""
+    """Try to take a lock until it is taken, or the time is over."""
     deadline = time.monotonic() + patience.total_seconds()
     while not take():
         if time.monotonic() >= deadline:

@@ -195,7 +195,7 @@ class DriverLanes:
         self._lanes: list[Lane] = []
 
     def open(self, query_id: str, lanes: int, known_runs: Collection[str]) -> None:
-        """Connect so many lanes, and all lanes of earlier runs; :meth:`claim` them afterwards.
+        """Connect this number of lanes, and all lanes of earlier runs; :meth:`claim` them then.
 
         An older copy of the checkpoint may be behind in one of the earlier runs' lanes alone.
 
@@ -211,7 +211,7 @@ class DriverLanes:
         return {lane.claim() for lane in self._lanes}
 
     def claim_more(self, query_id: str, lanes: int) -> None:
-        """Connect so many lanes, and claim all if there were fewer, as in a first run.
+        """Connect this number of lanes, and claim all if there were fewer, as in a first run.
 
         Raises:
             StatefunError: if they cannot be created, or another run has claimed one of them.

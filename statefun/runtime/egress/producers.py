@@ -123,7 +123,7 @@ class AtLeastOnce:
             raise UncertainError("records are to travel in batches again")
 
     def _deliver(self, records: Sequence[EgressRecord]) -> Sequence[Refused]:
-        """Write ``records``; return those that are refused for good, when all others are written.
+        """Write ``records``; return the finally refused ones, when all others are written.
 
         Raises:
             UncertainError: if some records are neither written nor refused.
@@ -156,7 +156,7 @@ class AtLeastOnce:
                     reason: ClientError = error.args[0]
                     self._take(record, reason, alone=True)
                     if reason.code() == ClientError._STATE:  # noqa: SLF001 - as above
-                        return  # the transaction has failed; why is about to be told
+                        return  # the transaction has failed; a callback brings the reason soon
                     self._check()
                     break
                 else:

@@ -153,8 +153,8 @@ class _FeedbackSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's
         if sys.argv[1:] == [_PLANNER]:
-            # A process that Spark keeps for a while and then leaves. What it would say to that is
-            # to nobody: it ends as other programs do.
+            # Spark keeps this process for a while and then leaves it. Nobody reads its output then:
+            # it ends as other programs do.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         return FeedbackReader(Folder.at(self.options[_CHECKPOINT]), self.clock)
 
