@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What benchmarks of whole applications share: one that notes when its functions are called."""
+"""An application that records when its functions are called, for several benchmarks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from statefun.runtime.settings import Settings
 
 @attrs.define
 class TimedApplication:
-    """An application with a topic of its own in and out; a checkpoint keeps its state."""
+    """An application with its own topics in and out, and a checkpoint with its state."""
 
     kafka: EmbeddedKafka
     name: str

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Coroutine functions: 1,000 addresses that each await 100 ms, side by side.
 
-Compared with what the same would take one after the other, which is 100 s.
+Compared with the same calls one after the other, which take 100 s.
 """
 
 from __future__ import annotations

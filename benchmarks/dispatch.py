@@ -42,7 +42,7 @@ def last_batch(session: SparkSession, source: Path, folder: Path, *, arrow: bool
 
 
 def main() -> None:
-    """Compare at 1, 10 and 100 messages per address, then count what one batch can hold."""
+    """Compare at 1, 10 and 100 messages per address, then find the capacity of one batch."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--addresses", type=int, default=10_000, help="for the comparison")
     parser.add_argument("--messages", default="1,10,100", help="per address")

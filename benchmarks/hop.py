@@ -2,7 +2,7 @@
 """Latency of messages between functions: a chain in which each function sends to the next one.
 
 A hop is the time from one function's call to the next one's, by the machine's clock: one
-micro-batch, with the outbox, the commit and the discovery of what is to be delivered. Compared
+micro-batch, with the outbox, the commit and the discovery of waiting messages. Compared
 with the same chain where Spark evaluates the operator through pandas.
 """
 

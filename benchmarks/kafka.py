@@ -132,7 +132,7 @@ def functions(sink: str) -> StatefulFunctions:
 
 
 def run_ours(bench: Bench, folder: Path, semantic: str) -> Callable[[str], None]:
-    """Return what runs the greeter here until everything is published."""
+    """Return a function that runs our greeter until everything is published."""
 
     def work(sink: str) -> None:
         address = bench.kafka.bootstrap_servers
@@ -152,7 +152,7 @@ def run_ours(bench: Bench, folder: Path, semantic: str) -> Callable[[str], None]
 
 
 def run_copy(bench: Bench, folder: Path) -> Callable[[str], None]:
-    """Return what copies the topic with Spark alone: the floor under everything on Spark."""
+    """Return a function that copies the topic with Spark alone: the lower bound on Spark."""
 
     def work(sink: str) -> None:
         address = bench.kafka.bootstrap_servers
@@ -198,7 +198,7 @@ class Peer(NamedTuple):
 
 
 def peers(bench: Bench, folder: Path, wanted: str) -> Iterator[Peer]:
-    """Return all that ours is to be compared with."""
+    """Return all systems to compare with ours."""
 
     def processes(peer: str, script: str, *options: str) -> Callable[[str], list[list[str]]]:
         def commands(sink: str) -> list[list[str]]:

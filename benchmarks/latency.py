@@ -35,7 +35,7 @@ runs = itertools.count()
 
 
 def functions(topic: str) -> StatefulFunctions:
-    """Return a function that counts, and sends on what it gets."""
+    """Return a function that counts its messages and sends them on."""
     registry = StatefulFunctions()
 
     @registry.bind("bench/echo", [ValueSpec("seen", IntType)])
@@ -83,7 +83,7 @@ def receive(kafka: EmbeddedKafka, topic: str, count: int, found: list[tuple[floa
 
 
 class Load(NamedTuple):
-    """What comes in."""
+    """The load: a rate of records for some time."""
 
     rate: int
     """Records a second."""

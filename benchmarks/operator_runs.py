@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What benchmarks of the operator share: micro-batches on disk, and running through them."""
+"""Micro-batches on disk, and runs through them, for benchmarks of the operator."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _numbers = itertools.count()
 
 @attrs.frozen
 class Run:
-    """What one run through some micro-batches took."""
+    """The times of one run through some micro-batches."""
 
     collect_seconds: Sequence[float]
-    """Per micro-batch, the one action: everything between planning and commit."""
+    """The seconds of each micro-batch's action: everything between planning and commit."""
     batch_seconds: Sequence[float]
     """Per micro-batch, all that Spark reports of its trigger."""
 
@@ -62,7 +62,7 @@ def write_batches(folder: Path, typename: str, batches: Sequence[Iterable[int]])
         pq.write_table(table, folder / f"{number:05}.parquet")
 
 
-def run_batches(  # noqa: PLR0913 - what differs between benchmarks
+def run_batches(  # noqa: PLR0913 - the differences between benchmarks
     session: SparkSession,
     source: Path,
     work: Path,

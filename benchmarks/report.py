@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every benchmark ends with: a table for people, and ``build/bench/<name>.json``."""
+"""The report of a benchmark: a table for people, and ``build/bench/<name>.json``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Case:
     unit: str
     ours: Sequence[float]
     other: Sequence[float]
-    """What it is compared with: run by run, beside ``ours``."""
+    """The figures to compare with: run by run, beside ``ours``."""
     work: float = 1
     """Units of work in a run, such as addresses: for the rate that the table shows."""
     higher_is_better: bool = False

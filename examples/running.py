@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demos share: launching a program with spark-submit, sending, and receiving."""
+"""Helpers of the demos: launching a program with spark-submit, sending, and receiving."""
 
 from __future__ import annotations
 

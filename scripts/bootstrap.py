@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def fingerprint() -> str:
-    """Describe what an installation depends on."""
+    """Identify the Python and the requirements of an installation."""
     content = b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt"))
     return f"{sys.version} {hashlib.sha256(content).hexdigest()}"
 

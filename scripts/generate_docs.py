@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generate what is made of the keys of module files: their schema, and docs/module-yaml.md."""
+"""Generate the JSON Schema of module files and docs/module-yaml.md from the declared keys."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _COLUMNS = ("id", "age", "reason", "address", "from")
 _PATIENCE = timedelta(seconds=15)
 """How long a cluster may take for an answer."""
 _WIDEST = 60
-"""So many characters of a column are shown in a table."""
+"""The number of characters of a column that a table shows."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -214,7 +214,7 @@ def _show(letters: DeadLetters, id_: str) -> None:
 
 
 def _age(age: timedelta) -> str:
-    """Say how long ago something was, roughly.
+    """Describe roughly how long ago a time was.
 
     >>> _age(timedelta(minutes=90)), _age(timedelta(days=3)), _age(timedelta(seconds=9))
     ('90 min', '72 h', '9 s')

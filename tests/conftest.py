@@ -17,7 +17,7 @@ from hypothesis import settings
 from statefun.dev import EmbeddedKafka
 from statefun.sdk.types import TypeRegistry, default_types
 
-# A shell starts what is to run in the background with Ctrl-C ignored, and programs inherit it.
+# A shell starts background jobs with Ctrl-C ignored, and programs inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 os.environ["PYSPARK_SUBMIT_ARGS"] = (
@@ -34,7 +34,7 @@ settings.load_profile("statefun")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Refuse tests that start the broker without saying so: ``make test-quick`` leaves those out."""
+    """Refuse unmarked tests that start the broker: ``make test-quick`` could not leave them out."""
     unmarked = [
         item.nodeid
         for item in items
@@ -59,7 +59,7 @@ def kafka(broker: EmbeddedKafka, request: pytest.FixtureRequest) -> KafkaHarness
 
 @pytest.fixture(autouse=True)
 def own_types() -> Iterator[None]:
-    """Put types back that a program has replaced which was loaded as a worker loads it."""
+    """Restore types that a test replaces by loading a program in the way of a worker."""
     before = TypeRegistry()
     before.update(default_types)
     yield

@@ -35,6 +35,6 @@ def blocks(page: str, language: str | None = None) -> list[Block]:
 
 
 def block(page: str, language: str, containing: str) -> str:
-    """Return the text of the one code block of a page that contains some text."""
+    """Return the only code block of a page that contains some text."""
     [found] = [block.text for block in blocks(page, language) if containing in block.text]
     return found

@@ -83,7 +83,7 @@ class Engine:
         self.largest = 0
         """The bytes of the largest state so far."""
         self.states: dict[bytes, bytes] = {}
-        """What is stored, by key."""
+        """The stored state, by key."""
         self._random = Random(targets)
         self._start = {"batch": -1, "tick": -1}
         self._batch = -1

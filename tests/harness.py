@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of whole applications share: topics, module files, and reading what came out."""
+"""Helpers for tests of whole applications: topics, module files, published records."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Received:
 
 
 class KafkaHarness:
-    """The session's broker, seen by one test: its topics have names of its own."""
+    """The session's broker, as one test uses it, with topic names of the test."""
 
     def __init__(self, broker: EmbeddedKafka, prefix: str) -> None:
         self.broker = broker
@@ -105,7 +105,7 @@ class KafkaHarness:
         return sorted(received, key=lambda record: (record.partition, record.offset))
 
     def group_offsets(self, group: str, topic: str, partitions: int = 1) -> list[int]:
-        """Return what a consumer group has committed, by partition."""
+        """Return the committed offsets of a consumer group, by partition."""
         consumer = Consumer({"bootstrap.servers": self.address, "group.id": group})
         asked = [TopicPartition(topic, number) for number in range(partitions)]
         committed = [partition.offset for partition in consumer.committed(asked, timeout=10)]
@@ -165,7 +165,7 @@ def run(
     clock: Clock = SystemClock(),  # noqa: B008 - it has no state
     **settings: Any,
 ) -> Summary:
-    """Run an application on what is in its topics now."""
+    """Run an application on the present records of its topics."""
     arguments: dict[str, object] = {
         "checkpoint": checkpoint,
         "available_now": True,

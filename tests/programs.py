@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that do as their messages say, and a model that says what should come of it.
+"""Functions that carry out the commands in their messages, and a model of the expected result.
 
 A message is a program, a list of commands in JSON:
 
@@ -172,7 +172,7 @@ class Model:
         self._tokens: dict[tuple[str, str], _Sent] = {}
 
     def step(self, roots: list[tuple[str, Program]], now: float) -> None:
-        """Do all that is to be done at that time, by ``roots``: ids of ``a`` and programs."""
+        """Carry out all commands due at that time; ``roots`` are ids of ``a`` and programs."""
         self.emitted.clear()
         waiting = deque(_Sent(f"t.fns/a/{id_}", None, program) for id_, program in roots)
         while waiting or self._release(waiting, now):
@@ -185,7 +185,7 @@ class Model:
         self._expire(now)
 
     def values(self, address: str) -> list[str]:
-        """Return which of the values that expire an address has."""
+        """Return the names of the expiring values that an address has."""
         return ["note"] * (address in self._notes) + ["kept"] * (address in self._kept)
 
     def addresses(self) -> set[str]:
@@ -240,7 +240,7 @@ class Generator:
         self._ids = ids
         self._depth = depth
         self._tokens = itertools.count()
-        self._postponed = 0  # while making what is part of something delayed
+        self._postponed = 0  # while making a part of a delayed program
         self.long: list[tuple[str, str]] = []
         """Ids and the tokens that they have used for long delays, and not cancelled."""
 
@@ -250,7 +250,7 @@ class Generator:
         return [(id_, self._program("a", id_, self._depth)) for id_ in ids]
 
     def cancellations(self) -> list[tuple[str, Program]]:
-        """Return programs that cancel about half of what is delayed for long."""
+        """Return programs that cancel about half of their long delays."""
         self._random.shuffle(self.long)
         half = len(self.long) // 2
         cancelled, self.long = self.long[:half], self.long[half:]

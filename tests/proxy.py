@@ -79,7 +79,7 @@ class LossyProxy:
 
 
 def _frames(connection: socket.socket) -> Iterator[bytes]:
-    """Yield what comes, without the lengths before it, until the connection ends."""
+    """Yield messages, without the lengths before them, until the connection ends."""
     with connection.makefile("rb") as file:
         while len(length := file.read(4)) == 4:
             yield file.read(struct.unpack(">i", length)[0])

@@ -35,7 +35,7 @@ from statefun.dev.progress import Progress
 
 LANES = 2
 BYTES_PER_SECOND = 300_000
-"""What a slow broker takes by each connection."""
+"""Bytes per second of a slow broker's connection."""
 LATENCY = timedelta(milliseconds=5)
 
 
@@ -74,7 +74,7 @@ def shared_points(of: int, hits: int) -> list[list[str]]:
 
 @contextmanager
 def broker(*, slow: bool) -> Iterator[tuple[EmbeddedKafka, str]]:
-    """Run a broker; yield it and its address, which is that of a proxy if it is to be slow."""
+    """Run a broker; yield it and its address, or a slow proxy's address if it is to be slow."""
     if not slow:
         with EmbeddedKafka() as kafka:
             yield kafka, kafka.bootstrap_servers
@@ -110,7 +110,7 @@ def soak_seed(seed: int, arguments: argparse.Namespace, java_options: str) -> Re
     slow = has_lanes(seed % arguments.of)
     points = shared_points(arguments.of, arguments.hits)[seed % arguments.of]
     share = arguments.messages // (arguments.kills + len(points))
-    # Whatever goes wrong, what there is to look at stays.
+    # After any failure, the files stay for inspection.
     folder = Path(tempfile.mkdtemp(prefix=f"statefun-soak-{seed}-"))
     with broker(slow=slow) as (kafka, address):
         soak = Soak(kafka, address, folder, random.Random(seed), f"seed-{seed}-")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions whose effects nobody can predict, and a driver that dies where it is told to.
+"""Functions with unpredictable effects, and a driver that dies at a given place.
 
 Each of 128 functions counts its messages, and chains a random token per message into a digest
 that it keeps. It sends count and token to three egresses, one of each delivery semantic, and

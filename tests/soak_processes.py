@@ -27,7 +27,7 @@ _LAST_WORDS = re.compile(r"^statefun: (\[SF\d+\] .*)", re.MULTILINE)
 
 @attrs.frozen
 class Driver:
-    """A program that was started in a session of its own, and what it has started."""
+    """A program in a separate process session, with the processes that it has started."""
 
     program: subprocess.Popen[bytes]
     log_file: Path
@@ -82,7 +82,7 @@ class Driver:
         return str(lines[-1]) if lines else ""
 
     def log(self) -> str:
-        """Return the end of what the program and its JVM have printed."""
+        """Return the end of the output of the program and its JVM."""
         return f"{self.log_file}: {self.log_file.read_text(errors='replace')[-3000:]}"
 
 

@@ -34,7 +34,7 @@ CORES = 2
 
 @attrs.define
 class Soak:
-    """One application on one checkpoint, its input, and what was done to it."""
+    """One application on one checkpoint, with its input and the troubles that it met."""
 
     kafka: EmbeddedKafka
     address: str
@@ -49,7 +49,7 @@ class Soak:
     drivers: list[Driver] = attrs.Factory(list)
 
     def create_topics(self) -> None:
-        """Create what the application needs."""
+        """Create the topics and files of the application."""
         for name in ("in", "audits", *SEMANTICS):
             self.kafka.create_topic(self.prefix + name, partitions=PARTITIONS)
 
@@ -115,10 +115,10 @@ class Soak:
         self.done[point] += 1
 
     def finish(self) -> str:
-        """Let the application do what is left, and compare what it has put out with its state.
+        """Let the application finish its work, and compare its output with its state.
 
         Returns:
-            What is wrong; empty if all is well.
+            A text for each difference; empty if all is well.
         """
         driver = self.start(records=10_000)
         exact = Output(self.address, f"{self.prefix}exactly-once")
@@ -136,7 +136,7 @@ class Soak:
         return verdict(self.address, self.prefix, counted, self.sent)
 
     def close(self) -> None:
-        """End whatever of the application goes on."""
+        """End all processes of the application."""
         for driver in self.drivers:
             driver.kill()
 
@@ -166,7 +166,7 @@ class Soak:
         )
         topic = f"{self.prefix}in"
         asked = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        # In this order: what is left of a driver may still commit batches.
+        # In this order: the remains of a driver may still commit batches.
         committed = _answer(partial(consumer.committed, asked))
         log = CommitLog(Folder.at(str(self.folder / "checkpoint")))
         batch = log.newest()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to a soaked application: troubles while a driver lives, and the ends of its life.
+"""The troubles of a soaked application: while a driver lives, and at the end of its life.
 
 A driver is a program and a JVM, and either may be killed or frozen alone. The next driver is then
 started at once, and meets whatever is left of the last one.
@@ -24,10 +24,10 @@ _Choice = TypeVar("_Choice")
 _ENGINE = "[SF900]"
 _CHECKPOINT = "[SF600]"
 _REASONS = (_ENGINE, _CHECKPOINT, "[SF500]")
-"""Why drivers may end by themselves: workers, broker, or what is left of another driver."""
+"""Reasons for which drivers may end by themselves: workers, broker, or an earlier driver."""
 _FROZEN_JVM = "in use by Spark's JVM"
 _LEFT = (_FROZEN_JVM, "has committed batch")
-"""What is said of what is left of another driver."""
+"""Texts of errors about the remains of another driver."""
 _MAX_STARTS = 10
 _SOON = timedelta(minutes=1)
 """A program whose JVM is gone has nothing to wait for."""
@@ -233,7 +233,7 @@ TROUBLES: tuple[Trouble, ...] = (
     _freeze_jvm,
     _start_rival,
 )
-"""What a driver may live through."""
+"""The troubles that a driver may survive."""
 ENDINGS: tuple[Ending, ...] = (
     kill_all,
     kill_program,

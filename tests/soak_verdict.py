@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what a soaked application has put out is what its surviving state says."""
+"""Checks that the output of a soaked application agrees with its surviving state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Chains = dict[str, list[tuple[int, str]]]
 
 
 class Output:
-    """What a topic of a soak holds, as far as it is read."""
+    """The records of a topic of a soak, as far as they are read."""
 
     def __init__(self, address: str, topic: str) -> None:
         self.chains: Chains = {}
@@ -52,16 +52,16 @@ class Output:
 
 
 def verdict(address: str, prefix: str, counted: Mapping[str, tuple[int, str]], sent: int) -> str:
-    """Compare what the egresses' topics hold with the counts and digests of all functions.
+    """Compare the egresses' topics with the counts and digests of all functions.
 
     Args:
         address: of the broker.
         prefix: of the names of topics.
-        counted: what each function has said when it was asked for an audit.
+        counted: the answers of all functions to an audit.
         sent: how many messages there were for the functions.
 
     Returns:
-        What is wrong; empty if all is well.
+        A text for each difference; empty if all is well.
     """
     handled = sum(count for count, _ in counted.values())
     if handled != sent:
@@ -76,7 +76,7 @@ def verdict(address: str, prefix: str, counted: Mapping[str, tuple[int, str]], s
 
 
 def found_wrong(semantic: str, chain: list[tuple[int, str]], count: int, digest: str) -> str:
-    """Say what is wrong with what a function has put out, given what it has counted."""
+    """Describe the differences between a function's output and its counts."""
     distinct = list(dict.fromkeys(chain))
     if semantic == "none":
         return "" if len({n for n, _ in distinct}) == len(distinct) else "two tokens of one"

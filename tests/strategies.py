@@ -74,7 +74,7 @@ def values_of(type_: Type[Any]) -> st.SearchStrategy[Any]:
 
 
 def types_and_values() -> st.SearchStrategy[tuple[Type[Any], Any]]:
-    """A primitive type, and a value of it."""
+    """A primitive type, and one of its values."""
     return st.sampled_from(PRIMITIVE_TYPES).flatmap(
         lambda type_: st.tuples(st.just(type_), values_of(type_))
     )

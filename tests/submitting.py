@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launching the examples as users do: spark-submit, in processes of its own."""
+"""Launches the examples as users do: with spark-submit, in separate processes."""
 
 from __future__ import annotations
 

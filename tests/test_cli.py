@@ -28,7 +28,7 @@ pytestmark = pytest.mark.broker
 
 
 def functions(out: str, *, fixed: bool) -> StatefulFunctions:
-    """Return functions that fail on whatever is "bad" until they are fixed."""
+    """Return functions that fail on "bad" messages until they are fixed."""
     registry = StatefulFunctions()
 
     @registry.bind("t.fns/front", specs=[ValueSpec("seen", IntType)])
@@ -107,7 +107,7 @@ def test_dead_letters_are_listed_shown_and_replayed(
 
 @pytest.fixture
 def letters(kafka: KafkaHarness, tmp_path: Path) -> tuple[Path, str, str]:
-    """Return a module file, with 2,500 dead letters, their topic and the one they came from."""
+    """Return a module file with 2,500 dead letters, their topic and their original topic."""
     inputs, dead = kafka.topic("in"), kafka.topic("dead", 2)
     file = tmp_path / "module.yaml"
     file.write_text(kafka.module({inputs: ["t.fns/f"]}, dead_letters=dead))
@@ -124,7 +124,7 @@ def letters(kafka: KafkaHarness, tmp_path: Path) -> tuple[Path, str, str]:
 
 
 def test_all_are_replayed_once(letters: tuple[Path, str, str], kafka: KafkaHarness) -> None:
-    """In their order, as they were, without what we have added; a second time there are none."""
+    """In their order and original form, without our headers; a second replay has none."""
     file, _, inputs = letters
 
     assert main(["dlq", "replay", "--all", "--module", str(file)]) == 0
@@ -138,7 +138,7 @@ def test_all_are_replayed_once(letters: tuple[Path, str, str], kafka: KafkaHarne
 def test_a_replay_that_died_is_repeated_without_duplicates(
     letters: tuple[Path, str, str], kafka: KafkaHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What its transactions have not committed did not happen."""
+    """Records of uncommitted transactions do not count."""
     file, _, inputs = letters
     original = vars(DeadLetters)["_write"]
     calls = []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every code block of every page runs, parses, or names commands that there are.
 
-What programs in pages do, with Kafka and Spark, is in ``test_documented_programs.py``.
+``test_documented_programs.py`` runs the pages' programs with Kafka and Spark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from statefun.runtime.settings import KEYS, PREFIX
 
 LANGUAGES = {"python", "sh", "text", "yaml"}
 PROGRAMS = {".", "pip", "pre-commit", "python3", "spark-submit"}
-"""What may stand in a block for shells beside ``make`` and ``statefun``."""
+"""Programs that shell blocks may call, beside ``make`` and ``statefun``."""
 NEEDS_BROKER = {"docs/testing.md"}
 INGRESS = {
     "kind": "kind: io.statefun.kafka.v1/ingress\nspec:\n",

@@ -18,7 +18,7 @@ MODULES = sorted(
 
 @pytest.mark.parametrize("name", ["statefun", *MODULES])
 def test_examples_of_docstrings_run(name: str) -> None:
-    """Every example in a docstring prints what it says."""
+    """Every example in a docstring prints its documented output."""
     module = importlib.import_module(name)
 
     outcome = doctest.testmod(module)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pages name is there: files, other pages, commands, settings."""
+"""All things that pages name exist: files, other pages, commands, settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _prose(page: str) -> str:
 
 
 def _anchors(page: Path) -> set[str]:
-    """Return what links to a page may point at: its headings, as GitHub names them."""
+    """Return the valid anchors of a page: its headings, as GitHub names them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -48,7 +48,7 @@ def _dead_links(page: Path, prose: str) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_files_that_pages_name_exist(page: str) -> None:
-    """Paths in backticks follow what is moved."""
+    """Files that are named in backticks exist."""
     assert _missing_paths(_prose(page)) == []
 
 

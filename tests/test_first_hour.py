@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first hour of a new user: a wheel in an empty environment, an application, and mistakes.
 
-Nothing of the checkout is used but the wheel that is made of it, and none of the versions that it
-pins: what users install is what the package's own metadata asks for.
+The tests use only the wheel of this checkout, and none of the pinned versions: users install the
+versions that the package's own metadata asks for.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Machine:
     bin: Path
     kafka: str
     variables: Mapping[str, str] = attrs.field(factory=dict)
-    """Of the environment, beside those that everybody has."""
+    """Environment variables beside the usual ones."""
 
     def start(self, folder: Path, *command: str) -> subprocess.Popen[str]:
         """Run a command of the environment in a folder, as a process group."""
@@ -131,7 +131,7 @@ class Machine:
         )
 
     def call(self, folder: Path, *command: str) -> tuple[int, list[str]]:
-        """Run a command to its end; return its exit code and what it has printed."""
+        """Run a command to its end; return its exit code and its output."""
         process = self.start(folder, *command)
         out, _ = process.communicate(timeout=180)
         assert "\tat " not in out, out  # a stack trace of Java
@@ -228,7 +228,7 @@ def test_a_killed_application_counts_every_payment_once(machine: Machine, paymen
 def test_a_checkpoint_is_validated_in_a_process_of_its_own(
     machine: Machine, payments: Path
 ) -> None:
-    """Nothing has made what Spark's reader of state needs; all is well nevertheless."""
+    """No query has run that Spark's reader of state relies on; the check works nevertheless."""
     command = ("statefun", "validate", "app.py", "--checkpoint", ".statefun/app", "--connect")
 
     code, said = machine.call(payments, *command)
@@ -281,7 +281,7 @@ def test_a_renamed_function_is_told_of(machine: Machine, payments: Path) -> None
 
 
 def test_a_second_driver_is_told_at_once(machine: Machine, payments: Path) -> None:
-    """Whose the checkpoint is, before Spark has started, and how long it waits."""
+    """The message names the checkpoint's owner, before Spark has started, and the wait."""
     (payments / "module.yaml").write_text(PAYMENTS_MODULE)
     (payments / "app.py").write_text(PAYMENTS)
     with (payments / CHECKPOINT / "driver.lock").open("a") as file:
@@ -344,7 +344,7 @@ MISTAKES = [
 def test_mistakes_are_told_by_validate(
     machine: Machine, greeter: Path, mistake: tuple[str, str, str, str]
 ) -> None:
-    """Each is an error with its place or what would be right, in a process of its own."""
+    """Each is an error with its place or its correction, in a separate process."""
     file, right, wrong, told = mistake
     text = (greeter / file).read_text()
     assert right in text
@@ -389,7 +389,7 @@ def test_a_missing_dead_letter_topic_refuses_the_start(machine: Machine, greeter
 
 
 def test_a_setting_that_does_not_exist_is_told(machine: Machine, greeter: Path) -> None:
-    """With those that there are."""
+    """The message lists the existing ones."""
     conf = "spark.statefun.chekpoint=x"
 
     code, said = machine.call(greeter, "spark-submit", "--conf", conf, "app.py")

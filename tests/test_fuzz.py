@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever bytes come from outside, the worst that happens is a documented error.
+"""Malformed bytes from outside cause documented errors at worst.
 
 A few hundred cases for each test; ``make fuzz`` tries a million.
 """
@@ -189,7 +189,7 @@ HEADERS = st.lists(
 def test_headers_of_dead_letters(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, str | bytes | None]]
 ) -> None:
-    """Whatever is in the dead-letter topic can be listed."""
+    """Any record in the dead-letter topic can be listed."""
     letter = DeadLetter.of(0, 1, key, value, headers)
 
     assert letter.time.year >= 1

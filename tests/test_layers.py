@@ -25,7 +25,7 @@ ALLOWED = {
     },
     "module": {"statefun.module", "statefun.sdk", "yaml", "attrs"},
 }
-"""What a layer may import, besides the standard library."""
+"""The imports that a layer may have, besides the standard library."""
 
 FORBIDDEN = {
     "runtime": {"statefun.dev", "statefun.inspect", "statefun.testing", "statefun.cli"},
@@ -37,7 +37,7 @@ ROOMS = [
     *("summary", "terminal", "settings", "spark", "release", "status", "preflight"),
     *("staging", "query", "reporting", "explanation", "application", "run"),
 ]
-"""What is directly in the runtime; each may import those before it."""
+"""The rooms of the runtime; each may import the rooms before it."""
 
 PROMISED = {
     *(f"pyspark.{name}" for name in ("SparkContext", "TaskContext", "__version__", "errors")),
@@ -64,7 +64,7 @@ NOT_PROMISED = re.compile(
 
 
 def _imports(source: str, package: str) -> Iterator[str]:
-    """Name what a module in ``package`` imports anywhere: modules, or ``module.attribute``."""
+    """Return all imports of a module in ``package``: modules, or ``module.attribute``."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -147,7 +147,7 @@ def test_the_protocol_imports_nothing_of_ours() -> None:
 
 @pytest.mark.parametrize("layer", sorted(FORBIDDEN))
 def test_the_runtime_runs_without_tools(layer: str) -> None:
-    """What runs in production does not import what developers use."""
+    """Production code does not import development tools."""
     excess = [
         f"{module} imports {found}"
         for module in _layer(layer)
@@ -161,7 +161,7 @@ def test_the_runtime_runs_without_tools(layer: str) -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_rooms_of_the_runtime_stand_on_those_below(room: str) -> None:
-    """A record's way can be seen by folders: none of them needs one above it."""
+    """Folders show the way of a record: no room imports a room above it."""
     above = [f"statefun.runtime.{each}" for each in ROOMS[ROOMS.index(room) + 1 :]]
 
     excess = [

@@ -80,12 +80,12 @@ def test_public_names_are_sorted() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_public_names_can_be_imported(name: str) -> None:
-    """What is promised is there."""
+    """All promised names exist."""
     assert getattr(statefun, name) is not None
 
 
 def test_public_names_are_listed() -> None:
-    """Also those that are imported when they are asked for: editors and people look there."""
+    """``dir`` lists all names, also names that are imported on demand."""
     assert set(NAMES) <= set(dir(statefun))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages that list things list those that there are, and no others."""
+"""Pages that list names list exactly the existing ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _errors(class_: type[StatefunError] = StatefunError) -> Iterator[type[Statef
 
 
 def _texts() -> list[str]:
-    """Return the texts in the package's code, with ``…`` for what is put into them."""
+    """Return the texts in the package's code, with ``…`` for inserted values."""
     found = []
     for path in (ROOT / "statefun").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -103,7 +103,7 @@ def _default_in_words(default: object) -> str:
 
 
 def test_every_metric_is_listed() -> None:
-    """The numbers of a run; those of ingresses are tested where they are made."""
+    """The page lists the numbers of a run; another test checks the ingresses' numbers."""
     rows = re.findall(r"^\| `([\w.<>]+)` \| [a-z]", _text("docs/operations.md"), re.MULTILINE)
     numbers = {field.name for field in attrs.fields(Summary) if field.name != "next_timer"}
 
@@ -114,7 +114,7 @@ def test_every_metric_is_listed() -> None:
 
 
 def test_every_error_is_listed() -> None:
-    """With its code, its class, and a section of its own."""
+    """Each error has its code, its class, and its own section."""
     page = _text("docs/errors.md")
     rows = re.findall(r"^\| \[(SF\d+)\]\(#(sf\d+)\) \| `(\w+)` \|", page, re.MULTILINE)
     sections = re.findall(r"^## (SF\d+)$", page, re.MULTILINE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation site. ``make docs-build`` installs what builds it; ``.ci/run`` does so first."""
+"""The documentation site. ``make docs-build`` installs its tools; ``.ci/run`` does so first."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
 
 
 def test_the_reference_has_signatures_and_examples(site: Path) -> None:
-    """What docstrings say arrives on the page, with examples as code."""
+    """The page has the docstrings' texts, with examples as code."""
     text = (site / "api.html").read_text("utf-8")
 
     for name in statefun.__all__:

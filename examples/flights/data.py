@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flights as records, and what planes, carriers and airports should know of them."""
+"""The flights as records, and the expected totals of planes, carriers and airports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def records(flights: pd.DataFrame) -> Iterator[tuple[str, bytes]]:
 
 
 def expected(flights: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Compute with pandas, by kind and id, what every address should report."""
+    """Compute with pandas, by kind and id, the expected report of every address."""
     planes = flights.groupby("tailnum").agg(
         legs=("dest", "size"), miles=("distance", "sum"), last_airport=("dest", "last")
     )
@@ -55,10 +55,10 @@ def expected(flights: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def wrong(expected: Mapping[str, Mapping[str, Any]], totals: Mapping[str, str]) -> list[str]:
-    """Compare what was reported, by address, with what is expected.
+    """Compare the reports of all addresses with the expected ones.
 
     Returns:
-        What is wrong, in words; nothing if all is right.
+        A text for each difference; none if all is right.
     """
     differences = []
     for kind, by_id in expected.items():

@@ -27,7 +27,7 @@ def verify(tail_numbers: pd.Series[str], greetings: Iterable[tuple[str, str]]) -
     """Compare greetings (key and text, in order) with an independent count by pandas.
 
     Returns:
-        What is wrong, in words; nothing if all is right.
+        A text for each difference; none if all is right.
     """
     counts = tail_numbers.groupby(tail_numbers).count()
     expected = {str(key): visits for key, visits in counts.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What development and tests need around statefun: a real Kafka broker on this machine."""
+"""A real Kafka broker on this machine, for development and tests."""
 
 from statefun.dev.kafka import EmbeddedKafka
 from statefun.dev.records import DevRecord, read_records, send_record

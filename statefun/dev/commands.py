@@ -46,7 +46,7 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run_command(options: argparse.Namespace) -> None:
-    """Do what the command line asks for.
+    """Carry out the command.
 
     Raises:
         StatefunError: if it cannot be done.

@@ -101,7 +101,7 @@ class EmbeddedKafka:
                 one, deleted by ``stop``.
             config: Broker properties beside or instead of the ones set here.
             start_timeout: How long the broker may take until it serves clients.
-            progress: Called with a short text for what is being waited for.
+            progress: Called with a short text that names the current wait.
         """
         self._wanted_port = port
         self._wanted_data = data
@@ -129,14 +129,14 @@ class EmbeddedKafka:
 
     @property
     def log_file(self) -> Path:
-        """What the broker printed, over all its starts on this data."""
+        """The file with the broker's output, over all its starts on this data."""
         if self._folder is None:
             raise PlatformError("the embedded Kafka has not been started")
         return self._folder / "broker.log"
 
     @property
     def running(self) -> bool:
-        """Whether the broker's process is there; a paused one counts."""
+        """Whether the broker's process exists; a paused one counts."""
         return self._guard is not None and self._guard.poll() is None
 
     def __enter__(self) -> EmbeddedKafka:
@@ -155,7 +155,7 @@ class EmbeddedKafka:
 
         Raises:
             PlatformError: Java or jars are missing, the port is taken, or the broker does not
-                come up; the message has what the broker printed last.
+                come up; the message has the broker's last output.
         """
         if self.running:
             return self
@@ -295,7 +295,7 @@ class EmbeddedKafka:
         self._pid = int(first_line or 0)
 
     def _wait_until_ready(self, address: str) -> str | None:
-        """Wait until the broker serves clients; else say in words how it failed."""
+        """Wait until the broker serves clients; raise an error that explains why it does not."""
         deadline = time.monotonic() + self._start_timeout.total_seconds()
         # the log first: asking a port that nobody listens on makes clients back off
         while READY not in self._log():
@@ -312,7 +312,7 @@ class EmbeddedKafka:
         return f"did not answer within {self._start_timeout}"
 
     def _log(self) -> str:
-        """Give what the broker has printed since its last start."""
+        """Return the broker's output since its last start."""
         with self.log_file.open("rb") as file:
             file.seek(self._log_offset)
             return file.read().decode(errors="replace")
@@ -338,7 +338,7 @@ class EmbeddedKafka:
         self._guard = None
 
     def _stop_at_exit(self, owner: int) -> None:
-        if os.getpid() == owner:  # not in a forked child, whose broker it is not
+        if os.getpid() == owner:  # not in a forked child, which does not own the broker
             self.stop()
 
     def _require_running(self) -> None:

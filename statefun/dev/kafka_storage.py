@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an embedded Kafka needs on disk: jars, settings and formatted storage."""
+"""The files of an embedded Kafka: jars, settings and formatted storage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from statefun.sdk.errors import PlatformError
 KAFKA = jars.MavenArtifact("org.apache.kafka", "kafka_2.13", "4.3.1")
 HOST = "127.0.0.1"
 READY = "Kafka Server started"
-"""What the broker logs when it serves clients."""
+"""The broker's log line when it serves clients."""
 
 _LOGGING_JARS = ("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl")
 
@@ -38,7 +38,7 @@ _CONFIG = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "3",
-    # What is sent here stays, however old its timestamp says it is.
+    # Records stay, however old their timestamps are.
     "log.retention.ms": "-1",
     # a killed broker may only come back when the session of its former life has ended
     "broker.session.timeout.ms": "2000",
@@ -63,7 +63,7 @@ logger.server.level=INFO
 
 
 def find_class_path(progress: Callable[[str], None]) -> str:
-    """Return the broker's class path; downloads what is not cached.
+    """Return the broker's class path; downloads jars that are not cached.
 
     Raises:
         PlatformError: if a jar is missing.
@@ -116,7 +116,7 @@ def _identity() -> dict[str, str]:
 
 
 def write_settings(folder: Path, port: int, controller: int, config: Mapping[str, str]) -> None:
-    """Write ``server.properties``; ``config`` wins over what is set here."""
+    """Write ``server.properties``; ``config`` wins over the settings here."""
     settings = {
         **_CONFIG,
         "controller.quorum.voters": f"{_CONFIG['node.id']}@{HOST}:{controller}",
@@ -129,6 +129,6 @@ def write_settings(folder: Path, port: int, controller: int, config: Mapping[str
 
 
 def _write_properties(file: Path, properties: Mapping[str, str]) -> None:
-    # JSON's escapes are among those of Java's properties files
+    # Java's properties files understand JSON's escapes
     lines = [f"{key}={json.dumps(value)[1:-1]}\n" for key, value in properties.items()]
     file.write_text("".join(lines))

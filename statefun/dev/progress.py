@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows in a terminal that something takes a while, and what it is busy with."""
+"""Shows the progress of a long step in a terminal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Progress:
         """Prepare; nothing is written before the block is entered.
 
         Args:
-            title: What is being done, without a full stop.
+            title: Names the step, without a full stop.
             stream: Where to write; without it standard error.
         """
         self._title = title
@@ -47,7 +47,7 @@ class Progress:
         self._spinner = threading.Thread(target=self._spin, name="progress", daemon=True)
 
     def update(self, text: str) -> None:
-        """Show what is being done right now; without a terminal nothing is written."""
+        """Show the present activity; without a terminal nothing is written."""
         with self._lock:
             self._text = text
             if self._spins and self._started and not self._ended.is_set():

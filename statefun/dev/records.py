@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing and reading single records, as development and tests do."""
+"""Writes and reads single records, for development and tests."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def send_record(address: str, topic: str, key: str, value: str) -> None:
 
     Args:
         address: host and port of a broker.
-        topic: one that exists.
-        key: what becomes the id of a function's address.
+        topic: an existing topic.
+        key: becomes the id of a function's address.
         value: written in UTF-8.
 
     Raises:
@@ -62,7 +62,7 @@ def read_records(address: str, topic: str) -> list[DevRecord]:
 
     Args:
         address: host and port of a broker.
-        topic: one that exists.
+        topic: an existing topic.
 
     Raises:
         TopicError: if there is no such topic.
@@ -81,7 +81,7 @@ def _bytes(content: bytes | str | None) -> bytes | None:
 
 
 def cluster_topics(address: str) -> ClusterMetadata:
-    """Ask a broker for the topics that there are.
+    """Ask a broker for its topics.
 
     Raises:
         KafkaError: if no broker answers.

@@ -83,7 +83,7 @@ def decode(content: bytes, written_as: str, read_as: str | None = None) -> Any:
     Args:
         content: the encoded value, without further bytes.
         written_as: the schema that it was written with.
-        read_as: the schema that the value is to have, if not the same.
+        read_as: the schema of the returned value, if it differs.
 
     Raises:
         ValueError: if something follows the value.

@@ -35,7 +35,7 @@ _NUMBERS = {
 }
 """Properties that the client wants as numbers."""
 _DEFAULTS = {"timeout": 10}
-"""In seconds; the client's own is to wait for ever."""
+"""In seconds; the client's own default is to wait for ever."""
 _NO_SUCH_SCHEMA = 404
 
 
@@ -102,11 +102,11 @@ def make_schema_registry_type(
 
     Args:
         typename: ``namespace/name``.
-        url: of the registry.
-        schema: the Avro schema, as JSON text, that values are to have when they are read, and are
-            written with; without it they have the schema that they were written with.
-        subject: under which the schema is registered when a value is written.
-        properties: of confluent-kafka's ``SchemaRegistryClient``, such as
+        url: the URL of the registry.
+        schema: the Avro schema, as JSON text, with which values are read and written; without it,
+            values are read with the schema that they were written with.
+        subject: the subject under which the schema is registered when a value is written.
+        properties: properties of confluent-kafka's ``SchemaRegistryClient``, such as
             ``basic.auth.user.info``.
 
     Raises:

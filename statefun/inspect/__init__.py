@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command line looks at: module files and programs, clusters, checkpoints, dead letters."""
+"""The command line's checks of programs, module files, clusters, checkpoints and dead letters."""

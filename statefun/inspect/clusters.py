@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Kafka clusters of an application would say to it: asked before it is started."""
+"""Checks an application's Kafka clusters before its start."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def cluster_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
     """Ask all clusters for brokers, topics, rights, limits and the groups' offsets.
 
     Args:
-        module: what to ask for.
+        module: the ingresses and egresses to check.
         timeout: how long a cluster may take for an answer.
     """
 
@@ -62,18 +62,18 @@ def cluster_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
         except StatefunError as error:
             return [Finding.at(component.location, str(error))]
 
-    # Side by side: each cluster that is gone takes all of its time to say so.
+    # Side by side: an unreachable cluster costs the whole timeout.
     with ThreadPoolExecutor() as threads:
         for findings in threads.map(ask, [*all_ingresses(module), *module.egresses]):
             yield from findings
 
 
 def position_findings(checkpoint: Folder, module: Module, timeout: timedelta) -> Iterator[Finding]:
-    """Compare how far a checkpoint has read with what its topics have now.
+    """Compare the offsets of a checkpoint with the offsets that its topics have now.
 
     Args:
-        checkpoint: of an application with the ingresses of ``module``.
-        module: whose clusters to ask.
+        checkpoint: the checkpoint of an application with the ingresses of ``module``.
+        module: names the clusters to ask.
         timeout: how long a cluster may take for an answer.
     """
     log = CommitLog(checkpoint)
@@ -104,7 +104,7 @@ def _changes(
     read: Mapping[str, Mapping[str, int]],
     timeout: timedelta,
 ) -> Iterator[tuple[str, bool]]:
-    """Yield what has changed, and whether the application could not go on with it."""
+    """Yield each change, and whether it keeps the application from going on."""
     there = check_topics(ingress, timeout)
     for topic in sorted(read.keys() - there.keys()):
         yield f"topic {topic} was read so far, and is not read any more", False
@@ -192,7 +192,7 @@ def _of_egress(egress: KafkaEgress, timeout: timedelta) -> Iterator[Finding]:
 def _missing_rights(
     owner: str, admin: AdminClient, topics: list[str], needed: AclOperation, timeout: timedelta
 ) -> Iterator[str]:
-    """Say for which topics a right is missing; clusters without authorization grant all."""
+    """Name the topics for which a right is missing; clusters without authorization grant all."""
     if not topics:
         return
     asked = admin.describe_topics(TopicCollection(topics), include_authorized_operations=True)
@@ -207,7 +207,7 @@ def _answer(owner: str, future: Future[Any], timeout: timedelta) -> Any:
     """Wait for the answer of a cluster.
 
     Raises:
-        KafkaError: if it refuses, or does not answer.
+        KafkaError: if the cluster refuses, or does not answer.
     """
     try:
         return future.result(timeout.total_seconds())

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading dead letters, and replaying them: each once, whatever crashes.
+"""Reads dead letters, and replays each of them exactly once, also after crashes.
 
-A replay writes, in one transaction, the record and a note into the dead-letter topic that says
-which letter it was. Letters that have a note are done with. Two replays at the same time cannot
-both do the same letter: the second one fences the first.
+A replay writes the record and, in the same transaction, a note into the dead-letter topic that
+names the letter. A letter with a note is not replayed again. Two replays at the same time cannot
+both replay a letter: the second one fences the first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from statefun.sdk.errors import ConfigurationError, KafkaError
 _NOTE = f"{HEADER_PREFIX}replayed"
 _TIMEOUT = timedelta(seconds=30)
 _CHUNK = 1000
-"""So many letters are replayed in one transaction."""
+"""The number of letters that one transaction replays."""
 
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -46,13 +46,13 @@ class DeadLetter:
     key: bytes | None
     value: bytes | None
     headers: Headers
-    """Of the record itself."""
+    """The headers of the record itself."""
     facts: dict[str, str]
-    """What is known of the failure, by the names of the headers without their prefix."""
+    """The facts about the failure, by header names without their prefix."""
 
     @property
     def id(self) -> str:
-        """Where it is in the dead-letter topic: ``<partition>/<offset>``."""
+        """The letter's place in the dead-letter topic: ``<partition>/<offset>``."""
         return f"{self.partition}/{self.offset}"
 
     @classmethod
@@ -64,7 +64,7 @@ class DeadLetter:
         value: bytes | None,
         headers: Sequence[tuple[str, str | bytes | None]],
     ) -> DeadLetter:
-        """Read a letter from its record; whatever the headers hold, it is one."""
+        """Read a letter from its record; any record is a letter, whatever its headers hold."""
         return cls(
             partition,
             offset,
@@ -80,7 +80,7 @@ class DeadLetter:
 
     @property
     def time(self) -> datetime:
-        """When it was given up; 1970 if its header does not say."""
+        """When the message was given up; 1970 if the header is missing or malformed."""
         try:
             millis = int(self.facts.get("time", "0"))
             return datetime.fromtimestamp(millis / 1000, timezone.utc)
@@ -89,17 +89,17 @@ class DeadLetter:
 
     @property
     def age_order(self) -> tuple[datetime, int, int]:
-        """What letters are sorted by, oldest first."""
+        """The sort key of letters, oldest first."""
         return self.time, self.partition, self.offset
 
     @property
     def target_type(self) -> str | None:
-        """The typename of the function that it was for, if it was for one."""
+        """The typename of the target function, if the letter was for one."""
         return self.facts.get(TARGET_TYPE_HEADER.removeprefix(HEADER_PREFIX))
 
     @property
     def target_id(self) -> bytes | None:
-        """The id that it was for, if it is not the key."""
+        """The id of the target, if it is not the record's key."""
         if "target" in self.facts.get(CUT, "").split(","):
             return None
         target, typename = self.facts.get("target", ""), f"{self.target_type}/"
@@ -133,9 +133,9 @@ class DeadLetters:
         return sorted(self.stream(), key=lambda letter: letter.age_order)
 
     def stream(self) -> Iterator[DeadLetter]:
-        """Yield the letters that were not replayed, partition by partition; none is held.
+        """Yield the letters that were not replayed, partition by partition, without keeping them.
 
-        The topic is read twice: the notes of what was replayed are behind the letters.
+        The topic is read twice, because the notes of replays come after the letters.
 
         Raises:
             KafkaError: if it cannot be read.
@@ -158,7 +158,7 @@ class DeadLetters:
         """Return the letters of these ids, in their order.
 
         Raises:
-            ConfigurationError: if one of them is not there (any more).
+            ConfigurationError: if a letter is not there (any more).
             KafkaError: if the topic cannot be read.
         """
         letters = {letter.id: letter for letter in self.stream() if letter.id in wanted}
@@ -171,22 +171,22 @@ class DeadLetters:
         return [letters[id_] for id_ in wanted]
 
     def replay(self, wanted: Sequence[str] | None, *, to_target: bool) -> int:
-        """Send letters on their way again; return how many.
+        """Replay letters; return their number.
 
         Args:
             wanted: their ids; None for all.
-            to_target: send them to the function that has failed, through the replay topic, and
-                not into the topic that they came from.
+            to_target: send them to the function that failed, through the replay topic, and
+                not into their original topic.
 
         Raises:
-            ConfigurationError: if one of them is not there (any more), or cannot go that way.
-            KafkaError: if the cluster does not take them; then none of the present thousand is
+            ConfigurationError: if a letter is not there (any more), or cannot go that way.
+            KafkaError: if the cluster refuses them; then no letter of the present transaction is
                 sent.
         """
         producer = self._producer()
         try:
             producer.init_transactions(_TIMEOUT.total_seconds())
-            # Only now: whoever replays at the same time is fenced.
+            # Read only now: init_transactions has fenced any other replay.
             chosen = self.read() if wanted is None else self.find(wanted)
             records = [(letter, *self._record(letter, to_target=to_target)) for letter in chosen]
             for start in range(0, len(records), _CHUNK):
@@ -199,7 +199,7 @@ class DeadLetters:
         return len(chosen)
 
     def _record(self, letter: DeadLetter, *, to_target: bool) -> tuple[str, bytes | None, Headers]:
-        """Return the topic, key and headers that a letter is replayed with."""
+        """Return the topic, key and headers for the replay of a letter."""
         if LEFT_OUT in letter.facts:
             where = "topic {topic}, partition {partition}, offset {offset}"
             place = defaultdict(lambda: "?", letter.facts)
@@ -279,7 +279,7 @@ class DeadLetters:
         admin = admin_for(self._owner, address, self._egress.properties)
         metadata = cluster_metadata(self._owner, address, admin, _TIMEOUT)
         partitions = partitions_of(self._owner, self.topic, metadata, address)
-        # From the first record that there is: the topic may delete old ones.
+        # From the first record that is still there: the topic may delete old ones.
         starts = [TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in partitions]
         return read_committed(self._owner, address, self._egress.properties, starts, _TIMEOUT)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun outbox``: what waits to be published, and taking out what cannot be."""
+"""``statefun outbox``: lists records that wait in the outbox, and takes some of them out."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _WHOSE = ("batch", "state", "egress", "lane")
 _BATCHES = (*_WHOSE, "records", "skipped", "bytes", "first: topic", "key", "bytes")
 _RECORDS = (*_WHOSE, "record", "skipped", "topic", "key", "bytes")
 _WIDEST = 60
-"""So many characters of a key are shown."""
+"""The number of a key's characters that are shown."""
 
 
 def add_command(commands: Any) -> None:
-    """Add the command to those of a parser."""
+    """Add the command to a parser."""
     outbox = commands.add_parser("outbox", help="look at what is not published, or take it out")
     actions = outbox.add_subparsers(dest="action", metavar="action", required=True)
     list_ = actions.add_parser("list", help="a table of what is staged and not published")
@@ -63,7 +63,7 @@ def add_command(commands: Any) -> None:
 
 
 def run_command(options: argparse.Namespace) -> None:
-    """Do what the command line says.
+    """Carry out the command.
 
     Raises:
         StatefunError: if it cannot be done.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an application can go on from a checkpoint: asked before it is started."""
+"""Checks, before a start, whether an application can go on from a checkpoint."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from statefun.sdk.functions import StatefulFunctions
 def checkpoint_findings(
     checkpoint: Folder, module: Module, functions: StatefulFunctions | None
 ) -> Iterator[Finding]:
-    """Compare a checkpoint with what is to go on from it; its state is read, all of it.
+    """Compare a checkpoint with the application that is to continue it; reads the whole state.
 
     Args:
-        checkpoint: of an application that does not run now.
-        module: what its module files declare.
-        functions: what it registers; None if that is not known.
+        checkpoint: the checkpoint of an application that does not run now.
+        module: the content of its module files.
+        functions: the functions that it registers; None if unknown.
     """
     try:
         check_logs(checkpoint)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns as wide as what they hold; the first row names them."""
+    """Print rows in columns as wide as their content; the first row names them."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))

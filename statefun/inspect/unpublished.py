@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What waits in an outbox to be published: looking at it, and taking out what cannot be.
+"""Lists records that wait in an outbox, and takes out records that cannot be published.
 
-Looking changes nothing and needs no lock: an application that runs meanwhile publishes and deletes
-what is looked at. Taking out does need it. The records are kept in a file first; when they are
-taken out then, the next start publishes all others, from where it was: the records keep their
-numbers, and those that are left out count as published.
+Listing changes nothing and needs no lock: an application that runs meanwhile may publish and delete
+listed records. Taking out needs the lock. It first writes the records to a file; after they are
+taken out, the next start publishes all others from its former position: records keep their
+numbers, and the records that were taken out count as published.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _AT_ONCE = timedelta(0)
 
 @attrs.frozen
 class Waiting:
-    """What a task has for an egress in a batch that is not published."""
+    """The records of one task for an egress in a batch that is not published."""
 
     batch: int
     is_committed: bool
-    """Whether it will be published as it is; else the batch runs again, and is staged anew."""
+    """Whether they will be published as they are; else the batch runs again and is staged anew."""
     egress: str
     share: Share
     left_out: frozenset[int]
@@ -45,7 +45,7 @@ class Waiting:
     _checkpoint: Folder
 
     def read(self) -> list[EgressRecord]:
-        """Read its records; none if they were published meanwhile.
+        """Read the records; none if they were published meanwhile.
 
         Raises:
             CheckpointError: if they are damaged.
@@ -61,7 +61,7 @@ class Waiting:
 
 
 def waiting(checkpoint: Folder) -> Iterator[Waiting]:
-    """Yield what is not published: by batch, egress, and number of the records.
+    """Yield unpublished records, ordered by batch, egress and number.
 
     Raises:
         ConfigurationError: if there is no checkpoint.
@@ -84,7 +84,7 @@ def waiting(checkpoint: Folder) -> Iterator[Waiting]:
 def to_skip(
     checkpoint: Folder, batch: int, egress: str, numbers: Collection[int] | None
 ) -> frozenset[int]:
-    """Return which records of a batch are to be taken out.
+    """Select the records of a batch to take out.
 
     Args:
         checkpoint: the application's.

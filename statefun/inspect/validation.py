@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that is wrong with an application, found before it is started."""
+"""Checks an application before its start, and reports all of its problems."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from statefun.sdk.functions import StatefulFunctions, default_functions
 from statefun.sdk.types import default_types
 
 _NAME = "__statefun_validate__"
-"""What ``__name__`` is for a program that is looked at: not ``__main__``, so that it does not run."""
+"""The ``__name__`` of a program that is checked: not ``__main__``, so that it does not run."""
 
 
 @attrs.frozen
 class Finding:
-    """Something that is wrong, or that may be."""
+    """An error, or a warning of a possible one."""
 
     problem: Problem
     is_error: bool = True
-    """Whether the application would not run; else it may not do what was meant."""
+    """Whether the application would not run; a warning says that it may not behave as intended."""
 
     @classmethod
     def at(cls, location: Location | None, text: str, *, is_error: bool = True) -> Finding:
@@ -51,7 +51,7 @@ class Finding:
 
 @attrs.define
 class Validation:
-    """What there is of an application, and what was found."""
+    """The parts of an application, and the findings about them."""
 
     findings: list[Finding] = attrs.Factory(list)
     module: Module | None = None
@@ -97,7 +97,7 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
 
 
 def declared_module(app: Path | None, modules: Sequence[Path]) -> Module:
-    """Return what a program and module files declare, as :func:`validate` takes them.
+    """Return the declarations of a program and module files, loaded as by :func:`validate`.
 
     Raises:
         StatefunError: if one of them cannot be loaded, or has problems.
@@ -171,7 +171,7 @@ def _parts_of(
 
 @contextmanager
 def _as_program(app: Path) -> Iterator[None]:
-    """Let a program import what is beside it, as it could if it were run."""
+    """Let a program import modules from its folder, as when it runs."""
     sys.path.insert(0, str(app.resolve().parent))
     try:
         yield

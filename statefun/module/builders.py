@@ -250,7 +250,7 @@ class KafkaEgressBuilder(_Builder):
     ) -> KafkaEgressBuilder:
         """Let a function make records of the values that functions send.
 
-        Functions send values by ``egress_message_builder``. The serializer runs in this call, and its
+        Functions send values by ``egress_message_builder``, which calls the serializer: its
         exceptions are failures of the function. A value that is a record already is taken as it is.
 
         Args:

@@ -73,10 +73,10 @@ class Application:
         self._summary = Summary()
 
     def run(self) -> Summary:
-        """Run until everything is processed (available-now), stopped, or an error occurs.
+        """Run until everything is processed (available-now), a call of :meth:`stop`, or an error.
 
         Raises:
-            StatefunError: what went wrong; the checkpoint stays as of the last committed batch.
+            StatefunError: if the run fails; the checkpoint stays as of the last committed batch.
             KeyboardInterrupt: if told to stop by a signal.
         """
         settings = self._settings
@@ -205,7 +205,7 @@ class Application:
 
 
 def _stop_all(session: SparkSession) -> None:
-    """Stop what runs in a session, also a query that was interrupted while it was started."""
+    """Stop the queries of a session, also a query that was interrupted during its start."""
     try:
         for query in session.streams.active:
             query.stop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text from records and users' code, made fit for a terminal or a log."""
+"""Makes text from records and users' code safe to print on a terminal or in a log."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from statefun.sdk.shortening import shortened
 
 
 def printable(text: str, limit: int | None = None, keep: str = "") -> str:
-    r"""Escape what is not printable: control characters, line ends, lone surrogates and the like.
+    r"""Escape characters that are not printable: control characters, line ends, lone surrogates.
 
-    Keys and messages of exceptions may hold anything; a terminal would obey some of it, and a line
-    of a log would become two.
+    Keys and exceptions' texts may hold any character; a terminal would obey some of them, and a
+    line of a log would become two.
 
     Args:
         text: whatever it is.

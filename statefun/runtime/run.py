@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun.run()``: what an application's program ends with."""
+"""``statefun.run()``: the last call of an application's program."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def run(  # noqa: PLR0913 - every setting has a keyword
 
     Args:
         module: the module file, or several; ``module.yaml`` beside the program if not given.
-        checkpoint: a local folder or the URI of one that Spark and pyarrow both reach, where
+        checkpoint: a local folder, or the URI of a folder that Spark and pyarrow both reach, where
             state and progress live; ``.statefun/<program>`` beside the program if not given.
         checkpoint_lock: ``file`` (default) keeps a second driver off a local checkpoint, and refuses
             others; ``none`` relies on you: of two drivers on a checkpoint, either may lose and
-            repeat what the other one has done.
-        trigger: time between the starts of micro-batches; as soon as possible if not given.
-        available_now: process what is in the topics now and return, instead of running on.
+            repeat the other one's work.
+        trigger: time between the starts of micro-batches; without it, each starts at once.
+        available_now: process the records that are in the topics now, and return.
         records_per_batch: how many records a micro-batch takes from each ingress at most
             (default 100,000).
         state_partitions: into how many parts the state is divided, from a checkpoint's first
@@ -86,18 +86,18 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         on_unregistered: what becomes of messages that wait in the checkpoint for functions that
             are no longer registered: ``fail`` (default) refuses to start, ``dead-letter`` and
             ``skip`` give the messages up.
-        quiet: say nothing but warnings and errors. Otherwise a line on the terminal, or one a
-            minute in a log, tells how the run is going.
+        quiet: log only warnings and errors. Otherwise a line on the terminal, or a line each
+            minute in a log, tells the progress of the run.
         debug: show Spark's log, and the causes of errors.
-        functions: the registry to run, the one of ``@function`` if not given.
+        functions: the registry to run; the registry of ``@function`` if not given.
         components: ingresses and egresses that are declared in Python, beside the module files';
-            with any, there need not be a ``module.yaml``.
+            with any of them, no ``module.yaml`` is needed.
 
     Returns:
-        What was done, once everything is processed (``available_now``).
+        The counts of the run, once everything is processed (``available_now``).
 
     Raises:
-        StatefunError: what went wrong, with a stable code.
+        StatefunError: if the run fails; every subclass has a stable code.
     """
     script = running_script()
     hook = sys.excepthook
@@ -175,7 +175,7 @@ def _show(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """Print the message of an error of ours and a word on Ctrl-C; leave ``others`` to their hook."""
+    """Print our errors' messages and a word on Ctrl-C; pass other exceptions to ``others``."""
     if isinstance(error, StatefunError):
         for text in filter(None, (_new_lines(error), f"statefun: {error}")):
             print(text, file=sys.stderr)  # noqa: T201 - the program's last words
@@ -189,7 +189,7 @@ def _show(
 
 
 def _new_lines(error: StatefunError) -> str:
-    """Return the details of an error without a last line that its message repeats."""
+    """Return the details of an error, without a last line that repeats its message."""
     *lines, last = error.details.rstrip().splitlines() or [""]
     return "\n".join(lines if last in error.message else [*lines, last])
 
@@ -198,7 +198,7 @@ def _show_log(settings: Settings) -> StatusLine | None:
     """Show the log on the terminal, unless the program has set logging up its own way.
 
     Returns:
-        The line of the terminal that tells how the run is going, if there is to be one.
+        The terminal's status line; None if there is none.
     """
     root = logging.getLogger("statefun")
     ours = [handler for handler in root.handlers if isinstance(handler, LogHandler)]

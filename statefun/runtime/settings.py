@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an application is to run: arguments of ``run`` win over ``spark.statefun.*``."""
+"""The settings of a run: arguments of ``run`` win over ``spark.statefun.*`` keys."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ def _one_of(*words: str) -> Callable[[str], str]:
 def _setting(
     parse: Callable[[Any], V], default: V | None = None, *, key: str | None = None
 ) -> dict[str, Any]:
-    """Declare what a field is set by: its key is its name with dashes, unless one is given.
+    """Declare a setting: its key is the field's name with dashes, unless one is given.
 
     Args:
-        parse: makes the field's value of an argument of ``run`` or the text of a key; raises
+        parse: converts an argument of ``run``, or the text of a key, to the field's value; raises
             ValueError or TypeError.
-        default: the value if neither is given; None is found out by :meth:`Settings.resolve`.
-        key: what follows ``spark.statefun.``; the argument of ``run`` has underscores for dots and
+        default: the value if neither is given; :meth:`Settings.resolve` replaces None.
+        key: the key after ``spark.statefun.``; the argument of ``run`` has underscores for dots and
             dashes.
     """
     return {"key": key, "parse": parse, "default": default}
@@ -99,19 +99,19 @@ def _setting(
 
 @attrs.frozen
 class Settings:
-    """Everything that can be set, resolved."""
+    """All settings of a run, resolved."""
 
     modules: tuple[Path, ...] = attrs.field(metadata=_setting(_paths, key="module"))
     """The module files."""
     checkpoint: Folder = attrs.field(metadata=_setting(Folder.at))
-    """Where state, progress and staged effects live."""
+    """The folder of state, progress and staged effects."""
     checkpoint_lock: str = attrs.field(metadata=_setting(_one_of("file", "none"), "file"))
-    """What keeps a second driver off the checkpoint: locks on local files (``file``) or nothing
+    """The lock against a second driver on the checkpoint: locks on local files (``file``) or none
     (``none``)."""
     trigger: timedelta = attrs.field(metadata=_setting(_duration, timedelta(0)))
     """Time between the starts of micro-batches; zero: as soon as the last one has ended."""
     available_now: bool = attrs.field(metadata=_setting(_flag, default=False))
-    """Whether to process what is there now and then end."""
+    """Whether to process the records that are there now, and then end."""
     records_per_batch: int = attrs.field(metadata=_setting(_positive, 100_000))
     """How many records a micro-batch takes from each ingress at most."""
     state_partitions: int | None = attrs.field(metadata=_setting(_positive))
@@ -129,9 +129,9 @@ class Settings:
     kafka_timeout: timedelta = attrs.field(metadata=_setting(_answer_time, timedelta(seconds=15)))
     """How long to try to reach a Kafka cluster at start; an hour at most."""
     on_unregistered: OnFailure = attrs.field(metadata=_setting(_on_failure, OnFailure.FAIL))
-    """What becomes of messages for functions that are not registered."""
+    """The policy for messages to functions that are not registered."""
     quiet: bool = attrs.field(metadata=_setting(_flag, default=False))
-    """Whether to say nothing but warnings and errors."""
+    """Whether to log only warnings and errors."""
     debug: bool = attrs.field(metadata=_setting(_flag, default=False))
     """Whether to show Spark's log and the causes of errors."""
 
@@ -167,7 +167,7 @@ class Settings:
 
     @property
     def has_lock(self) -> bool:
-        """Whether a second driver is to be kept off the checkpoint."""
+        """Whether a lock keeps a second driver off the checkpoint."""
         return self.checkpoint_lock == "file"
 
 
@@ -175,7 +175,7 @@ _FIELDS = {
     field.metadata["key"] or field.name.replace("_", "-"): field for field in attrs.fields(Settings)
 }
 KEYS = frozenset(_FIELDS)
-"""What may follow ``spark.statefun.``."""
+"""The keys after ``spark.statefun.``."""
 
 
 def _value(
@@ -184,7 +184,7 @@ def _value(
     conf: Mapping[str, str],
     arguments: Mapping[str, object],
 ) -> Any:
-    """Return what an argument gives, or else Spark's configuration, or else the default."""
+    """Return the value of the argument, or else of Spark's configuration, or else the default."""
     argument = argument_of(key)
     given, source = arguments.get(argument), f"{argument}="
     if given is None:
@@ -198,7 +198,7 @@ def _value(
 
 
 def argument_of(key: str) -> str:
-    """Return the argument of ``run`` for what follows ``spark.statefun.``.
+    """Return the argument of ``run`` for a key after ``spark.statefun.``.
 
     >>> argument_of("egress.lanes")
     'egress_lanes'
@@ -207,7 +207,7 @@ def argument_of(key: str) -> str:
 
 
 def is_local_master(conf: Mapping[str, str]) -> bool:
-    """Tell whether Spark's workers run on this machine, as those of ``local-cluster`` do."""
+    """Tell whether Spark's workers run on this machine, also with a ``local-cluster`` master."""
     return conf.get("spark.master", "local").startswith("local")
 
 

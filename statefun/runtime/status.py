@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a run is going: a line that renews itself on a terminal, or now and then one in a log."""
+"""The progress of a run: one line on a terminal that renews itself, or a line a minute in a log."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from statefun.runtime.terminal import StatusLine
 logger = logging.getLogger("statefun")
 
 _INTERVAL = timedelta(minutes=1)
-"""Between two lines in a log."""
+"""The time between two lines in a log."""
 _WINDOW = timedelta(seconds=10)
-"""The rates on a terminal are those of this time: a micro-batch may take seconds."""
+"""The period that rates on a terminal cover: a micro-batch may take seconds."""
 _ROUNDED_FROM = 10
-"""Rates below have a decimal."""
+"""Rates below this one have a decimal."""
 
 
 @attrs.frozen
 class _Sample:
-    """What was done up to a time."""
+    """The counts of a run at a point in time."""
 
     time: float
     """In seconds, monotonic."""
@@ -39,13 +39,13 @@ class _Sample:
 
 
 class Status:
-    """Tells whoever watches how much is read and published, and what waits.
+    """Shows the user how much is read and published, and how much waits.
 
     Args:
-        summary: what the run has done.
-        ingresses: in the order of the query's sources.
-        stops: before which offsets each of them stops, if it does.
-        line: where to show it; the log if there is none.
+        summary: the counts of the run.
+        ingresses: the ingresses in the order of the query's sources.
+        stops: the offsets before which each ingress stops, if it does.
+        line: the terminal's line; None for the log.
         ui: the address of Spark's own page about the query.
     """
 
@@ -71,14 +71,14 @@ class Status:
         self._next_log = time.monotonic() + self._interval
 
     def staged(self, batch: int) -> None:
-        """Take note of the newest micro-batch."""
+        """Record the newest micro-batch."""
         self._batch, self._batch_at = batch, time.monotonic()
 
     def tell(self, progress: StreamingQueryProgress | None) -> None:
-        """Show how it is going; in a log, only if that was long ago.
+        """Show the progress; in a log, only if the last line is old enough.
 
         Args:
-            progress: the newest that the query has told, if it has.
+            progress: the query's newest progress, if there is one.
         """
         if progress is not None:
             self._take(progress)
@@ -108,7 +108,7 @@ class Status:
         self._lag = sum(total(position.lags) for position in found)
 
     def _sentence(self, now: _Sample) -> str:
-        """Say how it is going."""
+        """Describe the progress."""
         first = self._samples[0]
         seconds = max(now.time - first.time, 1.0)
         read = now.read - first.read if self._read is not None else 0
@@ -127,7 +127,7 @@ class Status:
 
 
 def _rate(per_second: float) -> str:
-    """Say how many records a second there are.
+    """Format a rate of records.
 
     >>> _rate(0), _rate(0.125), _rate(24_600.3)
     ('0/s', '0.1/s', '24,600/s')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run has done, and telling of what it could not do."""
+"""The counts of a run, and reports of the messages that it could not handle."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from statefun.protocol.runtime_pb2 import Outcome
 logger = logging.getLogger("statefun")
 
 _INTERVAL = timedelta(seconds=10)
-"""Between two lines of the log about failures, however many there are."""
+"""The shortest time between two log lines about failures."""
 
 
 @attrs.define
 class Summary:
-    """What a run has done."""
+    """The counts of a run."""
 
     batches: int = 0
     invocations: int = 0
     egress_records: int = 0
-    """Published by this run, including what an earlier one had left in the outbox.
+    """Records published by this run, including records that an earlier run left in the outbox.
 
-    Dead letters of failed messages are among them, as functions' records are. Those of refused
-    records are not: what functions have sent is either published or ``refused``, and never both.
+    They include dead letters of failed messages. They do not include dead letters of refused
+    records: a record of a function is either published or ``refused``, never both.
     """
     skipped: int = 0
     """Messages and records that were left out, as their failure policy says."""
     dead_letters: int = 0
     """Messages and records that went to the dead-letter topic."""
     refused: int = 0
-    """Records that a cluster has refused for good, and that are dead letters or left out."""
+    """Records that a cluster has refused for good; they are dead letters or left out."""
     retries: int = 0
-    """How often a message on which its function had failed was put off."""
+    """How often a message was put off for a retry because its function failed."""
     next_timer: datetime | None = None
-    """When the next timer is due, a delayed message's or an expiration's, if there are any."""
+    """When the next timer is due, for a delayed message or an expiration; None without timers."""
 
 
 class FailureLog:
-    """Counts what was not handled, and logs it: at once, and then now and then."""
+    """Counts messages that were not handled; logs the first at once, later ones together."""
 
     def __init__(self, summary: Summary) -> None:
         self._summary = summary
@@ -52,7 +52,7 @@ class FailureLog:
         self._lock = threading.Lock()
 
     def add(self, outcome: Outcome) -> None:
-        """Take note of what a part of a micro-batch could not do."""
+        """Count the messages that a part of a micro-batch could not handle."""
         if not outcome.example:
             return
         with self._lock:
@@ -63,7 +63,7 @@ class FailureLog:
             self._untold.example = self._untold.example or outcome.example
 
     def tell(self, *, at_once: bool = False) -> None:
-        """Log what was not logged yet, unless that would be too often."""
+        """Log the failures that were not logged yet, unless the last line is too recent."""
         if not self._untold.example or not (at_once or time.monotonic() >= self._next):
             return
         with self._lock:

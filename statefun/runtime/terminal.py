@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A line of a terminal that renews itself, above which other lines can be printed."""
+"""A status line of a terminal that renews itself below all other lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StatusLine:
     """The last line of a terminal; it may be used from any thread.
 
     Args:
-        stream: what leads to the terminal.
+        stream: a stream to the terminal.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -36,7 +36,7 @@ class StatusLine:
             self._write(_ERASE + self._text)
 
     def clear(self) -> None:
-        """Show nothing any more."""
+        """Remove the line."""
         with self._lock:
             if self._text:
                 self._text = ""
@@ -44,7 +44,7 @@ class StatusLine:
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Let somebody print whole lines above this one."""
+        """Hide the line while the caller prints whole lines above it."""
         with self._lock:
             if self._text:
                 self._write(_ERASE)
@@ -53,7 +53,7 @@ class StatusLine:
                 self._write(self._text)
 
     def _write(self, text: str) -> None:
-        """Write to the terminal; once it is gone, or somebody else's, nothing is shown any more."""
+        """Write to the terminal, unless it is gone or another process has the foreground."""
         if self._is_lost:
             return
         try:
@@ -83,10 +83,10 @@ def renews_lines(stream: TextIO) -> bool:
 
 
 def _is_ours(stream: TextIO) -> bool:
-    """Tell whether the process is in the foreground of its terminal: only there it may draw."""
+    """Tell whether the process is in the foreground of its terminal, where it may draw."""
     try:
         return os.tcgetpgrp(stream.fileno()) == os.getpgrp()
-    except (OSError, ValueError):  # no terminal of this process's own
+    except (OSError, ValueError):  # the stream is no controlling terminal of this process
         return True
 
 

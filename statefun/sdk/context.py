@@ -156,7 +156,7 @@ class Context:
         Args:
             duration: how long to wait, not negative, and at most a thousand years.
             message: the message to send; its caller will be this address.
-            cancellation_token: lets this address, and those of other types with the same id,
+            cancellation_token: lets this address, and addresses of other types with the same id,
                 cancel the message. As long as it is pending, the id cannot use the token again.
 
         Raises:
@@ -220,7 +220,7 @@ class Context:
 def begin_message(
     context: Context, message: Message, caller: Address | None, trace: str | None
 ) -> None:
-    """Make a context that of its next message, which may be part of a trace."""
+    """Point the context at its next message, which may be part of a trace."""
     context.caller = caller
     context._message = message  # noqa: SLF001 - users need not see how
     context._trace = trace  # noqa: SLF001 - as above

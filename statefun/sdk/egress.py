@@ -31,7 +31,7 @@ KAFKA_RECORD_TYPENAME = "type.googleapis.com/io.statefun.sdk.egress.KafkaProduce
 
 @lru_cache
 def topic_problem(topic: str) -> str:
-    """Say why Kafka cannot have a topic of that name; empty if it can.
+    """Return why Kafka cannot have a topic of that name; empty if it can.
 
     >>> topic_problem("user-events.v1_2")
     ''
@@ -47,7 +47,7 @@ def topic_problem(topic: str) -> str:
 
 
 class EgressMessage:
-    """A typed value for the egress named ``typename``; its type tells the egress what to do."""
+    """A typed value for the egress named ``typename``; the egress accepts values by their type."""
 
     __slots__ = ("_typed_value", "typename")
 
@@ -276,7 +276,7 @@ def egress_message_builder(
     Args:
         target_typename: the egress's id, ``namespace/name``.
         value: the value to send.
-        value_type: how to encode it on its way to the egress.
+        value_type: the type that encodes it on its way to the egress.
 
     Raises:
         DefinitionError: on an ill-formed id, or a value that the type cannot encode.

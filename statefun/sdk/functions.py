@@ -22,7 +22,7 @@ UserFunction = Callable[[Context, Message], None] | Callable[[Context, Message],
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_TIMEOUT = timedelta(minutes=5)
-"""How long a call of a function may take, unless its registration says something else."""
+"""How long a call of a function may take, unless its registration sets another timeout."""
 
 
 @attrs.frozen
@@ -147,7 +147,7 @@ class StatefulFunctions:
         return found
 
     def hint(self, typename: str) -> str:
-        """Say which registered name is nearest to ``typename``, or which there are."""
+        """Return a hint: the registered name that is nearest to ``typename``, or all names."""
         near = difflib.get_close_matches(typename, self._functions, n=1)
         if near:
             return f"; did you mean {near[0]}?"

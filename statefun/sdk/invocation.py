@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invoking one address with a batch of messages: the one meaning of "invoke" there is.
+"""Invoking one address with a batch of messages: the only implementation of "invoke".
 
 The two values mirror the request-reply protocol's ``InvocationBatchRequest`` and
-``InvocationResponse``: whoever runs functions, in process or behind bytes, goes through here.
+``InvocationResponse``: every caller of functions, in process or behind bytes, comes through here.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _call(
             function.call(context, message)
         finally:
             alarm.end()
-    except BaseException as error:  # noqa: BLE001 - what users' code raises is theirs to choose
+    except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
         alarm.end()  # the interruption may have come in its own way
         return error
     return None
@@ -153,7 +153,7 @@ async def _call_async(
     """Call a coroutine function; return the exception that it raised."""
     try:
         await function.call(context, message)
-    except BaseException as error:  # noqa: BLE001 - what users' code raises is theirs to choose
+    except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
         return error
     return None
 

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Message:
-    """A typed value on its way to, or arrived at, the function instance it is addressed to.
+    """A typed value for a function instance, before or after its delivery.
 
     >>> message = message_builder("com.example.fns/greeter", "Ada", str_value="hello")
     >>> message.as_string(), message.value(), message.is_int()

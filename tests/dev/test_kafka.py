@@ -33,7 +33,7 @@ time.sleep(600)
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedKafka]:
-    """Give a broker that the tests of this module share; each uses topics of its own."""
+    """Return a broker that the tests of this module share; each test uses its own topics."""
     with EmbeddedKafka() as broker:
         yield broker
 
@@ -168,7 +168,7 @@ def test_starting_twice_changes_nothing(broker: EmbeddedKafka) -> None:
 
 
 def test_terminal_interrupt_does_not_reach_it(broker: EmbeddedKafka) -> None:
-    """The broker is in a session of its own, out of reach of the terminal's Ctrl-C."""
+    """The broker is in a separate process session, out of reach of the terminal's Ctrl-C."""
     session = os.getsid(broker.pid)
 
     assert session != os.getsid(0)
@@ -227,7 +227,7 @@ def test_broker_does_not_outlive_its_owner() -> None:
 
 
 def test_taken_port_is_explained(tmp_path: Path) -> None:
-    """A port that somebody listens on is named, and nothing is started or left behind."""
+    """The error names a port that is in use, and nothing is started or left behind."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 

@@ -9,7 +9,7 @@ from submitting import EXAMPLES
 
 from statefun.dev import EmbeddedKafka
 
-sys.path.insert(0, str(EXAMPLES))  # tests import what lies beside the programs
+sys.path.insert(0, str(EXAMPLES))  # tests import the modules beside the programs
 
 
 @pytest.fixture(scope="module")

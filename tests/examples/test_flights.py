@@ -19,7 +19,7 @@ from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.dev import EmbeddedKafka
 from statefun.sdk.functions import default_functions
 
-# Workers cannot import what lies beside a program that was not launched.
+# Workers cannot import modules beside a program that was not launched.
 cloudpickle.register_pickle_by_value(app)  # type: ignore[no-untyped-call] # as pyspark has it
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

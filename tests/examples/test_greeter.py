@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The greeter as users launch it: spark-submit, in processes of its own."""
+"""The greeter as users launch it: with spark-submit, in separate processes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_flights_survive_sigterm_and_sigkill(own_broker: EmbeddedKafka, tmp_path
         process.send_signal(number)
         process.wait()
         assert 0 < len(greetings(kafka)) < len(tail_numbers)
-        if number == signal.SIGKILL:  # what Spark's orphans say is not ours
+        if number == signal.SIGKILL:  # texts of Spark's orphaned processes are not ours
             log = log.rename(tmp_path / "log-of-orphans")
         else:
             assert_quiet(log)
@@ -123,7 +123,7 @@ def test_workers_without_statefun_are_one_sentence(
 
 
 def test_a_typo_in_the_settings_is_one_line(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
-    """The user reads what is wrong and what there is, and no stack trace."""
+    """The user reads the mistake and the valid names, and no stack trace."""
     process = submit(own_broker, "greeter", tmp_path, "--conf", "spark.statefun.avialable-now=true")
 
     assert process.wait() == 1

@@ -77,7 +77,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def test_what_waits_is_listed(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    """By lane, with what is first in each; nothing of a key reaches the terminal as it is."""
+    """The list is by lane, with the first record of each; keys are escaped for the terminal."""
     skip(folder, 2, "t/out", [1], Path(f"{folder.location}.saved"))
 
     assert main(["outbox", "list", folder.location]) == 0
@@ -395,7 +395,7 @@ def test_only_what_was_skipped_is_missing(
 def test_a_place_that_is_no_checkpoint_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the file system says is no stack trace."""
+    """An error of the file system is no stack trace."""
     file = tmp_path / "notes.txt"
     file.write_text("")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun validate``: what is found before an application is started."""
+"""``statefun validate``: problems that are found before an application starts."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_components_of_a_program_are_looked_at(
 def test_everything_that_is_wrong_is_said_at_once(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What does not fit, what may not be meant, and where."""
+    """Errors and warnings have their places."""
     file = folder / "module.yaml"
     change(file, "test.fns/one]", "test.fns/onne, test.fns/two]")
     change(file, "io.statefun.types/string", "test/unknown")
@@ -208,7 +208,7 @@ def test_there_is_one_program(folder: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is shipped, for editors that want a file."""
+    """The command prints the schema, for editors that want a file."""
     assert main(["schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "statefun module"
 

@@ -55,7 +55,7 @@ def egress_text() -> Callable[..., str]:
 
 @pytest.fixture
 def read_ingress(ingress_text: Callable[..., str]) -> Callable[..., KafkaIngress]:
-    """Parses what `ingress_text` makes."""
+    """Parses a document of `ingress_text`."""
 
     def read(more: str = "", without: str = " ") -> KafkaIngress:
         [ingress] = parse_module(ingress_text(more, without), environment={}).ingresses
@@ -66,7 +66,7 @@ def read_ingress(ingress_text: Callable[..., str]) -> Callable[..., KafkaIngress
 
 @pytest.fixture
 def read_egress(egress_text: Callable[..., str]) -> Callable[..., KafkaEgress]:
-    """Parses what `egress_text` makes."""
+    """Parses a document of `egress_text`."""
 
     def read(more: str = "", without: str = " ") -> KafkaEgress:
         [egress] = parse_module(egress_text(more, without), environment={}).egresses

@@ -30,7 +30,7 @@ Step = Callable[[KafkaIngressBuilder], KafkaIngressBuilder]
 
 
 def declared() -> KafkaIngressBuilder:
-    """Return an ingress with what every one needs."""
+    """Return an ingress with the required settings."""
     return (
         KafkaIngress.for_id("example/names")
         .with_kafka_address("kafka:9092")
@@ -150,7 +150,7 @@ def test_an_egress_says_what_a_module_file_says(
 
 
 def test_what_is_wrong_is_told_at_once_and_where() -> None:
-    """The messages are those of module files; the place is that of the program."""
+    """The messages are the same as for module files; the place is in the program."""
     with pytest.raises(ModuleError) as refused:
         KafkaIngress.for_id("names").with_topic(
             "names", targets=["*"], value_type=StringType, partition=[1]
@@ -177,7 +177,7 @@ def test_a_deserializer_brings_its_type() -> None:
 
 @pytest.mark.parametrize(("read", "type_"), [("x", StringType), (str, "a/b")])
 def test_a_deserializer_is_a_function_with_a_type(read: Any, type_: Any) -> None:
-    """What else is given is named."""
+    """The error names the wrong argument."""
     ingress = declared().with_topic("names", targets=TARGETS, value_type=StringType)
     with pytest.raises(DefinitionError, match="example/names: a deserializer is a function"):
         ingress.with_deserializer(read, type_).build()

@@ -145,7 +145,7 @@ def test_topics_snippets(tmp_path: Path, name: str, targets: list[list[str]]) ->
 
 
 def test_version_3() -> None:
-    """Documents of version 3.0 load, with what cannot be run yet set aside."""
+    """Documents of version 3.0 load; components that cannot run yet are set aside."""
     module = _load("v3")
 
     [ingress] = module.ingresses
@@ -159,7 +159,7 @@ def test_version_3() -> None:
 
 
 def test_version_2() -> None:
-    """Documents of version 2.0 load, with what cannot be run yet set aside."""
+    """Documents of version 2.0 load; components that cannot run yet are set aside."""
     module = _load("v2")
 
     [ingress] = module.ingresses

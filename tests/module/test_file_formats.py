@@ -162,7 +162,7 @@ def test_legacy_modules_may_be_empty(text: str) -> None:
 def test_reports_bad_documents(
     findings: Callable[..., list[str]], text: str, problems: list[str]
 ) -> None:
-    """Documents that fit no format say what is missing for which."""
+    """For a document of no format, the error names the missing keys of each format."""
     found = findings(text)
 
     assert found == [f"m.yaml:{problem}" for problem in problems]

@@ -19,7 +19,7 @@ from generate_docs import documents  # noqa: E402 - a script, which is no packag
 
 
 class _Yaml12(yaml.SafeLoader):
-    """What editors read: dates are strings there."""
+    """Loads documents like an editor, which takes dates as strings."""
 
 
 _Yaml12.yaml_implicit_resolvers = {
@@ -40,7 +40,7 @@ INGRESS = (
 
 @pytest.fixture(scope="module")
 def validator() -> Draft202012Validator:
-    """Return what an editor checks a document with."""
+    """Return the validator that an editor checks a document with."""
     schema = module_schema()
     Draft202012Validator.check_schema(schema)
     return Draft202012Validator(schema)

@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 def counting(topic: str, egress: str = "test/out") -> StatefulFunctions:
-    """Return a function that numbers what arrives at each address."""
+    """Return a function that numbers the messages of each address."""
     functions = StatefulFunctions()
     text = SimpleType("test/text", str.encode, bytes.decode)
 
@@ -56,7 +56,7 @@ def counting(topic: str, egress: str = "test/out") -> StatefulFunctions:
 
 
 def values(received: list[Received]) -> list[str]:
-    """Return what was received, by key and then in order."""
+    """Return the received records, by key and then in order."""
     return [r.value for r in sorted(received, key=lambda r: r.key or "")]
 
 
@@ -83,7 +83,7 @@ def test_counts_per_address_and_goes_on_after_restart(
 def test_every_target_of_every_topic_gets_its_records(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """A record is delivered to each target of its topic, as an address of its own."""
+    """A record is delivered to each target of its topic, each at a separate address."""
     one, two, out = kafka.topic("one"), kafka.topic("two"), kafka.topic("out")
     functions = counting(out)
 
@@ -250,7 +250,7 @@ def test_records_that_no_function_can_receive_are_named(
     record: tuple[str | bytes | None, str | None],
     reason: str,
 ) -> None:
-    """The error says topic, partition, offset and what is wrong with the record."""
+    """The error names topic, partition, offset and the defect of the record."""
     users, out = kafka.topic("users"), kafka.topic("out")
     kafka.send(users, [("Ada", "fine"), record])
 
@@ -307,7 +307,7 @@ def test_an_unreachable_broker_is_named(kafka: KafkaHarness, checkpoint: Path) -
 
 
 def test_a_missing_egress_topic_keeps_the_records(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """The error names the topic; once it exists, a restart publishes what was committed."""
+    """The error names the topic; once it exists, a restart publishes the committed records."""
     users = kafka.topic("users")
     late = f"{users}.late"
     module = kafka.module({users: ["test.fns/count"]}).replace(
@@ -328,7 +328,7 @@ def test_a_missing_egress_topic_keeps_the_records(kafka: KafkaHarness, checkpoin
 def test_an_egress_without_promise_never_stops_the_application(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its cluster is gone: what it was to get is lost and counted, and all else goes on."""
+    """Its cluster is gone: its records are lost and counted, and everything else goes on."""
     users, out = kafka.topic("users"), kafka.topic("out")
     module = kafka.module({users: ["test.fns/tell_both"]}) + (
         "---\n"
@@ -354,7 +354,7 @@ def test_an_egress_without_promise_never_stops_the_application(
 
 
 def test_a_damaged_outbox_is_named_and_kept(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """What cannot be published ends the application, and stays where it is."""
+    """A record that cannot be published ends the application, and stays in the outbox."""
     users, out = kafka.topic("users"), kafka.topic("out")
     module = kafka.module({users: ["test.fns/count"]})
     run(module, counting(out), checkpoint)
@@ -373,7 +373,7 @@ def test_a_damaged_outbox_is_named_and_kept(kafka: KafkaHarness, checkpoint: Pat
 def failing_in_workers(
     name: str, kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    """Run functions, one of them of a module that workers have otherwise; return the error."""
+    """Run functions, one from a module of which workers have another version; return the error."""
     users, out = kafka.topic("users"), kafka.topic("out")
     functions = counting(out)
     module = types.ModuleType(name)
@@ -391,7 +391,7 @@ def failing_in_workers(
 def test_an_error_of_a_worker_is_one_line(
     kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fails in a worker outside of functions is named without its traceback."""
+    """An error in a worker outside of functions is shown without its traceback."""
     error = failing_in_workers("colorsys", kafka, checkpoint, monkeypatch)
 
     assert error == (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs that end with ``statefun.run()`` print, in processes of their own."""
+"""The output of programs that end with ``statefun.run()``, in separate processes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ STOPPED = "statefun: stopped; start again to continue from the last committed ba
 
 
 class Program:
-    """A program beside its module file, and what it has printed."""
+    """A program beside its module file, and its output."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -64,7 +64,7 @@ class Program:
         options = "".join(
             f" --conf spark.statefun.{key.replace('_', '-')}={value}" for key, value in conf.items()
         )
-        # Where Spark looks at what the launcher of a program was given.
+        # Spark reads a launcher's arguments from this variable.
         arguments = os.environ["PYSPARK_SUBMIT_ARGS"].replace(" pyspark-shell", "")
         environment = {**os.environ, "OUT": out}
         # Users do not set it, and the first python3 of their PATH may be any.
@@ -87,14 +87,14 @@ class Program:
         return self.folder / "stderr"
 
     def errors(self) -> list[str]:
-        """Return what the last run has written to standard error, but for what Java says."""
+        """Return the standard error of the last run, without Java's lines."""
         lines = self.log.read_text().splitlines()
         return [line for line in lines if not line.startswith(NOISE)]
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    """Return a program in a folder of its own, whose name has a blank."""
+    """Return a program in a separate folder that has a blank in its name."""
     folder = tmp_path / "my app"
     folder.mkdir()
     return Program(folder)
@@ -103,7 +103,7 @@ def program(tmp_path: Path) -> Program:
 def test_a_typo_in_the_module_file_is_said_with_its_place(
     kafka: KafkaHarness, program: Program
 ) -> None:
-    """The user reads file, line, column, key and what would be right, and nothing else."""
+    """The user reads only file, line, column, key and the correction."""
     module = kafka.module({"users": ["test.fns/count"]}).replace(
         "consumerGroupId", "consumerGruopId"
     )
@@ -121,7 +121,7 @@ def test_a_typo_in_the_module_file_is_said_with_its_place(
 
 
 def test_a_missing_module_file_is_said(program: Program) -> None:
-    """The user reads where the file was expected, and what it should be."""
+    """The user reads the expected place and kind of the file."""
     status = program.start().wait()
 
     file = program.folder / "module.yaml"
@@ -146,7 +146,7 @@ def test_debug_shows_where_an_error_comes_from(program: Program) -> None:
 def test_a_failing_function_is_shown_by_the_users_own_lines(
     kafka: KafkaHarness, program: Program
 ) -> None:
-    """The function's traceback comes first, then one line that says what, and which record it was."""
+    """The function's traceback comes first, then one line with the error and the record."""
     users = kafka.topic("users")
     (program.folder / "module.yaml").write_text(kafka.module({users: ["test.fns/fail"]}))
     kafka.send(users, [("Ada", "a")])

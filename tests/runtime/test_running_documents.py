@@ -37,7 +37,7 @@ def served(module: Module, kafka: KafkaHarness) -> Module:
 
 
 def check_that_it_runs(module: Module, kafka: KafkaHarness, checkpoint: Path) -> None:
-    """Run an application on a module: what comes in goes out, for each target and egress."""
+    """Run an application on a module: every record goes to each target and egress."""
     module = served(module, kafka)
     out, functions = kafka.topic("out"), StatefulFunctions()
     egresses = [str(egress.id) for egress in module.egresses]
@@ -49,7 +49,7 @@ def check_that_it_runs(module: Module, kafka: KafkaHarness, checkpoint: Path) ->
     routes = [route for ingress in module.ingresses for route in ingress.topics]
     for target in {str(target) for route in routes for target in route.targets}:
         functions.bind(target)(forward)
-    run(module, functions, checkpoint)  # whatever the position is: from here on, all is read
+    run(module, functions, checkpoint)  # for any position: from here on, all records are read
     before = len(kafka.receive(out))
     for topic in {route.topic for route in routes}:
         kafka.send(topic, [("Ada", topic)])

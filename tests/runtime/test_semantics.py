@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What functions, messages, delays, cancellations and expirations mean: a model beside Spark."""
+"""A model of functions, messages, delays, cancellations and expirations, beside Spark."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_delayed_message_comes_when_it_is_due(
 
 
 def test_delayed_messages_come_in_order(system: System) -> None:
-    """By their time; those that are due together, in the order in which they were sent."""
+    """They come by due time; messages due together come in the order of sending."""
     delays = [3.2, 3.1, 3.1, 5, 3.1, 1, *(1 + n * 7 % 30 for n in range(60))]
     system.step([("Ada", [later(delay, f"{n}") for n, delay in enumerate(delays)])])
 
@@ -134,7 +134,7 @@ def test_delayed_messages_come_in_order(system: System) -> None:
 
 
 def test_a_cancelled_message_never_comes(system: System) -> None:
-    """A token belongs to the id that used it, whatever the function; others cannot cancel."""
+    """A token belongs to the id that used it, in any function; other ids cannot cancel."""
     roots: list[tuple[str, Program]] = [
         ("Ada", [later(10, "at once", "t"), ["cancel", "t"]]),
         ("Alan", [later(10, "by another type", "t"), ["send", "b", "Alan", [["cancel", "t"]]]]),
@@ -171,7 +171,7 @@ def test_a_token_that_is_in_use_is_an_error(system: System) -> None:
 
 
 def test_values_expire_and_leave_nothing_behind(system: System) -> None:
-    """After the last write or call; they are deleted even if nobody ever asks again."""
+    """They expire after the last write or call, and are deleted even without further calls."""
     life = LIFETIME.total_seconds()
     set_both: Program = [["note"], ["keep"]]
     look: Program = [["look"]]
@@ -193,7 +193,7 @@ def test_values_expire_and_leave_nothing_behind(system: System) -> None:
 
 
 def test_messages_to_functions_without_state_stay_in_the_micro_batch(system: System) -> None:
-    """So do their records; what they send themselves takes the next one, as do those over limit."""
+    """So do their records; their own messages take the next one, as do messages over the limit."""
     back = ["send", "b", "back", [["emit", "b"]]]
     pair: Program = [
         ["send", "relay", "x", [["emit", "relay"], back]],
@@ -231,7 +231,7 @@ def test_order_holds_where_a_micro_batch_has_no_room(system: System) -> None:
 
 
 def test_messages_to_oneself_stay_in_the_micro_batch(system: System) -> None:
-    """They come behind what waits already; more than the limit come in the next one, in order."""
+    """They come after waiting messages; more than the limit come in the next one, in order."""
     steps: Program = [["emit", "end"]]
     for n in reversed(range(30)):
         steps = [["emit", n], ["send", "a", "Ada", steps]]
@@ -309,7 +309,7 @@ def follow(
 def test_random_programs_do_what_the_model_does(
     fresh: Callable[[], System], seed: int, roots: int, immediate: int
 ) -> None:
-    """State, egress, order, delays and expirations are those of a sequential interpreter."""
+    """State, egress, order, delays and expirations equal a sequential interpreter's."""
     follow(fresh(), seed, ["x", "y"], depth=2, roots=roots, steps=1, immediate=immediate)
 
 

@@ -21,7 +21,7 @@ EMPTY: Mapping[str, str] = {}
 
 
 def resolve(conf: Mapping[str, str] = EMPTY, **arguments: object) -> Settings:
-    """Resolve settings for a program in a folder of its own."""
+    """Resolve settings for a program in a separate folder."""
     return Settings.resolve(conf, SCRIPT, **arguments)
 
 
@@ -52,7 +52,7 @@ def test_an_interactive_session_uses_its_working_directory(
 
 
 def test_every_setting_has_a_key_and_an_argument() -> None:
-    """What can be set by an argument, can be by Spark's configuration; both are documented."""
+    """Every argument has a key in Spark's configuration; both are documented."""
     fields = {field.name.replace("_", "-") for field in attrs.fields(Settings)}
     arguments = set(inspect.signature(run).parameters) - {"functions", "components"}
 
@@ -105,7 +105,7 @@ def test_configuration_is_text(key: str, text: str, field: str, expected: object
     ],
 )
 def test_arguments_win(argument: str, value: object, field: str, expected: object) -> None:
-    """What the program says counts more than Spark's configuration, a False as well."""
+    """The program's arguments win over Spark's configuration, also if they are False."""
     conf = {
         "spark.statefun.module": "conf.yaml",
         "spark.statefun.checkpoint": "/conf",
@@ -177,7 +177,7 @@ NO_DURATION = (
     ],
 )
 def test_configuration_that_cannot_be_read_is_named(key: str, text: str, reason: str) -> None:
-    """The error says which key has which value, and what would be right."""
+    """The error names the key, its value, and valid values."""
     with pytest.raises(ConfigurationError) as caught:
         resolve({f"spark.statefun.{key}": text})
 

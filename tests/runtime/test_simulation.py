@@ -98,7 +98,7 @@ class Start:
 
 @pytest.mark.parametrize("lanes", [*product(range(2), repeat=2)])
 def test_of_two_drivers_on_two_copies_one_publishes(lanes: tuple[int, int]) -> None:
-    """However their starts are interleaved: what one has published, the other one refuses."""
+    """In any interleaving of their starts, the other one refuses after one has published."""
     published: Counter[int] = Counter()
     for turns in combinations(range(2 * Start.steps), Start.steps):
         chaos = Chaos(0)

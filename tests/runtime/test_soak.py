@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A short slice of what ``make soak`` does for hours."""
+"""A short version of ``make soak``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def own_broker() -> Iterator[EmbeddedKafka]:
 def test_the_topic_holds_what_the_surviving_state_says(
     own_broker: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    """Killed where a record is published and nobody has noted it yet, then in each other way."""
+    """It is killed after a publication that is not recorded yet, then in each other way."""
     soak = Soak(own_broker, own_broker.bootstrap_servers, tmp_path, random.Random(1), "short-")
     soak.java_options = java_options()
     with contextlib.closing(soak):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run says of itself while it runs."""
+"""The progress that a run shows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 def application(
     kafka: KafkaHarness, checkpoint: Path, line: StatusLine | None, **settings: object
 ) -> Application:
-    """Return an application that repeats ten records, and skips what is "bad"."""
+    """Return an application that repeats ten records, and skips "bad" ones."""
     users, out = kafka.topic("users", 2), kafka.topic("out")
     functions = StatefulFunctions()
 
@@ -45,7 +45,7 @@ def application(
 def test_the_line_of_a_terminal_says_what_was_read_and_published(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """Records in and out, what waits, the newest batch, and failures; at the end it is erased."""
+    """It shows records in and out, the backlog, the newest batch and failures; the end erases it."""
     screen = io.StringIO()
     app = application(kafka, checkpoint, StatusLine(screen))
     with ThreadPoolExecutor() as threads:

@@ -26,7 +26,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[TextIO, int]]:
 
 
 def drawn_on(screen: int) -> str:
-    """Return what was written to a terminal."""
+    """Return the output on a terminal."""
     drawn = b""
     while select.select([screen], [], [], 0.2)[0]:
         drawn += os.read(screen, 100_000)

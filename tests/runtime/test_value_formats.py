@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the values and keys of records may be encoded in, from a real broker to functions."""
+"""The formats of records' values and keys, from a real broker to functions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def registry() -> Iterator[str]:
 
 @pytest.fixture
 def descriptors(tmp_path: Path) -> Path:
-    """Write what protoc would, for this project's own wrapper types."""
+    """Write a descriptor set like protoc's, for this project's own wrapper types."""
     file = tmp_path / "types.desc"
     described = FileDescriptorSet()
     types_pb2.DESCRIPTOR.CopyToProto(described.file.add())
@@ -74,7 +74,7 @@ def descriptors(tmp_path: Path) -> Path:
 
 
 def values(out: str) -> StatefulFunctions:
-    """Return a function that writes what its messages are, by id."""
+    """Return a function that writes its messages' values, by id."""
     functions = StatefulFunctions()
 
     @functions.bind("test.fns/show")
@@ -99,7 +99,7 @@ def module(kafka: KafkaHarness, dead: str, *topics: str) -> str:
 def test_values_are_read_in_the_format_of_their_topic(
     kafka: KafkaHarness, checkpoint: Path, registry: str, descriptors: Path
 ) -> None:
-    """What is not in it goes the way of records that no function can receive, as it was."""
+    """Values of another format are records that no function can receive, and stay unchanged."""
     names = ("text", "json", "protobuf", "avro", "registry")
     topics = {name: kafka.topic(name) for name in names}
     out, dead = kafka.topic("out"), kafka.topic("dead")
@@ -230,7 +230,7 @@ def test_a_format_that_does_not_fit_is_told_before_anything_starts(
 
 
 def test_types_of_a_registry_can_be_written(registry: str) -> None:
-    """Their schema is registered, once; readers with another one get what they expect."""
+    """Their schema is registered once; readers with another schema get values of that schema."""
     written = make_schema_registry_type(
         "test.formats/written", registry, schema=USER, subject="written-value"
     )

@@ -22,7 +22,7 @@ from statefun import (
 
 @given(type_names())
 def test_type_names_survive_text(name: TypeName) -> None:
-    """What a type name prints as is parsed as the same name."""
+    """A printed type name is parsed as the same name."""
     assert TypeName.parse(str(name)) == name
 
 
@@ -58,7 +58,7 @@ def test_rejects_half_a_type_name(text: str) -> None:
 
 @pytest.mark.parametrize("typename", [None, 7, b"a/b", TypeName("a", "b")])
 def test_a_type_name_is_parsed_from_text_only(typename: object) -> None:
-    """What is no string is refused by its repr."""
+    """A value that is no string is refused, with its repr."""
     with pytest.raises(DefinitionError) as raised:
         TypeName.parse(typename)  # type: ignore[arg-type]
 
@@ -88,7 +88,7 @@ def test_the_runtime_keeps_its_names_to_itself(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["statefuns/f", "io.statefun/f", "Statefun/f", "a/statefun"])
 def test_names_like_the_runtimes_are_free(text: str) -> None:
-    """Only the namespace as a whole, and what is below it, is the runtime's."""
+    """Only the whole namespace, and namespaces below it, belong to the runtime."""
     assert str(TypeName.parse(text)) == text
 
 
@@ -127,7 +127,7 @@ def test_names_and_addresses_are_frozen() -> None:
 
 
 def test_an_address_prints_its_three_parts() -> None:
-    """The repr says what is needed to make it again."""
+    """The repr has all parts to make the address again."""
     address = SdkAddress("com.example.fns", "greeter", "Ada")
 
     assert repr(address) == "Address(namespace='com.example.fns', name='greeter', id='Ada')"

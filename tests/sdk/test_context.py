@@ -24,7 +24,7 @@ ADDRESS = Address("com.example.fns", "greeter", "Ada")
 
 @pytest.fixture
 def sent() -> Sent:
-    """Return what the context's function has sent."""
+    """Return the messages that the context's function has sent."""
     return Sent()
 
 
@@ -39,7 +39,7 @@ def _record(value: str) -> KafkaEgressMessage:
 
 
 def test_a_context_starts_without_effects() -> None:
-    """It knows its address and storage; nobody called yet, and nothing was sent."""
+    """It has its address and storage, no caller yet, and no sent messages."""
     storage = Storage({}, {})
 
     sent = Sent()
@@ -92,7 +92,7 @@ def test_other_things_cannot_be_sent(context: Context, sent: Sent, message: Any,
 
 
 def test_a_context_takes_no_other_attributes(context: Context) -> None:
-    """State belongs into the storage: what is put on the context would be lost."""
+    """State belongs into the storage: attributes of the context would be lost."""
     with pytest.raises(AttributeError):
         context.visits = 1  # type: ignore[attr-defined]
 
@@ -101,7 +101,7 @@ LATER = message_builder("a/b", "x", int_value=1)
 
 
 def test_delays_and_cancellations_are_kept_in_order(context: Context, sent: Sent) -> None:
-    """A cancellation counts for what was sent before it."""
+    """A cancellation counts for messages that were sent before it."""
     context.send_after(timedelta(0), LATER)
     context.send_after(timedelta(days=1), LATER, "token")
     context.cancel_delayed_message("token")
@@ -137,7 +137,7 @@ def test_delays_and_cancellations_are_kept_in_order(context: Context, sent: Sent
 def test_other_things_cannot_be_delayed(
     context: Context, sent: Sent, arguments: tuple[Any, ...], text: str
 ) -> None:
-    """A delay is a time that is not negative, and what is delayed a message to a function."""
+    """A delay is not negative, and only messages to functions can be delayed."""
     with pytest.raises(DefinitionError) as raised:
         context.send_after(*arguments)
 
@@ -147,7 +147,7 @@ def test_other_things_cannot_be_delayed(
 
 @pytest.mark.parametrize("token", ["", None, 7, "\ud800"])
 def test_other_things_cannot_be_cancelled(context: Context, sent: Sent, token: Any) -> None:
-    """Only what was sent with a token can be, and so the token is not empty."""
+    """Only messages with a token can be cancelled, so the token is not empty."""
     with pytest.raises(DefinitionError, match="a message is cancelled by its token"):
         context.cancel_delayed_message(token)
 
@@ -155,7 +155,7 @@ def test_other_things_cannot_be_cancelled(context: Context, sent: Sent, token: A
 
 
 def test_functions_see_what_they_need() -> None:
-    """What the runtime collects from a context is not on its public face."""
+    """The messages that the runtime collects are no public attributes of a context."""
     assert [name for name in dir(Context) if not name.startswith("_")] == [
         "address",
         "caller",

@@ -136,14 +136,14 @@ def test_the_limit_is_as_short_or_long_as_can_be(
 
 @pytest.mark.parametrize("fun", [_sleep, _spin, _wait, _block, _busy])
 def test_the_traceback_says_where_it_hung(fun: Callable[[Context, Message], Any]) -> None:
-    """The last frame of the user's code is part of it."""
+    """The traceback has the last frame of the user's code."""
     (failed,) = _invoke(fun, HANG).failures
 
     assert f"in {fun.__name__}" in failed.traceback
 
 
 def test_a_plain_function_that_swallows_interruptions_gets_more_of_them() -> None:
-    """It gets as far as it can; what it did counts if it returns."""
+    """It goes on; its effects count if it returns."""
     result = _invoke(_stubborn, 1, HANG, 3)
 
     assert result.failures == []
@@ -151,7 +151,7 @@ def test_a_plain_function_that_swallows_interruptions_gets_more_of_them() -> Non
 
 
 def test_a_coroutine_that_cannot_be_cancelled_is_left_alone() -> None:
-    """Nobody waits for it, and what it does later has no effect."""
+    """Nobody waits for it, and its later actions have no effect."""
     events: list[str] = []
     released = asyncio.Event()
 

@@ -131,7 +131,7 @@ def test_headers_are_names_and_values(
     ],
 )
 def test_what_cannot_be_written_is_refused(parts: dict[str, Any], sentence: str) -> None:
-    """The function that sends a record learns what is wrong with it."""
+    """The function that sends a record gets the error."""
     with pytest.raises(DefinitionError) as raised:
         KafkaEgressMessage(EGRESS, topic="greetings", value="", **parts)
 
@@ -229,7 +229,7 @@ def test_text_without_an_encoding_is_refused(parts: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1])
 def test_a_large_integer_needs_its_type(value: int) -> None:
-    """What does not fit into 4 bytes is not cut off."""
+    """A number that does not fit into 4 bytes is refused, not cut off."""
     with pytest.raises(DefinitionError) as raised:
         KafkaEgressMessage(EGRESS, topic="greetings", value=value)
 
@@ -273,7 +273,7 @@ def test_unfinished_steps_do_not_build() -> None:
 
 
 def test_a_builder_can_be_used_again() -> None:
-    """What was built does not change with its builder."""
+    """A built record does not change with its builder."""
     builder = KafkaEgressMessage.for_egress(EGRESS).with_topic("greetings").with_value("Hello")
 
     first = builder.with_key("Ada").build()
@@ -320,7 +320,7 @@ def test_bytes_that_are_no_record_are_refused() -> None:
     ],
 )
 def test_a_topic_has_a_name_that_kafka_takes(topic: str) -> None:
-    """What no cluster could ever take is an error where it is made, from code or from the wire."""
+    """A record that no cluster could take is an error where it is made, also from the wire."""
     with pytest.raises(
         DefinitionError, match="is no name of a topic: it has 1 to 249 of"
     ) as raised:

@@ -206,7 +206,7 @@ def test_functions_can_be_called(functions: StatefulFunctions) -> None:
 
 
 def test_ill_formed_definitions_name_the_function(functions: StatefulFunctions) -> None:
-    """Errors of the typename and of the specs are preceded by whose they are."""
+    """Errors of the typename and of the specs begin with the function's name."""
     specs = [ValueSpec("visits", IntType), ValueSpec("visits", IntType)]
 
     with pytest.raises(DefinitionError) as name:
@@ -254,7 +254,7 @@ def test_a_function_can_be_defined_again(functions: StatefulFunctions) -> None:
 
 
 def test_one_function_can_have_several_types(functions: StatefulFunctions) -> None:
-    """Each typename is a function of its own."""
+    """Each typename is a separate function."""
     functions.register(GREETER, greet)
     functions.register("com.example.fns/welcome", greet)
 
@@ -269,7 +269,7 @@ def test_blanks_around_a_typename_do_not_count(functions: StatefulFunctions) -> 
 
 
 def test_an_exact_name_wins(functions: StatefulFunctions) -> None:
-    """A function for a whole namespace takes what no other is registered for."""
+    """A function for a whole namespace takes all names without their own function."""
     functions.register("com.example.fns/*", other)
     functions.register(GREETER, greet)
 

@@ -67,7 +67,7 @@ def _run_coroutine(
 
 @pytest.fixture(params=[_run_plain, _run_coroutine], ids=["plain", "coroutine"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Return what runs a function over a batch: as it is, or as a coroutine."""
+    """Return a runner of a function over a batch: as a plain function, or as a coroutine."""
     runner: Run = request.param
     return runner
 
@@ -88,7 +88,7 @@ def _add(context: Context, message: Message) -> None:
 
 
 def test_a_batch_runs_in_order_with_one_storage(run: Run) -> None:
-    """Each invocation sees what those before it have stored, and the last value remains."""
+    """Each invocation sees the values that earlier ones stored, and the last value remains."""
     seen: list[tuple[int | None, int]] = []
 
     def add(context: Context, message: Message) -> None:
@@ -180,7 +180,7 @@ def _fail_on_two(context: Context, message: Message) -> None:
 
 
 def test_a_failure_says_where_it_was(run: Run) -> None:
-    """The error has the function, the address, what it raised, and which invocation it was."""
+    """The error has the function, the address, the exception, and the invocation's index."""
     (failed,) = run(_fail_on_two, _batch(1, 2, 3)).failures
 
     assert failed.index == 1
@@ -192,7 +192,7 @@ def test_a_failure_says_where_it_was(run: Run) -> None:
 
 
 def test_a_failure_leaves_the_state_alone(run: Run) -> None:
-    """What the batch was given is what it was before."""
+    """The batch's input does not change."""
     state = {"count": typed(7, IntType)}
 
     run(_fail_on_two, _batch(1, 2, state=state))
@@ -202,7 +202,7 @@ def test_a_failure_leaves_the_state_alone(run: Run) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=8), st.sampled_from([0, 1]))
 def test_what_fails_leaves_no_trace(commands: list[tuple[int, bool]], kind: int) -> None:
-    """The effects of a batch are those of the messages that do not fail, and of no other."""
+    """The effects of a batch are exactly the effects of the messages that do not fail."""
 
     def work(context: Context, message: Message) -> None:
         number = message.as_int()
@@ -232,7 +232,7 @@ def test_what_fails_leaves_no_trace(commands: list[tuple[int, bool]], kind: int)
 
 
 def test_a_traceback_starts_in_the_users_code() -> None:
-    """The frames of the loop that calls functions are of no use to anybody."""
+    """The traceback omits the frames of the loop that calls functions."""
     (failed,) = invoke(_registered(_fail_on_two), _batch(2)).failures
 
     lines = failed.traceback.splitlines()
@@ -243,7 +243,7 @@ def test_a_traceback_starts_in_the_users_code() -> None:
 
 
 def test_a_traceback_has_the_causes(run: Run) -> None:
-    """Chained exceptions are part of it."""
+    """The traceback includes chained exceptions."""
 
     def fail(_context: Context, _message: Message) -> None:
         try:
@@ -258,7 +258,7 @@ def test_a_traceback_has_the_causes(run: Run) -> None:
 
 
 def test_errors_of_an_invocation_pass(run: Run) -> None:
-    """What names its own cause, such as a value that does not decode, is not wrapped."""
+    """An error that names its own cause, such as a value that does not decode, is not wrapped."""
 
     def read(_context: Context, message: Message) -> None:
         message.as_int()

@@ -75,7 +75,7 @@ def test_keywords_and_value_types_build_the_same(
 def test_a_message_holds_what_it_was_built_of(
     name: object, id_: str, type_and_value: tuple[Type[Any], Any]
 ) -> None:
-    """Target, id and value are those given."""
+    """Target, id and value are the given ones."""
     type_, value = type_and_value
 
     message = message_builder(str(name), id_, value=value, value_type=type_)
@@ -177,7 +177,7 @@ def test_other_values_need_their_type(value_type: Any) -> None:
     ],
 )
 def test_a_value_that_does_not_encode_is_named(values: dict[str, Any], text: str) -> None:
-    """The error has the value, the type and what the serializer said."""
+    """The error has the value, the type and the serializer's text."""
     with pytest.raises(DefinitionError) as raised:
         message_builder(TARGET, "Ada", **values)
 
@@ -209,7 +209,7 @@ def test_serializers_return_bytes(serialized: Any) -> None:
     ids=["as_int", "value", "as_type"],
 )
 def test_bytes_of_another_type_are_reported(read: Callable[[Message], Any], typename: str) -> None:
-    """The error has the address, the declared type, the length and what was tried."""
+    """The error has the address, the declared type, the length and the attempted type."""
     message = Message(TARGET, "Ada", TypedValue(StringType.typename, b"Hello"))
 
     with pytest.raises(ValueDecodeError) as raised:
@@ -224,7 +224,7 @@ def test_bytes_of_another_type_are_reported(read: Callable[[Message], Any], type
 
 
 def test_as_type_reads_any_bytes() -> None:
-    """A value is read as asked, whatever type name it carries."""
+    """A value is read as the requested type, regardless of the type name that it carries."""
     message = Message(TARGET, "Ada", TypedValue("com.example/Raw", b"\x0d\x07\0\0\0"))
 
     assert message.as_int() == 7
@@ -232,7 +232,7 @@ def test_as_type_reads_any_bytes() -> None:
 
 
 def test_a_value_of_an_unknown_type_is_reported() -> None:
-    """Reading by name needs the name in the registry; the error says what to do."""
+    """Reading by name needs the name in the registry; the error names the remedy."""
     message = Message(TARGET, "Ada", TypedValue("com.example/Unknown", b""))
 
     with pytest.raises(ValueDecodeError) as raised:

@@ -44,7 +44,7 @@ def _counter(stored: TypedValue | None = None) -> Storage:
 
 
 class StorageModel(RuleBasedStateMachine):
-    """A storage does what a dict does, and remembers what was changed."""
+    """A storage behaves like a dict, and remembers its changes."""
 
     stored: dict[str, Any]
     model: dict[str, Any]
@@ -80,7 +80,7 @@ class StorageModel(RuleBasedStateMachine):
 
     @rule(name=names)
     def assign_nonsense(self, name: str) -> None:
-        """Fail to set a value to what no type takes."""
+        """Fail to set a value to an object that no type takes."""
         with pytest.raises(DefinitionError):
             setattr(self.storage, name, object())
 
@@ -144,7 +144,7 @@ def test_an_unset_value_is_none() -> None:
 
 
 def test_deleting_twice_is_deleting() -> None:
-    """Deleting what is not set is no error."""
+    """Deleting an unset value is no error."""
     storage = _counter()
 
     del storage.visits
@@ -155,7 +155,7 @@ def test_deleting_twice_is_deleting() -> None:
 
 
 def test_a_value_is_encoded_when_it_is_assigned() -> None:
-    """What is changed in place afterwards is not stored."""
+    """Later changes inside an object are not stored."""
     storage = Storage(value_specs([ValueSpec("seen", JSON)]), {})
     seen = ["Ada"]
 
@@ -184,7 +184,7 @@ def test_unknown_stored_values_are_ignored() -> None:
     ids=["none", "some"],
 )
 def test_undeclared_values_are_no_attributes(specs: list[ValueSpec], declared: str) -> None:
-    """Reading, setting and deleting name what is declared instead."""
+    """The errors of reading, setting and deleting name the declared values."""
     storage = Storage(value_specs(specs), {})
     expected = f"no value 'visit' is declared in specs (declared: {declared})"
 
@@ -237,7 +237,7 @@ def test_a_value_keeps_its_type() -> None:
 
 
 def test_a_value_of_another_type_can_be_replaced() -> None:
-    """Setting or deleting needs no look at what is stored."""
+    """Setting or deleting does not read the stored value."""
     replaced, deleted = _counter(typed("one", StringType)), _counter(typed("one", StringType))
 
     replaced.visits = 1

@@ -182,7 +182,7 @@ def test_strings_decode_as_unicode_only() -> None:
     ids=repr,
 )
 def test_primitive_types_are_registered(type_: Type[Any], name: str) -> None:
-    """The typenames of the primitive types are those of the protocol."""
+    """The typenames of the primitive types equal the protocol's."""
     assert type_.typename == f"io.statefun.types/{name}"
     assert default_types.find(type_.typename) is type_
     assert repr(type_) == f"SimpleType('io.statefun.types/{name}')"
@@ -205,7 +205,7 @@ def test_a_type_needs_a_whole_typename(typename: str) -> None:
 
 @pytest.mark.parametrize("part", ["serialize_fn", "deserialize_fn"])
 def test_a_simple_type_needs_two_functions(part: str) -> None:
-    """What is no function is refused by the argument's name."""
+    """An argument that is no function is refused, with the argument's name."""
     functions: dict[str, Any] = {"serialize_fn": bytes, "deserialize_fn": tuple, part: "utf-8"}
 
     with pytest.raises(DefinitionError) as raised:
@@ -246,7 +246,7 @@ def test_protobuf_types_are_named_after_their_message() -> None:
 
 
 def test_a_registry_starts_with_the_given_types() -> None:
-    """What a registry is made of can be found, nothing else."""
+    """Exactly the types that a registry is made of can be found."""
     text = _text_type("test.types/text")
 
     registry = TypeRegistry([text])
@@ -315,7 +315,7 @@ def test_a_typename_belongs_to_one_type(
 
 
 def test_primitive_typenames_are_taken() -> None:
-    """Nobody redefines what an int is."""
+    """Primitive types cannot be redefined."""
     with pytest.raises(DefinitionError, match=r"'io\.statefun\.types/int' already belongs"):
         simple_type(IntType.typename, str.encode, bytes.decode)
 
@@ -323,7 +323,7 @@ def test_primitive_typenames_are_taken() -> None:
 
 
 def test_another_registry_wins() -> None:
-    """Types that are taken over replace those of the same name, and leave the others."""
+    """Types of another registry replace types of the same name, and leave the others."""
     old, new = _text_type("test.types/text"), _text_type("test.types/text")
     registry = TypeRegistry([old, IntType])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What takes the place of the code that keeps a rule."""
+"""Broken replacements for code that keeps a rule."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _NOTHING = Marker(-1, 0, b"", "", "")
 
 
 def marker_before_fence(model: ExactlyOnceModel) -> Marker | None:
-    """Read the marker while somebody else may still move it."""
+    """Read the marker while another producer may still move it."""
     marker = model._broker.markers.get(model._id)
     _exactly_once_open(model)
     return marker
@@ -76,7 +76,7 @@ def marker_apart(model: ExactlyOnceModel, records: Iterable[EgressRecord], marke
 
 
 def forgotten_lanes(factory: Any, query_id: str, lanes: int) -> tuple[str, int]:
-    """Open the lanes that are used, and none of those that earlier runs have used."""
+    """Open only the lanes in use, without the lanes of earlier runs."""
     factory.world.broker.lanes = max(factory.world.broker.lanes, lanes)
     return query_id, lanes
 
@@ -87,12 +87,12 @@ def anybodys_lanes(lane: Lane, marker: Marker) -> Marker:
 
 
 def anybodys_records(lane: Lane, known_runs: Collection[str]) -> None:
-    """Go on behind what was published with a copy of the checkpoint."""
+    """Go on behind records that were published with a copy of the checkpoint."""
     _lane_open(lane, {f"{number:08x}" for number in range(5000)})
 
 
 def forgotten_runs(runs: Runs, publishers: Collection[str]) -> None:
-    """Keep no run but the one that there is."""
+    """Keep only the present run."""
     _forget(runs, ())
 
 
@@ -116,7 +116,7 @@ def impatient(task: LaneTask, lane: Lane, state: LaneState, turn: Any) -> bool:
 
 
 def released_early(publisher: Any) -> None:
-    """Publish what is staged and not committed yet."""
+    """Publish batches that are staged and not committed yet."""
     if publisher._uncommitted and not publisher._commit_log.has(publisher._uncommitted[0]):
         publisher._release(publisher._uncommitted[0])
     else:
@@ -124,7 +124,7 @@ def released_early(publisher: Any) -> None:
 
 
 def recovers_all(outbox: Outbox, newest_commit: int) -> Leftovers:
-    """Take for committed what will run again."""
+    """Count a batch as committed that will run again."""
     return _recover(outbox, 10**6)
 
 
@@ -151,12 +151,12 @@ def batches_backwards(outbox: Outbox) -> list[int]:
 
 
 def deletes_undelivered(kept: Any, manifest: Any) -> None:
-    """Delete what is published."""
+    """Delete published batches before they are delivered."""
     kept._outbox.remove(manifest.batch)
 
 
 def never_first(succession: Succession, batch: int) -> bool:
-    """Leave what an earlier attempt has staged."""
+    """Leave the files that an earlier attempt has staged."""
     _check(succession, batch)
     return False
 
@@ -169,7 +169,7 @@ def adds_nothing(log: TimerLog, batch: int, added: Collection[int], all_: Pendin
 
 
 def small_snapshot(log: TimerLog, batch: int, added: Collection[int], all_: PendingBuckets) -> None:
-    """Take a snapshot of what was added last."""
+    """Take a snapshot of the latest additions only."""
     few = PendingBuckets()
     few.add(added)
     _add(log, batch, added, few)
@@ -197,7 +197,7 @@ def tick_never_back(reader: Any, start: dict[str, int], limit: Any) -> dict[str,
 
 
 def no_ticks_for_arrivals(reader: Any, start: dict[str, int], end: dict[str, int]) -> list[int]:
-    """Take for empty what is behind the last tick."""
+    """Treat buckets behind the last tick as empty."""
     reader._look()
     due = reader._timers.due(ticked(end))
     return [bucket for bucket in due if pending.due_tick(bucket) > ticked(start)]
@@ -209,7 +209,7 @@ def drops_too_much(buckets_: PendingBuckets, tick: int) -> None:
 
 
 def keeps_bucket(group: Group, effects: Effects) -> None:
-    """Keep what was released."""
+    """Keep released messages."""
     before = dict(group.values.values)
     _run_bucket(group, effects)
     if before and not group.values.values:
@@ -217,7 +217,7 @@ def keeps_bucket(group: Group, effects: Effects) -> None:
 
 
 def unordered(messages: pa.RecordBatch, offset: int) -> dict[str, pa.Array]:
-    """Deliver what has waited in the order in which it is read."""
+    """Deliver timers in the order in which they are read."""
     columns = _unwrapped(messages, offset)
     del columns["timestamp"], columns["offset"]
     return columns

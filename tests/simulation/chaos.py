@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong, and when: all of it follows from the seed."""
+"""The faults and their times, which all follow from the seed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Name(NamedTuple):
 
 
 class Chaos:
-    """Decides what goes wrong; the same seed decides the same."""
+    """Decides about faults; the same seed makes the same decisions."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -45,7 +45,7 @@ class Chaos:
         """How likely a crash leaves the driver's JVM behind."""
         self.clock = MachineClock(self.random)
         self.meanwhile: Callable[[], None] = lambda: None
-        """What else may happen between two steps."""
+        """Other events between two steps."""
         self.active = True
         self._busy = False
         self._names = itertools.count()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to be so in the end."""
+"""The checks at the end of a simulation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from statefun.runtime.timers.wheel import tick_of
 
 
 def refusal(world: World, reason: str) -> str:
-    """Check that a refused checkpoint is not the only one, and that no two of them are mixed."""
+    """Check that a refused checkpoint is not the only one, and that no two copies are mixed."""
     if world.here.disk.is_damaged:
         return "" if "/c" in reason or "egress" in reason else f"refused without a place: {reason}"
     if world.copy is None and len(world.histories) == 1:
@@ -41,7 +41,7 @@ def refusal(world: World, reason: str) -> str:
 
 
 def difference(world: World) -> str:
-    """Compare what came out with what the committed batches say."""
+    """Compare the output with the effects of the committed batches."""
     return "; ".join([*_egress_differences(world), *_message_differences(world)][:3])
 
 
@@ -56,7 +56,7 @@ def _truth(attempts: Attempts, egress: str, partition: int) -> list[bytes]:
 
 
 def _is_part_of(attempts: Attempts, world: World) -> bool:
-    """Tell whether nothing is published exactly once but what a history says, in order."""
+    """Tell whether exactly-once egresses have only records of one history, in order."""
     for egress in EXACTLY_ONCE:
         seen = _by_sender(world.broker.log[egress])
         for partition in range(PARTITIONS):
@@ -74,7 +74,7 @@ def _by_sender(values: Iterable[bytes]) -> dict[int, list[bytes]]:
 
 
 def _egress_differences(world: World) -> Iterator[str]:
-    """Compare what a reader sees, sender by sender."""
+    """Compare the records that a reader sees, sender by sender."""
     for egress in (*EXACTLY_ONCE, AT_LEAST_ONCE):
         seen = _by_sender(world.broker.log[egress])
         for partition in range(PARTITIONS):
@@ -89,7 +89,7 @@ def _egress_differences(world: World) -> Iterator[str]:
 
 
 def _message_differences(world: World) -> Iterator[str]:
-    """Compare what functions have received with what others have sent."""
+    """Compare received messages with sent ones."""
     sent: dict[str, Sent] = {}
     received: dict[str, list[Received]] = defaultdict(list)
     cancelled: dict[str, list[Cancelled]] = defaultdict(list)
@@ -154,7 +154,7 @@ def _disorder(sent: Iterable[Sent], places: dict[str, int]) -> Iterator[str]:
 
 
 def counted(world: World) -> Counter[str]:
-    """Return how much has happened, for those who doubt it."""
+    """Return counts of events, as evidence that faults happened."""
     counts: Counter[str] = Counter(batches=len(world.here.attempts))
     for _, journal in journals(world.here.attempts):
         counts["received"] += len(journal.received)

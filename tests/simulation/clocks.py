@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clocks that somebody sets, and that differ from machine to machine."""
+"""Clocks that are set at times, and that differ between machines."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _JUMPS = (_SECOND, 60 * _SECOND, _HOUR, 24 * _HOUR)
 
 
 class MachineClock:
-    """The clock of the driver's machine; keeps note of what it has said."""
+    """The clock of the driver's machine; it records its answers."""
 
     def __init__(self, generator: random.Random) -> None:
         self._random = generator
         self._elapsed = 0
         self._difference = _START
         self.readings = [_START]
-        """What anybody has read, in order."""
+        """All answers of the clock, in order."""
 
     def now(self) -> int:
         """Return the milliseconds since the epoch."""
@@ -42,12 +42,12 @@ class MachineClock:
         self._difference += self._random.choice([-1, 1]) * self._random.choice(_JUMPS)
 
     def catch_up(self) -> None:
-        """Set the clock so that whatever was due by anything it has said is due now."""
+        """Set the clock so that every timer that was ever due is due now."""
         self._difference = max(self.readings) + 3 * _HOUR - self._elapsed
 
 
 class Stopwatch:
-    """The module ``time``, for those who measure how long something takes."""
+    """A replacement of the module ``time``, for code that measures durations."""
 
     def __init__(self, clock: MachineClock) -> None:
         self._clock = clock
@@ -69,7 +69,7 @@ class WorkerClock:
 
     @classmethod
     def beside(cls, time: int, generator: random.Random) -> WorkerClock:
-        """Return one that is about what the driver's is, or far from it."""
+        """Return a clock that is close to the driver's, or far from it."""
         return cls(time + generator.choice([0, 0, 300, -_SECOND, 40 * _SECOND, -_HOUR, 30 * _HOUR]))
 
     def now(self) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Kafka cluster: what is written, who may write, and requests that are still on their way."""
+"""A Kafka cluster: its records, the producers that may write, and requests on their way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from statefun.runtime.rows.effects import EgressRecord
 
 @attrs.define
 class Transaction:
-    """What is open for a transactional id."""
+    """The open transaction of a transactional id."""
 
     records: list[EgressRecord] = attrs.field(factory=list)
     marker: Marker | None = None
@@ -28,7 +28,7 @@ class Broker:
     def __init__(self, chaos: Chaos) -> None:
         self._chaos = chaos
         self.log: dict[str, list[bytes]] = defaultdict(list)
-        """What a read-committed reader sees, by egress."""
+        """The records that a read-committed reader sees, by egress."""
         self.markers: dict[str, Marker] = {}
         self.lanes = 0
         """How many lanes the progress topics have markers for."""
@@ -58,7 +58,7 @@ class Broker:
         return result
 
     def deliver_late(self) -> None:
-        """Let one of the requests that are on their way arrive, in whatever order."""
+        """Let any one of the requests on their way arrive."""
         if not self._late:
             return
         generator = self._chaos.random
@@ -72,7 +72,7 @@ class Broker:
             self.deliver_late()
 
     def init(self, id_: str) -> int:
-        """Abort what is open, and take no more from whoever had the id before."""
+        """Abort the open transaction, and fence the id's former producer."""
         self._open.pop(id_, None)
         self._epochs[id_] += 1
         return self._epochs[id_]

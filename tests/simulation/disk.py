@@ -31,7 +31,7 @@ class Disk:
         """Whether something was lost that Spark had not synced, or that was synced."""
         self._folders: set[str] = set()
         self._names: dict[str, list[bytes | None]] = {}
-        """By path, what the disk may have instead of what is seen."""
+        """By path, the contents that the disk may have instead of the visible one."""
         self._contents: set[str] = set()
         """The files whose content need not be on the disk."""
 
@@ -84,7 +84,7 @@ class Disk:
         self._contents.clear()
 
     def lose_power(self, generator: random.Random, rot: float) -> None:
-        """Forget what is not on the disk, or some of it."""
+        """Forget all or some of the content that is not synced."""
         for path in sorted({*self._names, *self._contents}):
             seen = self.files.get(path)
             content = generator.choice([*self._names.get(path, []), seen])
@@ -110,7 +110,7 @@ def is_sparks(path: str) -> bool:
 
 
 def _torn(content: bytes, generator: random.Random) -> bytes:
-    """Return what may be left of a file."""
+    """Return a content that a file may have after a loss of power."""
     length = generator.randrange(len(content) + 1)
     return generator.choice(
         [
@@ -145,7 +145,7 @@ class _File:
 
 @attrs.frozen
 class LocalSystem:
-    """What the module ``os`` does with files, in its place."""
+    """A replacement of the module ``os`` for files."""
 
     disk: Disk
     chaos: Chaos

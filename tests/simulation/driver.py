@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A driver: what ``Application`` does between its start and its end, in the order it does it."""
+"""A driver: the steps of ``Application`` between its start and its end, in their order."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Driver:
             self._chaos.meanwhile = before
 
     def crash(self) -> None:
-        """Leave behind what a driver that has crashed may leave."""
+        """Leave behind the remains of a crashed driver."""
         world, generator = self._world, self._chaos.random
         world.has_troubles = True
         if self._chaos.active and self._engine and generator.random() < self._chaos.frozen:
@@ -143,7 +143,7 @@ class Driver:
                 idle += 1
                 if idle == _PATIENT:
                     chaos.clock.catch_up()
-            if chaos.happens(chaos.crashes):  # somebody takes over, and this one does not notice
+            if chaos.happens(chaos.crashes):  # another driver takes over, unnoticed by this one
                 raise CrashError
             is_alone = self._history is self._world.here and not self._world.copy
             if is_alone and chaos.happens(chaos.copies):
@@ -156,7 +156,7 @@ class Driver:
             self._publishing.step()
 
     def _jvm(self) -> Any:
-        """Return what py4j shows of a JVM that locks a file, if no other one has."""
+        """Return py4j's view of a JVM that locks a file, if no other one has it."""
         lock = SimpleNamespace(tryLock=lambda: None if self._history.jvm else self)
         file = SimpleNamespace(getChannel=lambda: lock, close=lambda: None)
         io = SimpleNamespace(RandomAccessFile=lambda path, mode: file)

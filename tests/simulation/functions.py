@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that do something else at every attempt, and keep a journal of it."""
+"""Functions that act differently at every attempt, and keep a journal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RECENT = 4
 
 
 class Actor:
-    """What the functions of a task do."""
+    """The actions of the functions of a task."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Actor:
             message = message_builder(f"t.fns/{name}", id_, str_value=f"{uid} 0")
 
     def _cancel(self, ctx: Context, key: bytes) -> None:
-        """Cancel what an address of the same id has sent."""
+        """Cancel a message that an address of the same id has sent."""
         recent = [self._attempts[batch] for batch in sorted(self._attempts)[-_RECENT:]]
         journals = [journal for attempt in recent for journal in attempt.journals.values()]
         id_ = key.partition(b"\0")[0]

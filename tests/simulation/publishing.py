@@ -117,7 +117,7 @@ class SimulatedFactory(LaneFactory):
 
 @attrs.define
 class Workers:
-    """What runs the tasks that publish; the SparkContext and its RDD."""
+    """The SparkContext and RDD that run the publishing tasks."""
 
     world: World
     states: Sequence[LaneState] = ()
@@ -193,7 +193,7 @@ class Publishing:
         return int(self._publisher._backlog())
 
     def step(self) -> bool:
-        """Do some of what there is to do; return whether there was anything."""
+        """Do some of the waiting work; return whether there was any."""
         if self._is_busy:  # and this happens in the midst of it
             return False
         self._is_busy = True
@@ -218,7 +218,7 @@ class Publishing:
         return bool(waiting)
 
     def left_behind(self) -> list[Callable[[], object]]:
-        """Return what the egresses of a driver that is replaced may still do."""
+        """Return the steps that the egresses of a replaced driver may still take."""
         return [
             lambda egress=self._egresses[id_]: next(egress, None)  # type: ignore[misc]
             for id_, thread in self._threads.items()
@@ -231,7 +231,7 @@ def _queue(thread: Any) -> Any:
 
 
 def _egress(thread: Any) -> Iterator[None]:
-    """Do what an egress's thread does; up to the next batch that is published."""
+    """Take the steps of an egress's thread, up to the next published batch."""
     while batches := list(_queue(thread)):
         for published in thread._lanes.publish(batches):
             _queue(thread).popleft()

@@ -28,7 +28,7 @@ _ATTEMPTS = 25
 
 
 def simulate(seed: int) -> str:
-    """Run one seed; return what is wrong in the end, or nothing."""
+    """Run one seed; return a text about the broken property, or nothing."""
     world = World.of(seed)
     with _simulated(world):
         try:
@@ -72,7 +72,7 @@ def _is_temporary(error: CheckpointError) -> bool:
 
 @contextmanager
 def _simulated(world: World) -> Iterator[None]:
-    """Put the model in the place of what the runtime meets."""
+    """Replace the runtime's environment by the model."""
     chaos = world.chaos
     choose = chaos.random.choice
     changes: list[tuple[Any, str, Any]] = [
@@ -83,7 +83,7 @@ def _simulated(world: World) -> Iterator[None]:
         (publisher, "LaneFactory", partial(SimulatedFactory, world=world)),
         (thread, "threading", THREADING),
         (tasks, "time", Stopwatch(chaos.clock)),
-        # Small enough for what happens here.
+        # Small limits, so that this simulation reaches them.
         (segments, "_INLINE_BYTES", choose([0, 1_000_000])),
         (segments, "_FULL_BYTES", choose([200, 1_000_000])),
         (segments, "_inline", segments.InlineBudget()),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules that protect, each with what switches it off: the simulation has to find it out."""
+"""The rules of the runtime, each with a sabotage that the simulation has to detect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from statefun.runtime.timers.wheel import PendingBuckets, TimerLog
 
 
 class Change(NamedTuple):
-    """What takes the place of something."""
+    """A replacement of an attribute."""
 
     owner: Any
     """The class or module."""
@@ -42,7 +42,7 @@ class Sabotage(NamedTuple):
     changes: Sequence[Change]
     """Several if each would be made up for by what the others change."""
     seed: int
-    """One that finds it."""
+    """A seed that detects it."""
 
 
 SABOTAGES = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark does with a streaming query: plan, run and commit micro-batches, one by one."""
+"""Spark's steps of a streaming query: it plans, runs and commits micro-batches, one by one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Row(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A row of what a job returns."""
+    """A row of a job's result."""
 
     outcome: bytes
 

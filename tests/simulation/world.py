@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What survives a driver, and what is true: that is what committed micro-batches say."""
+"""The world that survives a driver; its truth are the committed micro-batches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Sent:
     due: int = 0
     """When it is due, by the driver's clock as the task continues it; 0 if at once."""
     floor: int = 0
-    """What the driver's clock has to have said before it is delivered."""
+    """The time of the driver's clock before which it must not be delivered."""
     token: bool = False
     """Whether it can be cancelled, by its uid."""
 
@@ -63,7 +63,7 @@ class Cancelled:
 
 @attrs.define
 class Journal:
-    """What functions did in a task."""
+    """The actions of functions in a task."""
 
     sent: list[Sent] = attrs.field(factory=list)
     received: list[Received] = attrs.field(factory=list)
@@ -83,7 +83,7 @@ class Attempt:
 
 
 Attempts = dict[int, Attempt]
-"""What is committed, by micro-batch."""
+"""The committed actions, by micro-batch."""
 
 
 def journals(attempts: Attempts) -> Iterator[tuple[int, Journal]]:
@@ -94,12 +94,12 @@ def journals(attempts: Attempts) -> Iterator[tuple[int, Journal]]:
 
 @attrs.define
 class History:
-    """A checkpoint, and what is true there."""
+    """A checkpoint, and its committed history."""
 
     disk: Disk = attrs.field(factory=Disk)
     attempts: Attempts = attrs.field(factory=dict)
     jvm: Engine | None = None
-    """What is left of a driver that has ended."""
+    """The remains of a driver that has ended."""
 
     def copy(self) -> History:
         """Return another one, which goes its own way from now on."""
@@ -117,14 +117,14 @@ class World:
     chaos: Chaos
     broker: Broker
     records: list[bytes]
-    """What is in the ingress: targets."""
+    """The records of the ingress: their targets."""
     here: History = attrs.field(factory=History)
     copy: History | None = None
     """Another copy of the checkpoint."""
     histories: list[Attempts] = attrs.field(factory=list)
     """All that is or was true somewhere."""
     zombies: list[Callable[[], object]] = attrs.field(factory=list)
-    """What is left of drivers and tasks that were replaced; each can take a step."""
+    """The remains of replaced drivers and tasks; each can take a step."""
     has_troubles: bool = False
     """Whether anything has happened for which records may come again at least once."""
     is_haunted: bool = False
@@ -146,12 +146,12 @@ class World:
         return world
 
     def make_copy(self) -> None:
-        """Let somebody copy the checkpoint."""
+        """Copy the checkpoint."""
         self.copy = self.here.copy()
         self.histories.append(self.copy.attempts)
 
     def take_copy(self) -> None:
-        """Let somebody put the copy into the checkpoint's place; the other may come back."""
+        """Put the copy into the checkpoint's place; the other may come back."""
         assert self.copy is not None
         here = self.here
         self.here, self.copy = self.copy, None
@@ -167,7 +167,7 @@ class World:
             chaos.clock.jump()
 
     def lose_power(self) -> None:
-        """Let the machine go down, and what was not on its disk with it."""
+        """Crash the machine, which loses unsynced content."""
         here, chaos = self.here, self.chaos
         here.jvm = None
         here.disk.lose_power(chaos.random, chaos.rot)

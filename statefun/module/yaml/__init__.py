@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML with places: nodes, shapes and readers that say where something is wrong."""
+"""YAML with locations: nodes, shapes and readers that report the place of each problem."""

@@ -111,7 +111,7 @@ def _raw_documents(text: str, file: str, problems: Problems) -> Iterator[yaml.No
         loader = _BoundedLoader(text)
         while loader.check_node():
             raw = loader.get_node()
-            if raw is not None:  # it never is, but its type says that it could be
+            if raw is not None:  # it never is None, although its type allows it
                 yield raw
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

@@ -137,7 +137,7 @@ class Shape:
         return Described(self.read, self.schema)
 
     def read(self, node: Node, problems: Problems) -> Values:
-        """Read all keys; those with problems are left out of the result.
+        """Read all keys; keys with problems are left out of the result.
 
         Raises:
             Invalid: if ``node`` is not a mapping.

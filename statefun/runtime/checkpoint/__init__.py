@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a checkpoint: its folder, its lock, the logs of Spark, the outbox."""
+"""The files of a checkpoint: its folder, its lock, Spark's logs, the outbox."""

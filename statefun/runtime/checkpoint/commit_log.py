@@ -23,7 +23,7 @@ from statefun.sdk.errors import CheckpointError
 
 
 class CommitLog:
-    """What the query in ``checkpoint`` has committed."""
+    """The committed and planned batches of the query in ``checkpoint``."""
 
     def __init__(self, checkpoint: Folder) -> None:
         self._checkpoint = checkpoint
@@ -39,7 +39,7 @@ class CommitLog:
         return newest_batch(self._offsets.names())
 
     def has(self, batch: int) -> bool:
-        """Tell whether ``batch``, one of the newest, is committed."""
+        """Tell whether ``batch``, which is one of the newest, is committed."""
         return self._commits.has(str(batch))
 
     def sync(self, batch: int) -> None:
@@ -49,7 +49,7 @@ class CommitLog:
         self._commits.sync(str(batch))
 
     def is_fresh(self) -> bool:
-        """Tell whether no batch was ever planned: the sources still choose where to start."""
+        """Tell whether no batch was ever planned, so that starting offsets still count."""
         return self.planned() < 0
 
     def check(self, batch: int) -> None:
@@ -65,7 +65,7 @@ class CommitLog:
         """Check that the offsets of the newest batches are whole.
 
         Args:
-            count: of the sources; the last one is that of messages between functions.
+            count: the number of sources; the last one is the feedback source.
 
         Raises:
             CheckpointError: if they are not.
@@ -95,9 +95,9 @@ class CommitLog:
         return f"{self._offsets.location}/{batch}"
 
     def end_offsets(self, batch: int) -> list[dict[str, Any] | None]:
-        """Return up to where ``batch`` read: one offset per source, in the order of the query.
+        """Return the end offsets of ``batch``: one per source, in the order of the query.
 
-        Kafka's are the next offset by topic and partition. None stands for a source that has
+        Kafka sources have the next offset by topic and partition. None stands for a source that has
         not had any data yet.
 
         Raises:
@@ -109,8 +109,8 @@ class CommitLog:
         """Rewrite up to where the newest committed batch, and a planned one, have read: less far.
 
         Args:
-            stops: by source, the offsets by topic and partition that they have not read beyond,
-                and what else they have not read at all; None to leave a source alone.
+            stops: by source, the offsets by topic and partition to cut back to; partitions that
+                are not listed are removed. None leaves a source as it is.
         """
         newest = self.newest()
         for batch in (newest, newest + 1):
@@ -133,7 +133,7 @@ class CommitLog:
 def within_stops(
     read: Mapping[str, Mapping[str, int]], stops: Mapping[str, Mapping[str, int]]
 ) -> dict[str, dict[str, int]]:
-    """Return up to where was read, without what is behind the stops.
+    """Return the read offsets, capped at the stop positions.
 
     >>> within_stops({"users": {"0": 9, "1": 2}, "new": {"0": 3}}, {"users": {"0": 5, "1": 5}})
     {'users': {'0': 5, '1': 2}}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one seam to file systems: folders that both Spark (Hadoop) and pyarrow reach."""
+"""The only access to file systems: folders that both Spark (Hadoop) and pyarrow reach."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pyarrow import fs
 
 from statefun.sdk.errors import ConfigurationError
 
-# Hadoop's names of schemes that pyarrow knows by another one.
+# Schemes that Hadoop and pyarrow call by different names.
 _PYARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
 @attrs.frozen(slots=False)
 class Folder:
-    """A folder by location; it exists once something was written into it.
+    """A folder by location; it exists after the first write into it.
 
-    Holds no open connection, and so travels between processes.
+    It holds no open connection, so that it travels between processes.
 
     >>> Folder.at("/tmp/a b").child("outbox").spark_uri
     'file:/tmp/a b/outbox'
@@ -69,7 +69,7 @@ class Folder:
 
     @property
     def spark_uri(self) -> str:
-        """The folder as Spark takes it: it knows no query, but has settings of its own."""
+        """The folder's URI for Spark, without pyarrow's query: Spark has separate settings."""
         return f"file:{self.location}" if self.is_local else self.location.partition("?")[0]
 
     def child(self, name: str) -> Folder:
@@ -96,7 +96,7 @@ class Folder:
         object.__setattr__(self, "location", location)
 
     def names(self) -> list[str]:
-        """List what is directly inside; empty if the folder does not exist."""
+        """List the names directly inside; empty if the folder does not exist."""
         filesystem, path = self._filesystem
         selector = fs.FileSelector(path, allow_not_found=True)
         return sorted(info.base_name for info in filesystem.get_file_info(selector))
@@ -120,7 +120,7 @@ class Folder:
         """Create or replace a file so that readers see all of it or nothing.
 
         When this returns, the file also outlives a loss of power, as far as the file system keeps
-        what it promises.
+        its promises.
         """
         filesystem, path = self._filesystem
         if self.is_local:
@@ -137,32 +137,32 @@ class Folder:
                 stream.write(content)
 
     def sync(self, name: str) -> None:
-        """Let a file that another process has written outlive a loss of power, if it is there."""
+        """Flush a file that another process has written, if it exists, to the disk."""
         if self.is_local:
             with suppress(FileNotFoundError):
                 sync_path(Path(self.location) / name)
                 sync_path(Path(self.location))
 
     def sync_names(self) -> None:
-        """Let which files there are outlive a loss of power."""
+        """Flush the list of files in the folder to the disk."""
         if self.is_local:
             sync_path(Path(self.location))
 
     def remove(self, name: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file, if it exists."""
         filesystem, path = self._filesystem
         if self.has(name):
             filesystem.delete_file(f"{path}/{name}")
 
     def remove_all(self) -> None:
-        """Delete the folder and everything in it, if it is there."""
+        """Delete the folder and everything in it, if it exists."""
         filesystem, path = self._filesystem
         if filesystem.get_file_info(path).type != fs.FileType.NotFound:
             filesystem.delete_dir(path)
 
 
 _CANNOT_SYNC = {errno.EBADF, errno.EINVAL}
-"""What file systems answer on which a folder cannot be synced."""
+"""Answers of file systems that cannot sync folders."""
 
 
 def _temporary(name: str) -> str:
@@ -170,7 +170,7 @@ def _temporary(name: str) -> str:
 
 
 def _write_locally(folder: Path, name: str, content: bytes) -> None:
-    """Write a file, then put it in its place; each step is on the disk before the next one."""
+    """Write a temporary file, then rename it; each step is on the disk before the next one."""
     _make(folder)
     temporary = folder / _temporary(name)
     with temporary.open("wb") as file:
@@ -182,7 +182,7 @@ def _write_locally(folder: Path, name: str, content: bytes) -> None:
 
 
 def _make(folder: Path) -> None:
-    """Create a folder and those above it, where they are missing."""
+    """Create a folder and its parents, where they are missing."""
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -190,7 +190,7 @@ def _make(folder: Path) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Put the content of a file, or the names in a folder, on the disk."""
+    """Flush the content of a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runtime's own files in a checkpoint: none that is damaged is taken for a valid one.
+"""Frames for the runtime's own files in a checkpoint, so that damaged files are detected.
 
-A shorter protobuf message is often a valid one, too. So each file begins with a line that says
-which file of the checkpoint it is, how long its content is, and its checksum::
+A truncated protobuf message is often valid, too. So each file begins with a line that has
+the file's path in the checkpoint, the length of its content, and its checksum::
 
     statefun outbox/7/manifest 1234 0a1b2c3d
 
-Checkpoints of earlier versions have files without that line. They are told by their
-``ingresses.json``, the first file that a checkpoint gets, and the last one to get the line when an
-earlier version's checkpoint is taken over: as long as it has none, others may have none either.
+Checkpoints of earlier versions have files without that line. They are recognized by their
+``ingresses.json``: it is the first file of a checkpoint, and the last file to get the line when an
+old checkpoint is converted. While it has no line, other files may have none either.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def write_framed(checkpoint: Folder, path: str, content: bytes) -> None:
 
     Args:
         checkpoint: the root folder.
-        path: below it, with slashes.
-        content: what the file holds.
+        path: the path below the root, with slashes.
+        content: the file's content.
     """
     folder, name = _place(checkpoint, path)
     folder.write(name, _line(path, content) + content)
@@ -38,8 +38,8 @@ def read_framed(checkpoint: Folder, path: str) -> bytes:
     """Return the content of the file at ``path`` in a checkpoint.
 
     Raises:
-        FileNotFoundError: if there is none.
-        CheckpointError: if it is damaged, or another file in its place.
+        FileNotFoundError: if there is no such file.
+        CheckpointError: if it is damaged, or is another file in its place.
     """
     folder, name = _place(checkpoint, path)
     found = folder.read(name)
@@ -52,7 +52,7 @@ def read_framed(checkpoint: Folder, path: str) -> bytes:
 
 
 def is_unframed(checkpoint: Folder) -> bool:
-    """Tell whether a checkpoint is still that of an earlier version."""
+    """Tell whether a checkpoint still has the form of an earlier version."""
     try:
         return not checkpoint.read(INGRESSES).startswith(_MAGIC)
     except FileNotFoundError:

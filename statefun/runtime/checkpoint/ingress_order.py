@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ingresses a checkpoint reads from, and in which order.
+"""The ingresses of a checkpoint, and their order.
 
 Spark tells the sources of a query apart by their order alone: with two of them swapped, each
 would go on at the other's offsets. It can name them instead, from 4.2 on; docs/architecture.md says
@@ -22,7 +22,7 @@ def in_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> list[Kafk
     """Return ``ingresses`` in the order that ``checkpoint`` has; a fresh one has theirs.
 
     Raises:
-        CheckpointError: if it has others, or is not one of statefun's.
+        CheckpointError: if the checkpoint has other ingresses, or is not one of statefun's.
     """
     if CommitLog(checkpoint).is_fresh():
         return list(ingresses)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs of an application that have published from one checkpoint.
+"""The runs of an application that have published from a checkpoint.
 
-A checkpoint that is copied, and then continued twice, has two histories. What one of them has
-published must not be mistaken for the other's, and batches have the same numbers in both. But each
-start of an application is a run of its own, whose id is in the markers of what it publishes, and
-in a file ``<checkpoint>/runs/<id>`` that is there before: a marker of a run that the checkpoint
-does not know is another history's.
+A checkpoint that is copied, and then continued twice, has two histories. The records that one has
+published must not be mistaken for the other's, although both use the same batch numbers. But each
+start of an application is a separate run. The run's id is in the markers that it publishes, and
+in a file ``<checkpoint>/runs/<id>`` that exists earlier: a marker of a run that the checkpoint
+does not know belongs to another history.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Runs:
     """The ids of runs, kept in a checkpoint for as long as markers may hold them.
 
     Args:
-        checkpoint: where they are kept.
+        checkpoint: the checkpoint that keeps them.
         run: the id of this run.
-        egresses: which ones it publishes to exactly once: their ids and clusters.
+        egresses: the exactly-once egresses of this run: their ids and clusters.
     """
 
     def __init__(self, checkpoint: Folder, run: str, egresses: Collection[str]) -> None:
@@ -34,12 +34,12 @@ class Runs:
         self._egresses = egresses
         names = self._folder.names()
         self.earlier = frozenset(name for name in names if not name.startswith("."))
-        """The runs that are known."""
+        """The ids of the known runs."""
 
     def add(self) -> None:
-        """Take note of this run, before it publishes.
+        """Write down this run's id, before it publishes.
 
-        Not before it has claimed its lanes: another start at the same time could not tell a run
+        But after it has claimed its lanes: another start at the same time could not tell a run
         that is about to publish from one that never will.
         """
         if self._egresses:
@@ -47,7 +47,7 @@ class Runs:
             write_framed(self._checkpoint, _path(self._run), content)
 
     def forget_all_but(self, publishers: Collection[str]) -> None:
-        """Forget earlier runs of which no marker is left.
+        """Forget earlier runs that have no marker any more.
 
         Args:
             publishers: the runs that the markers of this run's egresses name.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One driver per checkpoint: Spark notices a second one only after both ran the same batch.
+"""The lock that lets only one driver use a checkpoint.
 
-A driver is two processes, the program and the JVM in which Spark runs, and either may outlive the
-other: each has a lock of its own.
+Spark notices a second driver only after both ran the same batch. A driver is two processes, the
+program and the JVM in which Spark runs, and either may outlive the other: each has its own lock.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _UNLOCKED = "unlocked"
 # A driver whose JVM was killed needs a moment to notice and go, and the other way round.
 _GRACE = timedelta(seconds=10)
 _SILENCE = timedelta(seconds=1)
-"""After which a word is said about the wait."""
+"""After this time a message about the wait is logged."""
 _PAUSE = timedelta(milliseconds=100)
 
 
 def create_privately(checkpoint: Folder) -> None:
     """Create a local checkpoint that only this user can read and write.
 
-    What it holds is as secret as the records are, and it is trusted: Spark may unpickle stored
-    state. A folder that is there already keeps the rights that it has.
+    Its content is as secret as the records, and trusted: Spark may unpickle stored
+    state. An existing folder keeps its access rights.
 
     Raises:
         CheckpointError: if it cannot be created.
@@ -57,9 +57,9 @@ def create_privately(checkpoint: Folder) -> None:
 
 @contextmanager
 def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterator[None]:
-    """Hold a local checkpoint for this process; its end releases it, however it comes.
+    """Lock a local checkpoint for this process; the lock ends with the process, however it ends.
 
-    Whoever holds it finds no JVM of an earlier driver that could still commit a batch.
+    When the lock is held, no JVM of an earlier driver can still commit a batch.
 
     Raises:
         ConfigurationError: if the checkpoint is on a file system that has no such lock.
@@ -86,7 +86,7 @@ def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterato
                 "checkpoint of its own"
             )
         with _opened(folder / _JVM_NAME) as jvm_file:
-            # The kind of lock that Java takes. This process does not keep it: its own JVM takes it.
+            # The same kind of lock as Java's. This process does not keep it: its own JVM takes it.
             take = partial(_try, fcntl.lockf, jvm_file)
             if not _awaited(folder, take, lambda: "the JVM of an earlier driver", patience):
                 raise _in_use_by_jvm(checkpoint)
@@ -98,10 +98,10 @@ def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterato
 
 @contextmanager
 def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iterator[None]:
-    """Hold a local checkpoint for the JVM of this driver; its end releases it, however it comes.
+    """Lock a local checkpoint for this driver's JVM; the lock ends with the JVM, however it ends.
 
-    A JVM that was held up may live longer than its program, and would still commit the batch that
-    this one runs again.
+    A JVM that was suspended may outlive its program, and would still commit the batch that
+    this driver runs again.
 
     Args:
         jvm: its packages.
@@ -155,14 +155,14 @@ def _opened(path: Path) -> IO[str]:
 
 
 def _try(lock: Callable[[IO[str], int], None], file: IO[str]) -> bool:
-    """Take a lock of this process; tell whether no other one has it.
+    """Take a lock for this process; tell whether it was free.
 
     Raises:
         CheckpointError: if the file system has no such lock.
     """
     try:
         lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # systems have different words for it
+    except (BlockingIOError, PermissionError):  # systems have different error codes for it
         return False
     except OSError as error:
         raise CheckpointError(
@@ -176,7 +176,7 @@ def _try(lock: Callable[[IO[str], int], None], file: IO[str]) -> bool:
 def _awaited(
     folder: Path, take: Callable[[], bool], holder: Callable[[], str], patience: timedelta
 ) -> bool:
-    """Try to take a lock for so long; say so if that takes a while."""
+    """Try to take a lock for so long; log a message if that takes a while."""
     if _taken(take, min(_SILENCE, patience)):
         return True
     if patience <= _SILENCE:
@@ -191,7 +191,7 @@ def _awaited(
 
 
 def _taken(take: Callable[[], bool], patience: timedelta) -> bool:
-    """Try to take a lock until it is taken, or for so long."""
+    """Try to take a lock until it is taken, or the time is over."""
     deadline = time.monotonic() + patience.total_seconds()
     while not take():
         if time.monotonic() >= deadline:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outbox: effects of each micro-batch, durable before the batch is committed.
+"""The outbox: the effects of each micro-batch, durable before the batch is committed.
 
-``<checkpoint>/outbox/<batch>/manifest`` makes a batch's effects valid, all at once. It holds
-small streams of effects itself; large ones are files beside it, which tasks wrote under names
-that no other attempt uses. A folder without a manifest is left over from an attempt that failed,
-or from a batch that was deleted.
+``<checkpoint>/outbox/<batch>/manifest`` makes a batch's effects valid, all at once. It contains
+small streams of effects; large streams are files beside it, which tasks wrote under names
+that are unique to their attempt. A folder without a manifest is left over from a failed attempt
+or from a deleted batch.
 
-A batch is deleted when its egress records are published and its messages are delivered. One that
-waits for the latter only has a file ``published``. One of which people have taken out records has
-a file ``skipped``.
+A batch is deleted when its egress records are published and its messages are delivered. A batch
+that is published, but not delivered, has a file ``published``. If an operator took records out,
+the batch has a file ``skipped``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PUBLISHED = "published"
 
 
 def effect_stream(content: bytes, records: int, file: str = "") -> EffectStream:
-    """Describe a stream of effects, which is in ``file`` or goes into the manifest itself."""
+    """Describe a stream of effects in ``file``; without a file, in the manifest itself."""
     stream = EffectStream(records=records, checksum=zlib.crc32(content))
     if file:
         stream.file = file
@@ -48,16 +48,16 @@ class Leftovers:
 
     unpublished: Sequence[int]
     undelivered: Sequence[int]
-    """Published, but not delivered yet."""
+    """Batches that are published, but not delivered yet."""
 
 
 class Share(NamedTuple):
-    """What a task has for an egress in one batch."""
+    """The records of one task for an egress in one batch."""
 
     first: int
-    """The number of its first record; a batch's records for an egress are numbered from 0 on."""
+    """The number of the first record; a batch's records for an egress are numbered from 0."""
     lane: int
-    """The one that publishes it."""
+    """The lane that publishes the records."""
     stream: EffectStream
 
     @property
@@ -72,22 +72,22 @@ class Staged:
 
     manifest: Manifest
     digest: bytes
-    """Of the manifest: the same number with another digest is another attempt at the batch."""
+    """The manifest's digest, which tells apart two attempts at a batch of the same number."""
     skips: Skips = attrs.field(factory=dict)
-    """Which of its egress records are left out."""
+    """The numbers of egress records that are left out."""
 
     @property
     def lanes(self) -> int:
-        """Into how many lanes its egress records are divided."""
+        """The number of lanes of its egress records."""
         return max(self.manifest.lanes, 1)
 
     @property
     def egresses(self) -> set[str]:
-        """Those that there are records for."""
+        """The egresses that have records in the batch."""
         return {egress for segment in self.manifest.segments for egress in segment.egress}
 
     def shares(self, egress: str) -> Iterator[Share]:
-        """Yield what there is for an egress, in order."""
+        """Yield the shares of an egress, in order."""
         first = 0
         for segment in self.manifest.segments:
             if egress in segment.egress:
@@ -96,11 +96,11 @@ class Staged:
                 first = share.numbers.stop
 
     def left_out(self, egress: str) -> frozenset[int]:
-        """Return the numbers of an egress's records that are not to be published."""
+        """Return the numbers of an egress's records that are not published."""
         return self.skips.get(egress, frozenset())
 
     def total(self, egress: str) -> int:
-        """Return how many records are to be published to an egress."""
+        """Return how many records an egress gets."""
         return sum(len(share.numbers) for share in self.shares(egress)) - len(self.left_out(egress))
 
 
@@ -117,7 +117,7 @@ class Outbox:
         self._folder = checkpoint.child("outbox")
 
     def batch_folder(self, batch: int) -> Folder:
-        """Return where tasks of ``batch`` put their files."""
+        """Return the folder for the files of ``batch``, which its tasks write."""
         return self._folder.child(str(batch))
 
     def stage(self, manifest: Manifest) -> None:
@@ -136,7 +136,7 @@ class Outbox:
         return None if found is None else found[0]
 
     def staged(self, batch: int) -> Staged | None:
-        """Return what was staged as ``batch``, or None if nothing was (any more).
+        """Return the staged effects of ``batch``, or None if there are none (any more).
 
         Raises:
             CheckpointError: if the manifest is damaged.
@@ -154,7 +154,7 @@ class Outbox:
             return None
         except DecodeError as error:
             raise damaged(self._checkpoint, path, error) from error
-        if manifest.batch != batch:  # such as 0 in an empty one that an earlier version has left
+        if manifest.batch != batch:  # such as 0 in an empty manifest of an earlier version
             raise damaged(self._checkpoint, path, f"it is of batch {manifest.batch}")
         return manifest, hashlib.sha256(content).digest()[:16]
 
@@ -162,7 +162,7 @@ class Outbox:
         """Open one of the streams of ``batch``.
 
         Raises:
-            CheckpointError: if its file is not there, or its content is not what was staged.
+            CheckpointError: if its file is missing, or its content has changed.
         """
         folder, file = self.batch_folder(batch), stream.file or MANIFEST
         try:
@@ -176,7 +176,7 @@ class Outbox:
         return io.BytesIO(content)
 
     def mark_published(self, batch: int) -> None:
-        """Take note that the egress records of ``batch`` need not be published again."""
+        """Mark the egress records of ``batch`` as published."""
         self.batch_folder(batch).write(_PUBLISHED, b"")
 
     def is_published(self, batch: int) -> bool:
@@ -192,10 +192,10 @@ class Outbox:
         folder.remove_all()
 
     def recover(self, newest_commit: int) -> Leftovers:
-        """Look for what an earlier run has left, and delete what is done with.
+        """Find the batches that an earlier run has left, and delete finished ones.
 
-        What is staged behind the newest commit is left alone: the batch runs again, and is staged
-        again. If the earlier run were not dead yet, and still committed it, nothing is lost.
+        A batch that is staged behind the newest commit is left alone: it runs again, and is staged
+        again. If the earlier run still lives and commits it, nothing is lost.
         """
         unpublished, undelivered = [], []
         for batch in self.batches():
@@ -211,7 +211,7 @@ class Outbox:
         return Leftovers(unpublished, undelivered)
 
     def batches(self) -> list[int]:
-        """List the batches of which anything is there, in order."""
+        """List the batches that have a folder, in order."""
         return sorted(int(name) for name in self._folder.names() if name.isdecimal())
 
 

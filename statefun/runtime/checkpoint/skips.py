@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of the outbox that people have taken out, and that are not published therefore.
+"""Records that an operator took out of the outbox, so that they are not published.
 
-They are in a file ``<checkpoint>/outbox/<batch>/skipped`` beside the batch's manifest. That one
-stays as it was: by its digest, clusters know which batch it is that they have a part of.
+Their numbers are in a file ``<checkpoint>/outbox/<batch>/skipped`` beside the batch's manifest.
+The manifest does not change: markers in clusters identify the batch by the manifest's digest.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Skips = Mapping[str, frozenset[int]]
 
 
 def read_skips(checkpoint: Folder, batch: int) -> Skips:
-    """Return what is left out of a batch.
+    """Return the records that are left out of a batch.
 
     Raises:
-        CheckpointError: if that is damaged.
+        CheckpointError: if the file is damaged.
     """
     try:
         content = read_framed(checkpoint, _path(batch))
@@ -38,13 +38,13 @@ def read_skips(checkpoint: Folder, batch: int) -> Skips:
 
 
 def write_skips(checkpoint: Folder, batch: int, skips: Skips) -> None:
-    """Let records be left out of a batch, and no others; for good when this returns."""
+    """Write down the records that are left out of a batch, durably; replaces the former list."""
     content = {egress: list(_ranges(sorted(numbers))) for egress, numbers in skips.items()}
     write_framed(checkpoint, _path(batch), json.dumps(content).encode())
 
 
 def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Put together what follows on each other: the first one, and the one behind the last.
+    """Group consecutive numbers in ranges: the first number, and the one after the last.
 
     >>> list(_ranges([1, 2, 3, 7]))
     [(1, 4), (7, 8)]

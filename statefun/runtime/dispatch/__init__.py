@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls functions with what arrived for their addresses, inside Spark's Python workers."""
+"""Calls functions with the messages to their addresses, inside Spark's Python workers."""

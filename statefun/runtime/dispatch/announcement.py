@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver tells the tasks of a micro-batch, as properties of their Spark job."""
+"""Facts that the driver passes to the tasks of a micro-batch, as properties of their Spark job."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _NOTHING = "nothing"
 
 
 class Announcement(NamedTuple):
-    """What only the driver knows."""
+    """Facts about a micro-batch that only the driver knows."""
 
     time: int
     """When the micro-batch began by the driver's clock, in milliseconds since the epoch."""
     delivered_up_to: int | None
     """Up to which micro-batch all messages were delivered before this one began.
 
-    None while there are any that an earlier run has sent.
+    None while messages of an earlier run are on their way.
     """
 
     def clock(self, own: Clock) -> BatchClock:
@@ -40,7 +40,7 @@ def announce(context: SparkContext, announcement: Announcement) -> None:
 
 
 def announced() -> Announcement:
-    """Return what the task that this process runs was told."""
+    """Return the facts that the present task was given."""
     task = TaskContext.get()
     time, delivered_up_to = (
         task.getLocalProperty(name) if task else None for name in (_TIME, _DELIVERED_UP_TO)

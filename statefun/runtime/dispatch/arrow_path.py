@@ -14,7 +14,7 @@ from statefun.runtime.spark_internals.state_batches import GroupedBatch, StateUp
 
 
 def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Dispatch what is in ``batches``; return result batches."""
+    """Dispatch the rows of ``batches``; return result batches."""
     evaluation = operator.start()
     continued: AddressValues | None = None
     properties = "{}"
@@ -29,14 +29,14 @@ def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[
                 yield result_batch(OUTCOME, [], states)
                 states = StateUpdates(properties)
         continued = chunk.continued
-        # After a failure Spark has to be rid of its input all the same, but gets nothing back.
+        # After a failure Spark's input still has to be read, but no result goes back.
         if states and not evaluation.failed:
             yield result_batch(OUTCOME, [], states)
     yield result_batch(OUTCOME, evaluation.finish(), StateUpdates(properties))
 
 
 class _Chunk:
-    """One batch of Spark's: rows of many addresses, and which are whose."""
+    """A batch of Spark's: the rows of many addresses, and the range of each address."""
 
     def __init__(self, batch: pa.RecordBatch, continued: AddressValues | None) -> None:
         self._grouped = GroupedBatch(batch)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the reserved function of timer buckets does: keep delayed messages until they are due.
+"""The reserved function of timer buckets: it keeps delayed messages until they are due.
 
 Whatever is added to a bucket is a change of its state, all of which is written again. So a bucket
 that has grown large is split: what it holds, and what still comes for it, goes on to parts of it.
 A part is a bucket of its own, and is sent its own tick.
 
-All buckets that are sent a tick in a micro-batch let go of their messages in that one, whether
-they are split or not. The feedback source delivers what a target gets of them together, ordered
-by when it was due, and by when it was sent.
+All buckets that get a tick in a micro-batch release their messages in this micro-batch, whether
+they are split or not. The feedback source delivers all of these messages to a target together,
+ordered by their due time, and then by the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from statefun.runtime.timers.wheel import (
 from statefun.sdk.types import TypedValue
 
 TICK = f"{NAMESPACE}/tick"
-"""The type of what the feedback source sends to a bucket that is due."""
+"""The type of the tick that the feedback source sends to a bucket that is due."""
 DELAYED = f"{NAMESPACE}/delayed"
-"""The type of what is to wait in a bucket, and of what does."""
+"""The type of messages to a bucket that are to wait in it, and of its state."""
 RELEASED = f"{NAMESPACE}/released"
-"""The type of a message that has waited, until the feedback source delivers it as it was."""
+"""The type of a released message, until the feedback source delivers the original."""
 _SPLIT = f"{NAMESPACE}/split"
 """The type of the state of a bucket that was split."""
 _ARRIVING = "arriving-"
@@ -43,9 +43,9 @@ _ARRIVING = "arriving-"
 
 Each chunk has its own: joined to those before, it would be copied once for every chunk behind it."""
 _FORGET = f"{NAMESPACE}/forget"
-"""The type of what a split bucket of an earlier version sends itself after its tick."""
+"""The type of a message that a split bucket of an earlier version sends itself after its tick."""
 _FULL_BYTES = 64 * 1024
-"""A bucket that would hold more is split."""
+"""The largest state of a bucket, in bytes; a larger bucket is split."""
 
 
 def send(row: Row, effects: Effects) -> None:
@@ -54,12 +54,12 @@ def send(row: Row, effects: Effects) -> None:
 
 
 def release(message: Entry, effects: Effects) -> None:
-    """Send a message that has waited, with what says its place among others that have."""
+    """Send a message that has waited, with its place in the order of such messages."""
     send(Row(message.target, message.caller, RELEASED, message.SerializeToString()), effects)
 
 
 def run_bucket(group: Group, effects: Effects) -> None:
-    """Do what a bucket, or a part of one, does with the messages of a group."""
+    """Handle the messages of a bucket, or of a part of one."""
     rows = slice(group.start, group.end)
     typenames, held = group.columns.typename[rows], group.values.values
     before = [name for name in held if name.startswith(_ARRIVING)]
@@ -93,7 +93,7 @@ def run_bucket(group: Group, effects: Effects) -> None:
 
 
 def _divide(key: bytes, content: bytes, effects: Effects) -> None:
-    """Let the parts of a bucket have what came for it."""
+    """Pass the new messages of a split bucket on to its parts."""
     entries: defaultdict[int, Bucket] = defaultdict(Bucket)
     for message in Bucket.FromString(content).messages:
         part = part_of(message.target, message.sequence)
@@ -104,12 +104,12 @@ def _divide(key: bytes, content: bytes, effects: Effects) -> None:
 
 
 def _tick_parts(key: bytes, parts: int, effects: Effects) -> None:
-    """Send ticks to parts that have none of their own: those that an earlier version made.
+    """Send ticks to parts that get none themselves, because an earlier version made them.
 
     Args:
-        key: of the bucket.
-        parts: a bit for each part that holds something.
-        effects: where ticks go.
+        key: the key of the bucket.
+        parts: a bit for each part that holds messages.
+        effects: takes the ticks.
     """
     for part in range(PARTS):
         if parts >> part & 1:

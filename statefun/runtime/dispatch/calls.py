@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of functions, made of rows, and the rows that calls have failed on."""
+"""Converts rows to calls of functions, and failed calls back to rows."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _NONE: Mapping[int, RetriedMessage] = MappingProxyType({})
 
 
 class Call(NamedTuple):
-    """An invocation batch, for the sake of some rows of a group."""
+    """An invocation batch for some rows of a group."""
 
     group: Group
     key: bytes
-    """Of the address that is invoked: the group's, or one that the group's has messaged."""
+    """The key of the invoked address: the group's, or an address that the group's has messaged."""
     function: StatefulFunction
     batch: InvocationBatch
     rows: Sequence[int]
-    """Where the messages are in the group's columns; empty if the group's address sent them."""
+    """The messages' rows in the group's columns; empty if the group's address sent them."""
     retried: Mapping[int, RetriedMessage] = _NONE
-    """Those of the messages that were tried before, by their place among the invocations."""
+    """The retry envelopes of messages that were tried before, by the invocation's position."""
     originals: Sequence[TypedValue] = ()
-    """What the messages were before a deserializer made values of them, if one did."""
+    """The messages' values before a deserializer decoded them; empty if none did."""
 
     def record(self, index: int) -> RecordOrigin | None:
-        """Return what is known of the ingress record that a message was, if it was one."""
+        """Return the origin of a message that was an ingress record; None for other messages."""
         return _record(self.group.columns, self.rows, self.retried, index)
 
 
@@ -76,13 +76,13 @@ def batch_of(
     rows: Sequence[int],
     retried: Mapping[int, RetriedMessage],
 ) -> InvocationBatch:
-    """Return the invocations for some rows of a group, which can be asked for their records."""
+    """Return an invocation batch for some rows of a group, with access to their records."""
     look_up = partial(_ingress_record, group.columns, rows, retried)
     return InvocationBatch(address, group.values.values, invocations, look_up)
 
 
 def _unwrap_retried(invocations: list[Invocation]) -> dict[int, RetriedMessage]:
-    """Put what is tried again in the place of what carries it; return the latter by place."""
+    """Replace each retry envelope with the message it carries; return the envelopes by position."""
     retried = {}
     for index, invocation in enumerate(invocations):
         if invocation.argument.typename == RETRY:
@@ -112,7 +112,7 @@ def _ingress_record(
 
 
 def ingress_record(origin: RecordOrigin) -> IngressRecord:
-    """Return what users see of a record's origin."""
+    """Convert a record's origin to the form that users see."""
     return IngressRecord(
         origin.topic,
         origin.partition,
@@ -126,7 +126,7 @@ def ingress_record(origin: RecordOrigin) -> IngressRecord:
 
 
 def failed_message(failed: FailedInvocation, call: Call) -> FailedMessage:
-    """Return the message on which an invocation of ``call`` has failed."""
+    """Return the message of a failed invocation of ``call``."""
     sender, argument, trace = call.batch.invocations[failed.index]
     again = call.retried.get(failed.index)
     return FailedMessage(
@@ -143,7 +143,7 @@ def failed_message(failed: FailedInvocation, call: Call) -> FailedMessage:
 
 
 def failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
-    """Return a row of a group as a message that cannot be handled."""
+    """Return a row of a group as a failed message."""
     columns, cause = group.columns, type(error).__name__
     caller, typename, value = columns.caller[row], columns.typename[row], columns.value[row]
     if typename != RETRY:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running coroutines of users' functions side by side, on one event loop per worker process."""
+"""Runs coroutines of users' functions side by side, on one event loop per worker process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def await_all(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseException]:
-    """Await all calls, at most ``limit`` at a time; one that fails leaves the others alone."""
+    """Await all calls, at most ``limit`` at a time; a failed call does not disturb the others."""
     loop = _event_loop()
     task = loop.create_task(_side_by_side(calls, limit))
     while True:
@@ -19,20 +19,20 @@ def await_all(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseExcepti
             return loop.run_until_complete(task)
         except (SystemExit, KeyboardInterrupt, RuntimeError):
             # A task of users' code has asked for the end of the process, or stopped the loop:
-            # that is for the call that awaits it, and not for the loop.
+            # this concerns only the call that awaits the task, and not the loop.
             if task.done() or loop.is_running() or loop.is_closed():
                 raise
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """Return the worker process's loop: what user code ties to it lives as long as it does."""
+    """Return the worker process's loop; clients that user code ties to it live as long as it."""
     if not _loops or _loops[0].is_closed():
         _loops[:] = [asyncio.new_event_loop()]
     return _loops[0]
 
 
 _loops: list[asyncio.AbstractEventLoop] = []
-"""The worker process's loop, once there is one; not set as Python's, which any code may close."""
+"""The worker process's loop; it is not Python's current loop, which any code may close."""
 
 
 async def _side_by_side(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseException]:

@@ -20,10 +20,10 @@ MODULE = __name__ if __name__ != "__main__" else "statefun.runtime.dispatch.daem
 def install() -> None:
     """Watch the functions that this worker process runs.
 
-    Spark calls a worker anew for each task of the process, hence the cache: watches that are
-    put around watches would make every task slower than the one before, and fail in the end.
+    Spark calls a worker anew for each task of the process, hence the cache: nested
+    watches would make every task slower than the one before, and fail in the end.
 
-    What is needed is imported here, after the fork: some of it starts threads.
+    The imports are here, after the fork, because some of the modules start threads.
     """
     from statefun.runtime.dispatch.arrow_path import evaluate  # noqa: PLC0415 - see above
     from statefun.runtime.dispatch.operator import Operator  # noqa: PLC0415 - see above

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delaying, cancelling and releasing messages: what the reserved functions of timers do.
+"""The reserved functions of timers: they delay, cancel and release messages.
 
-A delayed message is a message to its bucket, which keeps it until it is sent a tick, and sends it
-on then. One that can be cancelled waits at an address of its token and the sender's id; what goes
-to the bucket instead is the request to release it. So a cancellation needs to know nothing
+A delayed message is a message to its bucket, which keeps it until the bucket's tick comes, and then
+sends it on. A cancellable message waits at an address of its token and the sender's id; the bucket
+gets a request to release it instead. So a cancellation needs nothing
 but the token, and is in time if it was sent before the message became due: the request reaches
-the token at least two micro-batches after that, the cancellation one after it was sent.
+the token at least two micro-batches after that, and the cancellation one after it was sent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from statefun.sdk.errors import FunctionError
 from statefun.sdk.types import TypedValue
 
 WAKE_UP = f"{NAMESPACE}/wake-up"
-"""The type of what an address is sent when values of its may have expired."""
+"""The type of the wake-up to an address whose values may have expired."""
 _CANCELLABLE = f"{NAMESPACE}/cancellable"
 _RELEASE = f"{NAMESPACE}/release"
 _CANCEL = f"{NAMESPACE}/cancel"
@@ -44,10 +44,10 @@ def send_at(due: int, row: Row, effects: Effects, sequence: int = 0) -> None:
     """Send a message at ``due``, in milliseconds since the epoch, or at the end of time.
 
     Args:
-        due: when.
+        due: the due time.
         row: the message.
-        effects: where it goes until then.
-        sequence: larger than those of what the same sender has sent before, if order matters.
+        effects: takes the message to the bucket.
+        sequence: larger than the numbers of the sender's earlier messages, if order matters.
     """
     due = min(due, LATEST)
     bucket = bucket_for(due, row.target)
@@ -57,7 +57,7 @@ def send_at(due: int, row: Row, effects: Effects, sequence: int = 0) -> None:
 
 
 def send_cancellable(due: int, row: Row, token: str, effects: Effects, sequence: int) -> None:
-    """Send a message at ``due`` unless the caller's id cancels ``token`` until then."""
+    """Send a message at ``due`` unless the caller's id cancels ``token`` before."""
     address = token_key(row.caller, token)
     held = CancellableMessage(
         token=token,
@@ -72,7 +72,7 @@ def send_cancellable(due: int, row: Row, token: str, effects: Effects, sequence:
 
 def cancel(caller: bytes, token: str, effects: Effects) -> None:
     """Drop the message that waits with ``token`` of the caller's id, if there is one."""
-    # The second one is for what an earlier version has delayed.
+    # The second cancellation is for messages that an earlier version has delayed.
     for address in (token_key(caller, token), tokens_key(caller)):
         send(Row(address, caller, _CANCEL, token.encode()), effects)
 
@@ -80,10 +80,10 @@ def cancel(caller: bytes, token: str, effects: Effects) -> None:
 def without_cancelled(
     delayed: Iterable[DelayedMessage | Cancellation],
 ) -> list[DelayedMessage | Cancellation]:
-    """Leave out what the same invocation batch cancels, so that it never goes anywhere.
+    """Leave out messages that the same invocation batch cancels, so that they are never sent.
 
-    That is sure of messages whose token was cancelled before, and so is free: the others may be
-    in conflict with an older one, which only the token's address knows.
+    This is safe only for a token that the batch has cancelled before, and so is free: others may be
+    in conflict with an older message, which only the token's address knows.
     """
     left: dict[int, DelayedMessage | Cancellation] = {}
     free: dict[str, int | None] = {}  # tokens, with the message that has taken it since
@@ -105,14 +105,14 @@ def without_cancelled(
 
 
 def schedule_wake_up(group: Group, effects: Effects) -> None:
-    """Have the address of a group woken up when its next value expires, unless that is settled."""
+    """Schedule a wake-up for when the group's next value expires, unless one is on its way."""
     due = group.values.next_wake_up()
     if due is not None:
         send_at(due, Row(group.key, group.key, WAKE_UP, b"%d" % due), effects)
 
 
 def wake_up_time(value: bytes) -> int:
-    """Return when a wake-up was to come, in milliseconds since the epoch."""
+    """Return the due time of a wake-up, in milliseconds since the epoch."""
     return int(value)
 
 
@@ -121,14 +121,14 @@ OnConflict = Callable[[Row, FunctionError, Effects], None]
 
 
 def run(name: str, group: Group, effects: Effects, begun: int, on_conflict: OnConflict) -> None:
-    """Do what a reserved function of that name does with the messages of a group.
+    """Handle the messages of a group by a reserved function.
 
     Args:
-        name: which of them.
-        group: what arrived for it.
-        effects: where its messages go.
-        begun: when the micro-batch began by the driver's clock, in milliseconds since the epoch.
-        on_conflict: does what is to be done with a message whose token is in use.
+        name: the name of the function.
+        group: the messages to it.
+        effects: takes the messages that it sends.
+        begun: the driver's time when the micro-batch began, in milliseconds since the epoch.
+        on_conflict: applies the failure policy to a message whose token is in use.
     """
     if name == BUCKET:
         run_bucket(group, effects)
@@ -137,7 +137,7 @@ def run(name: str, group: Group, effects: Effects, begun: int, on_conflict: OnCo
 
 
 def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
-    """Yield the delayed messages that a value holds, of a reserved function's messages or state."""
+    """Yield the delayed messages in a value of a reserved function's message or state."""
     if typename == DELAYED:
         for message in Bucket.FromString(value).messages:
             if message.typename not in {_RELEASE, WAKE_UP}:
@@ -161,7 +161,7 @@ def _run_token(group: Group, effects: Effects, begun: int, on_conflict: OnConfli
             if waiting and waiting.message.due > begun:
                 on_conflict(_row(asked.message), _in_use(asked), effects)
                 continue
-            if waiting:  # it is due: only its release, which is on the way, has a say in it
+            if waiting:  # it is due, and waits for its release, which is on the way
                 group.values.apply({waiting.id.hex(): present})
             group.values.apply({asked.token: TypedValue(_CANCELLABLE, value)})
         elif waiting and waiting.id == asked.id:

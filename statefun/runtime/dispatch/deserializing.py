@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making values of ingress records, by what users have written for it.
+"""Decodes ingress records by users' deserializers.
 
-It happens where functions run. Until then, and in dead letters and messages that are tried again,
-a record's value stays as it was read, under a typename that says what is to be done with it.
+Deserializers run where functions run. Until then, and in dead letters and retries,
+a record's value stays as it was read, under a typename that names the deserializer.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from statefun.sdk.types import TypedValue, encoded
 
 
 class Deserialized(NamedTuple):
-    """A call that is ready for its function, and what could not be part of it."""
+    """A call that is ready for its function, and the messages that could not be decoded."""
 
     call: Call | None
-    """None if no message is left: everything has failed, or was left out."""
+    """None if no message is left, because all have failed or were left out."""
     failed: list[FailedMessage]
 
 
 def is_record(typename: str) -> bool:
-    """Tell whether a value is a record's, which a deserializer is still to read."""
+    """Tell whether a value is a record that a deserializer has not read yet."""
     return typename.startswith(RECORDS)
 
 
 def deserialized(call: Call, deserializers: Mapping[str, Deserializer]) -> Deserialized:
-    """Put values in the place of the records among the messages of ``call``."""
+    """Replace the records among the messages of ``call`` by decoded values."""
     invocations = call.batch.invocations
     if not any(is_record(invocation.argument.typename) for invocation in invocations):
         return Deserialized(call, [])
@@ -49,7 +49,7 @@ def deserialized(call: Call, deserializers: Mapping[str, Deserializer]) -> Deser
                 with Alarm(call.function.timeout, call.batch.target) as alarm:
                     alarm.begin()
                     value = _value(call, index, deserializers)
-            except BaseException as error:  # noqa: BLE001 - what users' code raises is theirs to choose
+            except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
                 failed.append(failed_message(_failure(call, index, error), call))
                 continue
         if value is not None:
@@ -68,7 +68,7 @@ def deserialized(call: Call, deserializers: Mapping[str, Deserializer]) -> Deser
 
 
 def _value(call: Call, index: int, deserializers: Mapping[str, Deserializer]) -> TypedValue | None:
-    """Return what a deserializer makes of a record; None to leave it out."""
+    """Return the decoded value of a record; None to leave the record out."""
     typename, content = call.batch.invocations[index].argument
     name = typename.removeprefix(RECORDS)
     deserializer = deserializers.get(name)

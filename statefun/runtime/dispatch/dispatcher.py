@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dispatching: messages of addresses and their state in, new state and effects out."""
+"""The dispatcher: it takes messages and state of addresses, and returns new state and effects."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ from statefun.sdk.message import Message
 from statefun.sdk.types import TypedValue
 
 _OWN = "statefun."
-"""What the typenames of the runtime's own messages, and of records to be read, begin with."""
+"""The typename prefix of the runtime's own messages, and of records that are not decoded yet."""
 
 _SEQUENCE_BITS = 32
-"""A task sends fewer delayed messages than that has numbers."""
+"""Bits of a task's sequence numbers; a task sends fewer delayed messages than they count."""
 
 
 class _Target(NamedTuple):
-    """What is known of the addresses of a type."""
+    """Facts about the addresses of a type."""
 
     suffix: bytes
-    """What follows the id in their keys."""
+    """The part of their keys after the id."""
     is_stateless: bool
 
 
 class Dispatcher:
     """Calls a program's functions; one instance serves one task."""
 
-    def __init__(  # noqa: PLR0913 - what differs between tasks has keywords
+    def __init__(  # noqa: PLR0913 - arguments that differ between tasks are keywords
         self,
         program: Program,
         clock: BatchClock,
@@ -90,12 +90,12 @@ class Dispatcher:
         """Invoke the functions at the addresses of ``groups``, each of which occurs once.
 
         Coroutine functions of different addresses run side by side; each address's messages
-        are handled one after the other. What needs no other address's state is delivered here
-        and now, behind all that waits for the address that sends it.
+        are handled one after the other. Messages that need no other address's state are delivered
+        here and now, behind all messages that wait for their sender.
 
         Yields:
-            Each group whose values and effects are up to date. Nothing holds on to it any
-            longer: a batch's worth of small objects would keep the garbage collector busy.
+            Each group, once its values and effects are up to date. The dispatcher drops it then, as
+            a batch's worth of small objects would keep the garbage collector busy.
 
         Raises:
             DispatchError: if a row cannot be dispatched or an invocation failed; then no
@@ -127,13 +127,13 @@ class Dispatcher:
             waiting = again
 
     def _run_plain(self, call: Call | None, effects: Effects) -> Call | None:
-        """Run calls of plain functions, up to one that has to be awaited."""
+        """Run calls of plain functions, up to a call that has to be awaited."""
         while call is not None and not call.function.is_async:
             call = self._next_call(call, invoke(call.function, call.batch, self._check), effects)
         return call
 
     def _first_call(self, group: Group, effects: Effects) -> Call | None:
-        """Return what to invoke for the rows of a group; None if they are the runtime's own."""
+        """Return the call for the rows of a group; None if the runtime handles them itself."""
         address = address_of(group.key)
         if address.namespace == TIMERS_NAMESPACE:
             delays.run(address.name, group, effects, self._clock.begun, self._token_in_use)
@@ -157,14 +157,14 @@ class Dispatcher:
         return self._deserialized(call, effects) if special else call
 
     def _deserialized(self, call: Call, effects: Effects) -> Call | None:
-        """Return a call with values in the place of records; None if nothing is left of it."""
+        """Return a call with decoded records; None if no message is left."""
         values = deserialized(call, self._deserializers)
         for failed in values.failed:
             self._failures.handle(failed, self._record_policy(failed), effects)
         return values.call
 
     def _wake_up(self, group: Group, rows: Sequence[int], effects: Effects) -> Sequence[int]:
-        """Take the wake-ups out of a group's rows; return the others."""
+        """Remove the wake-ups from a group's rows; return the other rows."""
         typename, value = group.columns.typename, group.columns.value
         others = []
         for row in rows:
@@ -177,7 +177,7 @@ class Dispatcher:
         return others
 
     def _next_call(self, call: Call, result: InvocationResult, effects: Effects) -> Call | None:
-        """Collect what a call has done; return the one that comes next in its group, if any."""
+        """Collect the effects of a call; return the next call of its group, if any."""
         self._invocations += len(call.batch.invocations)
         self._collect(call, result, effects)
         for failed in result.failures:
@@ -191,7 +191,7 @@ class Dispatcher:
         return self._immediate_call(group) if group.last and values.immediate else None
 
     def _immediate_call(self, group: Group) -> Call:
-        """Return the call that delivers the first messages that may be delivered at once."""
+        """Return the call for the first messages that may be delivered at once."""
         waiting, sender = group.values.immediate, address_of(group.key)
         key = waiting[0].target
         invocations = []
@@ -206,19 +206,19 @@ class Dispatcher:
     def _no_function(
         self, address: Address, group: Group, rows: Sequence[int], effects: Effects
     ) -> None:
-        """Do what is to be done with what is for a function that nobody registered."""
+        """Apply the failure policy to messages whose function is not registered."""
         error = UnknownFunctionError(
             f"no function {address.typename} is registered{self._functions.hint(address.typename)}"
         )
         for row in rows:
             failed = failed_row(group, row, error)
             policy = self._record_policy(failed)
-            if failed.record is None:  # a message, and so a promise, of another function
+            if failed.record is None:  # a message of another function: none is lost silently
                 policy = self._failures.policies.unregistered
             self._failures.handle(failed, policy, effects)
 
     def _reject(self, name: str, group: Group, effects: Effects) -> None:
-        """Do what is to be done with records that cannot be messages."""
+        """Apply the failure policy to records that no function can receive."""
         for row in range(group.start, group.end):
             error = rejected(name, group.columns.record(row), self._failures.policies)
             failed = failed_row(group, row, error)
@@ -229,7 +229,7 @@ class Dispatcher:
         return None if record is None else self._failures.policies.of_topic(record.topic)
 
     def _fail(self, failed: FailedInvocation, call: Call, effects: Effects) -> None:
-        """Do what is to be done with a message on which its function has failed."""
+        """Apply the failure policy to a message on which its function has failed."""
         message = failed_message(failed, call)
         policy: FailurePolicy | None = call.function.on_failure
         if message.record is not None and isinstance(failed.error, ValueDecodeError):
@@ -237,7 +237,7 @@ class Dispatcher:
         self._failures.handle(message, policy, effects)
 
     def _token_in_use(self, message: Row, error: FunctionError, effects: Effects) -> None:
-        """Do what is to be done with a delayed message whose token waits with another one."""
+        """Apply the failure policy to a delayed message whose token is in use."""
         function = self._functions.find(address_of(message.caller).typename)
         policies = self._failures.policies
         target, caller, typename, value, trace = message
@@ -253,7 +253,7 @@ class Dispatcher:
         return egress_record(sent, self._egresses)
 
     def _collect(self, call: Call, result: InvocationResult, effects: Effects) -> None:
-        """Take over what was sent, in the order that the reference gives."""
+        """Take over the messages of a call, in the order that the reference prescribes."""
         for message in result.messages:
             row = self._row(call.key, message)
             if not self._is_immediate(call, row, message.target_typename):
@@ -266,10 +266,10 @@ class Dispatcher:
     def _is_immediate(self, call: Call, row: Row, typename: str) -> bool:
         """Keep a message for this micro-batch if it needs no other address's state.
 
-        Order per sender and target forbids more. A function without state that is invoked here,
-        for the sake of an address that has messaged it, may be invoked elsewhere at the same
-        time: what it sends takes the long way. So does what it sends from its own address, except
-        to itself: there, it comes behind what went the long way before.
+        The order per sender and target forbids more. A function without state that is invoked here,
+        because this group's address has messaged it, may be invoked elsewhere at the same time:
+        its messages go through the outbox. So do messages from its own address, except messages
+        to itself: such a message comes after earlier ones that went through the outbox.
         """
         values = call.group.values
         if call.key != call.group.key:
@@ -307,7 +307,7 @@ class Dispatcher:
         return Row(target, caller, *message.typed_value, message.trace)
 
     def _target(self, message: Message) -> _Target:
-        """Return what is known of the addresses that ``message`` is for.
+        """Return the facts about the type that ``message`` is for.
 
         Raises:
             UnknownFunctionError: if there is no such function.
@@ -327,7 +327,7 @@ class Dispatcher:
         return found
 
     def summary(self) -> Outcome:
-        """Return how much was done, and what was not."""
+        """Return the counts of handled and failed messages."""
         counts = self._failures.summary()
         counts.invocations = self._invocations
         return counts

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of messages that were not handled: they stop the application, or do not.
+"""Applies failure policies to messages that were not handled.
 
-A dead letter is the message as it was, in the dead-letter topic: key, value and headers of the
-record it came from, and beside them headers that begin with ``statefun-`` and say what, where,
-when and why. It takes the way of all egress records.
+A dead letter is the original message in the dead-letter topic: key, value and headers of the
+record it came from, and further headers that begin with ``statefun-`` and describe the
+failure. It is published like all egress records.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from statefun.sdk.errors import StatefunError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 
 RETRY = "statefun.failures/retry"
-"""The type of a message that is tried again, with what it was in a ``Retry``."""
+"""The type of a retry envelope, which carries the original message."""
 
 
 _MESSAGE_LENGTH = 10_000
-"""Texts of errors are cut there: an exception may quote a whole record."""
+"""Characters of an error's text; longer texts are cut, as an exception may quote a record."""
 
 
 class DispatchError(Exception):
-    """Dispatching stopped at one message; carries what the driver reports."""
+    """Dispatching stopped at a message; carries the error that the driver reports."""
 
     def __init__(self, error: StatefunError, traceback: str = "") -> None:
         super().__init__(str(error))
@@ -54,18 +54,18 @@ class DispatchError(Exception):
 
 @attrs.frozen
 class Policies:
-    """What the module files say of failures."""
+    """The failure policies of the module files."""
 
     dead_letters: DeadLetterTopic | None = None
-    """Where dead letters go, if they do."""
+    """The topic of dead letters, if there is one."""
     records: Sequence[tuple[TopicRoute, OnFailure | None]] = ()
-    """What becomes of records that no function can receive, where it is said."""
+    """Policies for records that no function can receive, by topic, where declared."""
     unregistered: OnFailure = OnFailure.FAIL
-    """What becomes of messages for functions that are not registered."""
+    """The policy for messages to functions that are not registered."""
 
     @classmethod
     def of(cls, module: Module, unregistered: OnFailure) -> Policies:
-        """Take what ``module`` says, and what becomes of messages that have no function."""
+        """Collect the policies of ``module``, and the one for messages without a function."""
         chosen = [
             (route, route.failure_policy or ingress.failure_policy)
             for ingress in module.ingresses
@@ -74,7 +74,7 @@ class Policies:
         return cls(DeadLetterTopic.of(module.dead_letters), chosen, unregistered)
 
     def of_topic(self, topic: str) -> OnFailure | None:
-        """Return what becomes of a topic's records that no function can receive, if it is said."""
+        """Return the policy for a topic's records that no function can receive, if declared."""
         policies = dict(self.records)
         route = route_of(policies, topic)
         return None if route is None else policies[route]
@@ -86,11 +86,11 @@ class Policies:
 
     @property
     def default(self) -> OnFailure:
-        """What is done where nothing is said."""
+        """The default policy."""
         return OnFailure.DEAD_LETTER if self.dead_letters else OnFailure.FAIL
 
     def last_resort(self, policy: FailurePolicy | None) -> OnFailure:
-        """Return what is done when there is nothing to try again."""
+        """Return the policy that applies after the last attempt."""
         return (policy.then if isinstance(policy, Retry) else policy) or self.default
 
 
@@ -102,17 +102,17 @@ class FailedMessage(NamedTuple):
     typename: str
     value: bytes | None
     record: RecordOrigin | None
-    """Of the record that it is, if it came from an ingress."""
+    """The origin of the message, if it is an ingress record."""
     error: StatefunError
     cause: str
-    """The name of the class of what was raised."""
+    """The class name of the exception."""
     attempts: int = 1
     traceback: str = ""
     trace: str | None = None
 
     @property
     def origin(self) -> str:
-        """Where the message came from, for people."""
+        """The source of the message, for error texts."""
         if self.record is not None:
             record = self.record
             return f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
@@ -120,7 +120,7 @@ class FailedMessage(NamedTuple):
 
 
 class Failures:
-    """Does what policies say, and counts."""
+    """Applies policies to failed messages, and counts them."""
 
     def __init__(self, policies: Policies, clock: Clock) -> None:
         self.policies = policies
@@ -128,10 +128,10 @@ class Failures:
         self._counts = Outcome()
 
     def handle(self, failed: FailedMessage, policy: FailurePolicy | None, effects: Effects) -> None:
-        """Do with a message what the policy says.
+        """Apply a policy to a failed message.
 
         Raises:
-            DispatchError: if that is to stop.
+            DispatchError: if the policy is to fail.
         """
         text = f"{failed.error.message} ({failed.origin})"
         if isinstance(policy, Retry) and failed.attempts < policy.attempts:
@@ -150,7 +150,7 @@ class Failures:
             self._counts.example = printable(f"[{failed.error.code}] {text}", _MESSAGE_LENGTH)
 
     def summary(self) -> Outcome:
-        """Return how many there were."""
+        """Return the counts of failed messages."""
         return self._counts
 
     def _try_later(self, failed: FailedMessage, policy: Retry, effects: Effects) -> None:
@@ -180,7 +180,7 @@ class Failures:
         whole = () if key == id_ else ("target",)
         letter, left_out = place.letter(original, self._facts(failed), whole)
         if left_out and failed.record is None:
-            # It is nowhere else.
+            # No other header has it.
             text = (
                 f"{failed.error.message} ({failed.origin}); its dead letter would be larger than "
                 f"egress {place.egress} takes ({place.max_record_size:,} bytes): raise its property "
@@ -190,7 +190,7 @@ class Failures:
         effects.egress[place.egress].append(letter)
 
     def _facts(self, failed: FailedMessage) -> Iterator[tuple[str, str]]:
-        """Yield what is known of a failure, by the names of headers without their prefix."""
+        """Yield the facts about a failure, by header names without their prefix."""
         error, record, target = failed.error, failed.record, address_of(failed.target)
         facts: dict[str, object] = {
             "error-code": error.code,
@@ -211,7 +211,7 @@ class Failures:
 
 
 def _key(failed: FailedMessage) -> bytes | None:
-    """Return the key that the message's record had, or the id it was sent to."""
+    """Return the key of the message's record, or else the target's id."""
     if failed.record is not None and failed.record.HasField("key"):
         return failed.record.key
     id_, _, typename = failed.target.rpartition(SEPARATOR)

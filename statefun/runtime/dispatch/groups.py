@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What there is for one address: its messages and its state, as dispatching sees them."""
+"""The messages and the state of one address, in the form that dispatching uses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 COLUMNS = ("caller", "typename", "value", "trace")
-"""The columns in which every row is looked up."""
+"""The columns that are read for every row."""
 
 
 @attrs.frozen
@@ -41,13 +41,13 @@ class Columns:
     caller: Sequence[bytes | None]
     typename: Sequence[str]
     value: Sequence[bytes]
-    """None for records without one, which no function gets."""
+    """None for a record without a value, which no function gets."""
     trace: Sequence[str | None]
     cell: Callable[[str, int], Any]
     """Looks up a row in one of the other columns."""
 
     def record(self, row: int) -> RecordOrigin | None:
-        """Return what is known of the ingress record that a row is made of, if it is."""
+        """Return the origin of a row that is an ingress record; None for other rows."""
         topic = self.cell("topic", row)
         if topic is None:
             return None
@@ -68,7 +68,7 @@ class Columns:
 
 
 class AddressValues:
-    """The state of one address, and what it has sent, while its messages are dispatched."""
+    """The state of one address, and its immediate messages, during dispatching."""
 
     __slots__ = (
         "_expiries",
@@ -84,9 +84,9 @@ class AddressValues:
         self.values: dict[str, TypedValue] = {}
         """The current values by name."""
         self.changed = False
-        """Whether they differ from what was stored."""
+        """Whether they differ from the stored values."""
         self.immediate: deque[Row] = deque()
-        """What the address has sent that is to be delivered in the same micro-batch."""
+        """Messages of the address that are delivered in the same micro-batch."""
         self.immediate_count = 0
         """How many of those there were so far."""
         self._overflowed_in = _NEVER
@@ -106,12 +106,12 @@ class AddressValues:
             self._overflowed_in = state.crowded
         for value in state.values:
             self.values[value.name] = TypedValue._make((value.typename, value.value))
-        if state.wake:  # as long as anything may expire
+        if state.wake:  # as long as a value may expire
             self._wake = state.wake
             self._expiries = {value.name: value.expires for value in state.values if value.expires}
 
     def apply(self, mutations: Mapping[str, TypedValue | None]) -> None:
-        """Take over what an invocation has assigned and deleted."""
+        """Apply the assignments and deletions of an invocation."""
         values = self.values
         for name, value in mutations.items():
             if self._expiries and self._expiries.pop(name, 0):
@@ -134,8 +134,8 @@ class AddressValues:
     def has_room(self, batch: int, delivered_up_to: int | None, limit: int) -> bool:
         """Tell whether a function without state may be messaged within this micro-batch.
 
-        Not for the rest of a micro-batch that has reached the limit, nor until that rest is
-        delivered: order per sender and target would suffer.
+        After the limit is reached, no further message may be, until the rest of that micro-batch is
+        delivered; else the order per sender and target would break.
 
         Args:
             batch: this micro-batch.
@@ -151,7 +151,7 @@ class AddressValues:
         return False
 
     def expire(self, clock: Clock) -> None:
-        """Delete the values whose time has come."""
+        """Delete the values that have expired."""
         if not self._expiries:
             return
         now = clock.now()
@@ -160,7 +160,7 @@ class AddressValues:
             self.changed = True
 
     def renew(self, specs: Iterable[ValueSpec], written: Collection[str], now: int) -> None:
-        """Let values live on: those that were written, and those that live by calls."""
+        """Renew the expiration of values: written ones, and ones that expire after a call."""
         for spec in specs:
             time = spec.expire_after_call or (spec.name in written and spec.expire_after_write)
             if time and spec.name in self.values:
@@ -168,13 +168,13 @@ class AddressValues:
                 self.changed = True
 
     def wake_up(self, due: int) -> None:
-        """Take note that the wake-up that was to come at ``due`` has come."""
+        """Record that the wake-up of ``due`` has come."""
         if self._wake == due:
             self._wake = 0
             self.changed = True
 
     def next_wake_up(self) -> int | None:
-        """Return when a wake-up is needed that is not on its way yet; from now on it is."""
+        """Return the due time of a wake-up that is needed and not sent yet; record it as sent."""
         first = min(self._expiries.values(), default=None)
         if first is None or 0 < self._wake <= first:
             return None
@@ -198,14 +198,14 @@ class AddressValues:
 
 
 class Group(NamedTuple):
-    """What arrived for one address, and its state."""
+    """The messages of one address, and its state."""
 
     key: bytes
     columns: Columns
     start: int
     """The first of its rows in ``columns``."""
     end: int
-    """The row behind its last one."""
+    """The row after its last one."""
     values: AddressValues
     last: bool = True
-    """Whether these are the last ones of the address in this micro-batch."""
+    """Whether these are the address's last rows in this micro-batch."""

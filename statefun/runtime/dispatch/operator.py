@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stateful operator: what Spark hands over per task becomes outcomes and new state.
+"""The stateful operator: it turns a task's rows and state into outcomes and new state.
 
 It is evaluated in one of two ways, with the same results: by Spark itself, which calls the
 operator once per address with pandas frames, or by ``arrow_path`` on whole Arrow batches.
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Operator:
-    """What travels to the workers; Spark evaluates it by calling it."""
+    """The operator, which travels to the workers; Spark evaluates it by calling it."""
 
     payload: Payload
     segments: SegmentWriter
     concurrency: int
     """How many addresses of coroutine functions run side by side."""
     immediate: int
-    """How many messages of an address may be delivered in the micro-batch that sends them."""
+    """The limit of an address's messages that are delivered in the micro-batch that sends them."""
     clock: Clock
     """The clock of the machine that runs a task; the driver's time comes with the job."""
     arrow: bool
-    """Whether a worker that can may evaluate it on Arrow batches."""
+    """Whether workers may evaluate it on Arrow batches, if they can."""
 
     def start(self) -> Evaluation:
-        """Begin to evaluate the operator for what Spark hands over."""
+        """Begin to evaluate the operator for a task."""
         return Evaluation(self)
 
     def __call__(
@@ -84,7 +84,7 @@ def _cell(chunk: pd.DataFrame, name: str, row: int) -> Any:
 
 
 def _with_last(chunks: Iterator[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, bool]]:
-    """Tell of each chunk whether it is the last one; Spark has at least one for an address."""
+    """Pair each chunk with whether it is the last one; Spark has at least one for an address."""
     chunk = next(chunks)
     for following in chunks:
         yield chunk, False
@@ -93,14 +93,14 @@ def _with_last(chunks: Iterator[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, b
 
 
 class Evaluation:
-    """Dispatches batches of groups and gathers what becomes of them."""
+    """Dispatches batches of groups and gathers their outcomes."""
 
     def __init__(self, operator: Operator) -> None:
         self._segments = operator.segments
         self._effects = Effects()
         self._outcomes: list[Outcome] = []
         self.failed = False
-        """Whether something failed: then nothing of the micro-batch will be used."""
+        """Whether a message has failed for good: then no effect of the micro-batch is used."""
         announcement = announced()
         try:
             self._dispatcher = Dispatcher(
@@ -115,7 +115,7 @@ class Evaluation:
             self._fail(DispatchError(error))
 
     def dispatch(self, groups: Iterable[Group]) -> Iterator[Group]:
-        """Dispatch ``groups`` and yield those that are done; nothing after a failure."""
+        """Dispatch ``groups`` and yield the finished ones; none after a failure."""
         if self.failed:
             return
         try:

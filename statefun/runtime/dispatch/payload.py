@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the functions of an application travel to Python workers, and stay there."""
+"""Ships the functions of an application to Python workers, which keep them."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from statefun.sdk.types import TypeRegistry, default_types
 
 @attrs.frozen
 class Program:
-    """What a worker needs of an application: its functions, and what they may send to."""
+    """The parts of an application that a worker needs: its functions, egresses and policies."""
 
     functions: StatefulFunctions
     egresses: Mapping[str, Sink]
-    """What all declared egresses take, by id."""
+    """All declared egresses, by id."""
     policies: Policies = attrs.field(factory=Policies)
-    """What becomes of failures."""
+    """The failure policies."""
     deserializers: Mapping[str, Deserializer] = attrs.field(factory=dict)
-    """What makes values of records, by name."""
+    """The deserializers of records, by name."""
 
     @classmethod
     def of(
         cls, functions: StatefulFunctions, module: Module, unregistered: OnFailure = OnFailure.FAIL
     ) -> Program:
-        """Take what ``module`` declares beside ``functions``.
+        """Combine functions with the declarations of ``module``.
 
         Args:
-            functions: those of the application.
-            module: what its module files declare.
-            unregistered: what becomes of messages for other functions.
+            functions: the functions of the application.
+            module: the content of its module files.
+            unregistered: the policy for messages to other functions.
         """
         routes = [route for ingress in module.ingresses for route in ingress.topics]
         made = [route.deserializer for route in routes if route.deserializer is not None]
@@ -62,14 +62,14 @@ _loaded: dict[str, Program] = {}
 class Payload:
     """An application as the driver pickled it, by value where it is part of the main program.
 
-    Spark unpickles what it runs once per task; the application is unpickled once per worker
-    process, so that what the user's code keeps in globals (clients, models) lives on.
+    Spark unpickles its functions once per task; the application is unpickled once per worker
+    process, so that globals of the user's code, such as clients and models, live on.
     """
 
     digest: str
     content: bytes
     paths: tuple[str, ...] = ()
-    """Where workers look for modules as well."""
+    """Further folders in which workers look for modules."""
 
     @classmethod
     def of(cls, program: Program, paths: tuple[str, ...] = ()) -> Payload:
@@ -80,11 +80,11 @@ class Payload:
     def load(self) -> Program:
         """Return this process's copy of the application.
 
-        The content comes from the application's own driver, over the channel that Spark sends
-        its code through, and from nowhere else.
+        The content comes only from the application's driver, over the channel that Spark sends
+        its code through.
 
         Raises:
-            PlatformError: if a module that is needed cannot be imported here.
+            PlatformError: if a needed module cannot be imported here.
         """
         if self.digest not in _loaded:
             sys.path.extend(path for path in self.paths if path not in sys.path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of the query that dispatches: rows by address into the operator."""
+"""The part of the query that groups rows by address and applies the operator."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def dispatch(rows: DataFrame, operator: Operator) -> DataFrame:
     due = F.when(F.col("topic").isNull(), F.col("timestamp"))
     return (
         rows.repartition("target")
-        # Spark sorts by target anyway, and takes this sort as its own. The rest keeps each
-        # address's messages in order, which shuffles, merges and spills do not: those that
-        # were delayed come last, by when they were due.
+        # Spark sorts by target anyway, and uses this sort for it. The other columns keep each
+        # address's messages in order, which shuffles, merges and spills do not: delayed messages
+        # come last, ordered by their due time.
         .sortWithinPartitions("target", due, "offset")
         .groupBy("target")
         .applyInPandasWithState(

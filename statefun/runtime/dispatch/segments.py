@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handing effects from a task to the outbox: small ones by value, large ones as files."""
+"""Hands effects from a task to the outbox: small ones by value, large ones as files."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from statefun.runtime.rows.effects import EffectRows, Effects
 from statefun.runtime.spark_internals.task import batch_number
 
 _INLINE_BYTES = 256 * 1024
-"""So much of a task's effects travels through the driver: fewer files to create, list and delete.
+"""Bytes of a task's effects that may travel through the driver, which saves files.
 
-Of all its streams and addresses together: Spark ends a job whose results are too large."""
+The limit covers all of the task's streams: Spark ends a job whose results are too large."""
 _FULL_BYTES = 32 * 1024 * 1024
-"""From here on effects are written out, so that a task's memory stays bounded."""
+"""Bytes of effects after which they are written out, so that a task's memory stays bounded."""
 
 
 class InlineBudget:
-    """How much the present task may still hand to the driver; a process runs one at a time."""
+    """The bytes that the present task may still hand to the driver; a process runs one task."""
 
     def __init__(self) -> None:
         self._task = -1
         self._left = 0
 
     def takes(self, task: int, size: int) -> bool:
-        """Tell whether so many bytes of a task, by its attempt's id, fit; from now on they do."""
+        """Reserve so many bytes for a task, by its attempt's id; tell whether they fit."""
         if task != self._task:
             self._task, self._left = task, _INLINE_BYTES
         if size > self._left:
@@ -44,7 +44,7 @@ _inline = InlineBudget()
 
 @attrs.frozen
 class SegmentWriter:
-    """Writes the segments of whatever task it is called in."""
+    """Writes the segments of the task that calls it."""
 
     checkpoint: Folder
 
@@ -53,7 +53,7 @@ class SegmentWriter:
         return effects.size >= _FULL_BYTES
 
     def write(self, effects: Effects) -> Segment:
-        """Turn ``effects`` into a segment, and empty them."""
+        """Convert ``effects`` to a segment, and empty them."""
         task = TaskContext.get()
         if task is None:
             raise AssertionError("segments are written inside Spark tasks only")
@@ -72,7 +72,7 @@ class SegmentWriter:
         content = rows.take()
         if _inline.takes(task.taskAttemptId(), len(content)):
             return effect_stream(content, records)
-        # A name of its own for every attempt: what a zombie writes is never in a manifest.
+        # Each attempt uses a unique name, so that files of a zombie are never in a manifest.
         name = f"{task.partitionId()}-{task.taskAttemptId()}-{uuid.uuid4().hex}.arrow"
         Outbox(self.checkpoint).batch_folder(batch_number()).write(name, content)
         return effect_stream(content, records, name)

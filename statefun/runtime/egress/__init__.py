@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where records go to."""
+"""Publishes records to Kafka."""

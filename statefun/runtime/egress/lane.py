@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A lane: the records of some state partitions for one egress, published in order.
 
-What a sender sends always travels in the same lane. A lane knows no Kafka: what it asks of a
-cluster is the protocol :class:`Cluster`, and the order of its steps is what exactly-once rests on::
+Records of one sender always travel in the same lane. A lane knows no Kafka: it talks to a
+cluster through the protocol :class:`Cluster`, and exactly-once rests on the order of its steps::
 
-    open    fence whoever published this lane before, then read how far it got
-    claim   say whose the lane is from now on, once all lanes of all egresses are open
-    skip    what was published
+    open    fence the lane's former publisher, then read the lane's progress
+    claim   name the lane's new owner, once all lanes of all egresses are open
+    skip    the records that were published
     write   the next records and the progress that they make, both or neither
-    again   from ``open`` on, as soon as an answer is missing: what was asked may yet happen
+    again   from ``open`` on, as soon as an answer is missing: the request may still take effect
 
 A driver that is fenced by another one cannot tell that from an answer that got lost, or from a
-transaction that took too long: it opens the lane again, finds whose it is, and goes on or ends.
+transaction that took too long: it opens the lane again, finds its owner, and goes on or ends.
 Two drivers, on two copies of a checkpoint, may fence each other for a while. But a claim is only
 made on lanes that nobody else has claimed since they were opened; so of two drivers that have
 claimed all lanes, one has opened each of them behind the other's claim, and sees what is published.
@@ -33,27 +33,27 @@ from statefun.runtime.rows.effects import EgressRecord, read_egress_records, row
 from statefun.sdk.errors import CheckpointError
 
 _CHUNK_BYTES = 32 * 1024 * 1024
-"""A transaction holds little more than this: it should be open for a short time only."""
+"""Bytes after which a transaction ends, so that it is open for a short time only."""
 _ADVICE = "Go on with that one, or start anew with a checkpoint of another name"
 
 
 class UncertainError(Exception):
-    """A cluster has not said whether it did what it was asked to do; the text is its reason."""
+    """A cluster has not confirmed whether a request took effect; the text is the reason."""
 
 
 class UndeliveredError(Exception):
-    """Told to stop before everything was published; what was not is published by the next run."""
+    """The lane was stopped before everything was published; the next run publishes the rest."""
 
 
 class Marker(NamedTuple):
-    """How far a lane is published, and who may go on."""
+    """The progress of a lane, and its owner."""
 
     batch: int
-    """-1 if nothing is published."""
+    """The last published batch; -1 if nothing is published."""
     records: int
-    """Of the lane in that batch, from the first on."""
+    """The number of the lane's records that are published from that batch."""
     digest: bytes
-    """Of the batch's manifest."""
+    """The digest of the batch's manifest."""
     publisher: str
     """The run that has published this."""
     owner: str
@@ -61,30 +61,30 @@ class Marker(NamedTuple):
 
 
 class Cluster(Protocol):
-    """What a lane asks of the cluster that it publishes to, for as long as all goes well.
+    """A lane's connection to its cluster, usable until the first missing answer.
 
     Any method may raise UncertainError; after that only :meth:`close` is called.
     """
 
     def open(self) -> Marker | None:
-        """Fence whoever published the lane before; return how far it is published, if known."""
+        """Fence the lane's former publisher; return the lane's progress, if known."""
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
-        """Write ``records`` in order, or what comes in their place, and ``marker`` with them."""
+        """Write ``records`` in order, or their replacements, together with ``marker``."""
 
     def close(self) -> None:
-        """Give up whatever is not written yet."""
+        """Give up all records that are not written yet."""
 
 
 @attrs.frozen
 class LaneBatch:
-    """What a batch has for a lane."""
+    """A lane's records of a batch."""
 
     number: int
     digest: bytes
     streams: tuple[EffectStream, ...]
     left_out: frozenset[int] = frozenset()
-    """The positions of records that are not to be written, which count as if they were."""
+    """The positions of records that are left out; they count as written."""
 
     @classmethod
     def of(cls, staged: Staged, egress: str, lane: int) -> LaneBatch:
@@ -101,7 +101,7 @@ class LaneBatch:
 
     @property
     def total(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return sum(stream.records for stream in self.streams)
 
     def records(self, outbox: Outbox) -> Iterator[EgressRecord]:
@@ -115,15 +115,15 @@ class Lane:
     """Publishes batches to one egress, one after the other.
 
     Args:
-        name: for people.
+        name: the name in messages.
         run: the id of the application's run that publishes.
-        checkpoint: where the batches are.
+        checkpoint: the checkpoint with the batches.
         connect: makes a connection to the cluster.
-        pause: called with the reason when an answer is missing, to wait for better times;
+        pause: called with the reason when an answer is missing, to wait before the next attempt;
             raises UndeliveredError to give up.
-        is_late: whether to leave what is not written yet to another lane that goes on from
+        is_late: whether to leave the remaining records to another lane that goes on from
             ``marker``; asked after each chunk.
-        marker: how far the lane is published, as far as that is known.
+        marker: the lane's progress, if known.
         chunk_records: how many records are written at a time.
     """
 
@@ -150,33 +150,33 @@ class Lane:
         self._is_late = is_late
         self._marker = marker
         self._owners: Container[str] | None = {run}
-        """To whom the lane may belong when it is opened; None for anybody."""
+        """The runs that may own the lane when it is opened; None for any run."""
         self._publishers: Container[str] | None = None
-        """Who may have published; None for anybody whom an owner has accepted."""
+        """The runs that may have published; None for any run that an owner has accepted."""
 
     def open(self, known_runs: Collection[str]) -> None:
         """Connect to a lane that an earlier run may have had; :meth:`claim` it when all are open.
 
         Args:
-            known_runs: those that have published from this checkpoint.
+            known_runs: the runs that have published from this checkpoint.
 
         Raises:
-            CheckpointError: if something is published that this checkpoint does not know.
+            CheckpointError: if records are published that this checkpoint does not know.
             UndeliveredError: if given up.
         """
         self._owners, self._publishers = None, known_runs
         self._persist(self._opened)
-        # Without a marker, what is left of a first run may still publish: it claims late.
+        # Without a marker, a first run that has not quite ended may still publish: it claims late.
         found = [self._marker.owner] if self._marker else ["", *known_runs]
         self._owners = {self._run, *found}
 
     def claim(self) -> str:
-        """Let nobody else publish any more; return the run that has published last, if any.
+        """Keep other runs from publishing; return the run that has published last, if any.
 
         A lane that was not opened before must be new, or the run's own.
 
         Raises:
-            CheckpointError: if the lane is not what it was when it was opened.
+            CheckpointError: if the lane has changed since it was opened.
             UndeliveredError: if given up.
         """
         self._persist(self._claim)
@@ -184,11 +184,11 @@ class Lane:
         return self._marker.publisher if self._marker else ""
 
     def publish(self, batch: LaneBatch) -> None:
-        """Publish a batch, or what is left of it.
+        """Publish a batch, or its remaining records.
 
         Raises:
             CheckpointError: if another run has taken over, another attempt at the batch is
-                published, or batches are that the checkpoint does not know.
+                published, or batches are published that the checkpoint does not know.
             KafkaError: if the cluster refuses a record for good.
             UndeliveredError: if given up.
         """
@@ -197,7 +197,7 @@ class Lane:
 
     @property
     def marker(self) -> Marker | None:
-        """How far the lane is published, as far as it knows."""
+        """The lane's progress, if known."""
         return self._marker
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All lanes of one egress, and how they are made."""
+"""All lanes of one egress, and their factory."""
 
 from __future__ import annotations
 
@@ -30,37 +30,37 @@ _PAUSE = timedelta(seconds=1)
 
 
 class Published(NamedTuple):
-    """A batch that is published."""
+    """Reports that a batch is published."""
 
     staged: Staged
     refused: int
-    """How many records the cluster has refused, since the last one."""
+    """The number of records that the cluster has refused since the last report."""
 
 
 class Lanes(Protocol):
     """Publishes batches to one egress."""
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
-        """Publish ``batches``; yield each that is."""
+        """Publish ``batches``; report each one."""
 
     def cancel(self) -> None:
-        """Let what runs in another thread end soon, with UndeliveredError."""
+        """Make a call in another thread end soon, with UndeliveredError."""
 
     def close(self) -> None:
         """Disconnect."""
 
 
 class Turn(Protocol):
-    """For how long a lane may go on."""
+    """Decides how long a lane may go on."""
 
     def should_stop(self, stalled: timedelta) -> bool:
-        """Tell whether to give up when nothing has moved for so long."""
+        """Tell whether to give up after such a time without progress."""
 
     def is_over(self) -> bool:
-        """Tell whether to end, at the next good place."""
+        """Tell whether to end after the present chunk."""
 
     def pause(self, time: timedelta) -> bool:
-        """Wait for better times; tell whether to give up."""
+        """Wait before the next attempt; tell whether to give up."""
 
 
 @attrs.frozen
@@ -73,23 +73,23 @@ class LaneFactory:
     run: str
     """The id of the application's run."""
     dead_letters: KafkaEgress | None = None
-    """The egress that dead letters go to, if there is one."""
+    """The egress of dead letters, if there is one."""
     others: tuple[str, ...] = ()
     """The ids of the application's exactly-once egresses to the same cluster."""
 
     @property
     def needs_progress(self) -> bool:
-        """Whether the cluster keeps note of what is published."""
+        """Whether the cluster stores markers of progress."""
         return self.egress.delivery_semantic is DeliverySemantic.EXACTLY_ONCE
 
     def create_progress(self, query_id: str, lanes: int) -> tuple[ProgressTopic, int]:
-        """Make sure that the cluster can keep note of what is published, if it has to.
+        """Create the place for markers in the cluster, if the egress needs it.
 
         Returns:
-            Where it does, and how many lanes there are, those of earlier runs included.
+            The place, and the number of lanes, which includes the lanes of earlier runs.
 
         Raises:
-            KafkaError: if it cannot.
+            KafkaError: if that fails.
         """
         progress = ProgressTopic(self.egress, query_id, self.others)
         if not self.needs_progress:
@@ -99,7 +99,7 @@ class LaneFactory:
     def refusals(
         self, should_stop: ShouldStop, *, alone: bool = False, written: Collection[Place] = ()
     ) -> Refusals:
-        """Return what settles records that the cluster refuses, which goes on from another one."""
+        """Return the handler of refused records, which continues from a former one."""
         letters = self.dead_letters
         elsewhere = None if letters is None or letters.id == self.egress.id else letters
         write = None if elsewhere is None else partial(_write_letters, elsewhere, should_stop)
@@ -118,11 +118,11 @@ class LaneFactory:
         """Return a lane.
 
         Args:
-            number: which one.
-            progress: where the cluster keeps note of what is published, if it has to.
-            refusals: settles what the cluster refuses.
-            turn: for how long it may go on.
-            marker: how far it is published, as far as that is known.
+            number: the number of the lane.
+            progress: the place of markers in the cluster, if the egress needs it.
+            refusals: handles refused records.
+            turn: decides how long the lane may go on.
+            marker: the lane's progress, if known.
         """
         egress = self.egress
         patience, losses = Patience(egress), Tally(egress, "lost")
@@ -156,7 +156,7 @@ class LaneFactory:
 def _write_letters(
     egress: KafkaEgress, should_stop: ShouldStop, letters: Sequence[EgressRecord]
 ) -> None:
-    """Write dead letters to another egress than the records were for.
+    """Write dead letters to another egress than the records' one.
 
     No transaction covers both: after a crash they may come again.
     """
@@ -170,7 +170,7 @@ def _write_letters(
 
 @attrs.frozen
 class _UntilStopped:
-    """The turn of the driver, which has no other end."""
+    """The turn of a lane in the driver, which only a stop ends."""
 
     is_over: Callable[[], bool]
     pause: Callable[[timedelta], bool]
@@ -195,9 +195,9 @@ class DriverLanes:
         self._lanes: list[Lane] = []
 
     def open(self, query_id: str, lanes: int, known_runs: Collection[str]) -> None:
-        """Connect so many lanes, and those that an earlier run had; :meth:`claim` them then.
+        """Connect this number of lanes, and all lanes of earlier runs; :meth:`claim` them then.
 
-        An older copy of the checkpoint may be behind in one of those alone.
+        An older copy of the checkpoint may be behind in one of the earlier runs' lanes alone.
 
         Raises:
             StatefunError: if nothing can be published.
@@ -207,20 +207,20 @@ class DriverLanes:
             lane.open(known_runs)
 
     def claim(self) -> set[str]:
-        """Let nobody else publish any more; return the runs that have."""
+        """Keep other runs from publishing; return the runs that have published."""
         return {lane.claim() for lane in self._lanes}
 
     def claim_more(self, query_id: str, lanes: int) -> None:
-        """Connect so many lanes, and claim all if there were fewer: a first run could not earlier.
+        """Connect this number of lanes, and claim all if there were fewer, as in a first run.
 
         Raises:
-            StatefunError: if they cannot be created, or somebody else has claimed one of them.
+            StatefunError: if they cannot be created, or another run has claimed one of them.
         """
         if self._create(query_id, lanes) and self._factory.needs_progress:
             self.claim()
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
-        """Publish ``batches``; yield each that is."""
+        """Publish ``batches``; report each one."""
         for staged in batches:
             before = self._refusals.count
             self.claim_more(staged.manifest.query_id, staged.lanes)
@@ -238,7 +238,7 @@ class DriverLanes:
         self._refusals.tell_rest()
 
     def _create(self, query_id: str, lanes: int) -> bool:
-        """Make sure that there are so many lanes; return whether there were fewer."""
+        """Add lanes up to this number; return whether there were fewer."""
         before = len(self._lanes)
         if before < lanes:
             progress, there = self._factory.create_progress(query_id, lanes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an egress says of records that wait, and of those that do not arrive: now and then."""
+"""Log messages of an egress about records that wait and records that are lost."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from statefun.sdk.errors import KafkaError
 logger = logging.getLogger("statefun.egress")
 
 _PATIENCE = timedelta(seconds=10)
-"""Waiting for longer than this is worth a word to whoever watches."""
+"""A wait that is longer than this is logged."""
 _ANSWER = timedelta(seconds=5)
-"""How long a cluster has to say that it is there."""
+"""How long a cluster has to answer whether it is reachable."""
 
 
 class Patience:
-    """Says once when an egress keeps its records waiting, and when it does no more."""
+    """Logs once when records of an egress wait, and once when they no longer do."""
 
     def __init__(self, egress: KafkaEgress) -> None:
         self._egress = egress
@@ -28,7 +28,7 @@ class Patience:
         self._told = False
 
     def wait(self, reason: str = "") -> None:
-        """Take note that records wait."""
+        """Record that records wait."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
@@ -43,7 +43,7 @@ class Patience:
             )
 
     def end(self) -> None:
-        """Take note that nothing waits any more."""
+        """Record that nothing waits any more."""
         if self._told:
             logger.info("egress %s: %s takes records again", self._egress.id, self._egress.address)
         self._since, self._told = None, False
@@ -59,29 +59,29 @@ class Patience:
 
 
 class Tally:
-    """Counts what becomes of records that an egress does not take, and says so now and then.
+    """Counts records that an egress does not take, and logs the count now and then.
 
     Args:
-        egress: which one.
-        fate: what becomes of them, such as ``lost``.
+        egress: the egress.
+        fate: the word for their fate, such as ``lost``.
     """
 
     def __init__(self, egress: KafkaEgress, fate: str) -> None:
         self._egress = egress
         self._fate = fate
         self.count = 0
-        """How many there were."""
+        """The number of records so far."""
         self._told = 0
         self._told_at = 0.0
 
     def add(self, topic: str, reason: str, count: int = 1) -> None:
-        """Take note of more."""
+        """Count more records."""
         self.count += count
         if not self._told or time.monotonic() - self._told_at > _PATIENCE.total_seconds():
             self._tell(f"{reason} (topic {topic})")
 
     def tell_rest(self) -> None:
-        """Say what was not said yet: there will be no more by this connection."""
+        """Log the rest of the count, when the connection ends."""
         if self.count > self._told:
             self._tell("the connection is closed")
 

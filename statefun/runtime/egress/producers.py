@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Producing to Kafka, with each of the three delivery semantics."""
+"""Produces to Kafka, with each of the three delivery semantics."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from statefun.sdk.errors import KafkaError
 
 _POLL = timedelta(milliseconds=500)
 _FAREWELL = timedelta(seconds=5)
-"""How long an egress that promises nothing has for its last records when an application ends."""
+"""How long an egress without guarantee has for its last records when an application ends."""
 _TRANSACTION_CALL = timedelta(seconds=30)
 """How long to wait for an answer to a call that opens or commits a transaction."""
 _PROPAGATION = timedelta(seconds=5)
-"""For so long a topic may be unknown to a broker: it may have been created just now."""
+"""How long a topic may be unknown to a broker, because it may have just been created."""
 
 ShouldStop = Callable[[timedelta], bool]
-"""Tells whether to give up, when nothing has moved for so long."""
+"""Tells whether to give up after such a time without progress."""
 
 
 _PLAIN = [None, None, None]
-"""Most records have no headers, partition and timestamp of their own."""
+"""The arguments for most records, which have no headers, partition or timestamp."""
 
 
 def _others(record: EgressRecord) -> dict[str, Any]:
-    """Return what a record has beside key and value."""
+    """Return the parts of a record other than key and value."""
     others = {"headers": record.headers, "partition": record.partition}
     given: dict[str, Any] = {name: value for name, value in others.items() if value is not None}
     return given if record.timestamp is None else {**given, "timestamp": record.timestamp}
 
 
 class AtLeastOnce:
-    """A cluster that confirms every record, and that may get some of them again after a crash."""
+    """A cluster that confirms every record; after a crash it may get some records again."""
 
     _lane = 0
 
@@ -68,12 +68,12 @@ class AtLeastOnce:
         self._left = 0
         self._moved = time.monotonic()
         settings: dict[str, Any] = {
-            # In order and without duplicates by the producer's own retries.
+            # Retries of the producer keep the order and add no duplicates.
             "enable.idempotence": True,
-            # Where Java's default partitioner puts the same keys.
+            # The partitions that Java's default partitioner chooses.
             "partitioner": "murmur2_random",
             "linger.ms": 5,
-            # The outbox, not a time limit, decides how long a record is kept for.
+            # A record is kept for as long as it is in the outbox, without a time limit.
             "message.timeout.ms": 0,
             "topic.metadata.propagation.max.ms": round(_PROPAGATION / timedelta(milliseconds=1)),
             "queue.buffering.max.messages": 200_000,
@@ -88,14 +88,14 @@ class AtLeastOnce:
         self._producer: Producer = connect(Producer, f"egress {egress.id}", settings)
 
     def open(self) -> Marker | None:
-        """Nobody keeps note of what is published."""
+        """Return None: this semantic has no markers."""
         return None
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Write ``records`` and wait until the cluster has them.
 
         Raises:
-            KafkaError: if it refuses a record for good, and that is to stop.
+            KafkaError: if it refuses a record for good, and the policy is to fail.
             UncertainError: if it has not confirmed all of them.
             UndeliveredError: if told to stop before it has.
         """
@@ -108,32 +108,32 @@ class AtLeastOnce:
         self._refusals.settle(refused)
 
     def close(self) -> None:
-        """Forget what is not delivered; a successor ends the transaction that may be open."""
+        """Drop undelivered records; a successor ends the transaction that may be open."""
         self._producer.purge()
         with contextlib.suppress(UncertainError):
             self._serve(self._producer.flush, timedelta())
 
     def _check_alone(self) -> None:
-        """Check that records travel as they are to: a producer cannot be told later.
+        """Check that the producer's batching is right for the records; it cannot change later.
 
         Raises:
-            UncertainError: if they do not; then the lane makes another one.
+            UncertainError: if it is wrong; then the lane makes another producer.
         """
         if self._alone != self._refusals.alone:
             raise UncertainError("records are to travel in batches again")
 
     def _deliver(self, records: Sequence[EgressRecord]) -> Sequence[Refused]:
-        """Write ``records``; return those that are refused for good, when all others are written.
+        """Write ``records``; return the finally refused ones, when all others are written.
 
         Raises:
-            UncertainError: if some are neither.
-            UndeliveredError: if told to stop before that is known.
+            UncertainError: if some records are neither written nor refused.
+            UndeliveredError: if told to stop before all answers are known.
         """
         self._refused, self._error = [], None
         self._left, self._moved = 0, time.monotonic()
         self._produce(records)
         self._flush()
-        # Where nothing of it counts, what would be refused as well need not be tried first.
+        # In a failed transaction, other records for a refused topic count as refused without a try.
         taken_back = records if self._has_failed() else ()
         return self._refusals.certain(self._refused, taken_back)
 
@@ -156,7 +156,7 @@ class AtLeastOnce:
                     reason: ClientError = error.args[0]
                     self._take(record, reason, alone=True)
                     if reason.code() == ClientError._STATE:  # noqa: SLF001 - as above
-                        return  # the transaction has failed; why is about to be told
+                        return  # the transaction has failed; a callback brings the reason soon
                     self._check()
                     break
                 else:
@@ -171,7 +171,7 @@ class AtLeastOnce:
         self._patience.end()
 
     def _has_failed(self) -> bool:
-        """Tell whether nothing of what is being written will count."""
+        """Tell whether the present chunk does not count any more."""
         return False
 
     def _serve(self, call: Callable[[float], int], time: timedelta = _POLL) -> int:
@@ -179,8 +179,8 @@ class AtLeastOnce:
         try:
             return call(time.total_seconds())
         except Exception as error:
-            # A fatal error is raised into whatever callback comes next, which Python then finds
-            # in a state that is not possible: it may be anything.
+            # librdkafka raises a fatal error into the next callback, which leaves Python in an
+            # impossible state: the exception may be of any class.
             raise UncertainError(f"the producer has failed: {error.__cause__ or error}") from error
 
     def _wait(self) -> None:
@@ -202,7 +202,7 @@ class AtLeastOnce:
             self._take(record, error, alone=self._alone)
 
     def _take(self, record: EgressRecord, error: ClientError, *, alone: bool) -> None:
-        """Take note of a record that was not delivered."""
+        """Record that a record was not delivered."""
         if error.code() in OF_RECORDS:
             self._refused.append(Refused(record, error, alone))
         elif self._error is None:
@@ -222,7 +222,7 @@ class AtLeastOnce:
 
 
 class Unconfirmed(AtLeastOnce):
-    """A cluster that nobody waits for: what it does not take is counted, and lost."""
+    """A cluster without confirmation: records that it does not take are counted, and lost."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class Unconfirmed(AtLeastOnce):
         """Hand ``records`` to the producer.
 
         Raises:
-            UncertainError: if it has failed for good: another one takes them.
+            UncertainError: if the producer has failed for good: another one takes the records.
         """
         for record in records:
             try:
@@ -262,7 +262,7 @@ class Unconfirmed(AtLeastOnce):
         self._patience.end()
 
     def close(self) -> None:
-        """Give what is on its way a moment, and say what was lost."""
+        """Wait a moment for records on their way, and log the number of lost ones."""
         with contextlib.suppress(UncertainError):
             self._serve(self._producer.flush, _FAREWELL)
         super().close()
@@ -276,9 +276,9 @@ class Unconfirmed(AtLeastOnce):
 
 
 class ExactlyOnce(AtLeastOnce):
-    """A cluster that takes records and marker in one transaction."""
+    """A cluster that takes records and their marker in one transaction."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - one more than others have
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument more than the others
         self,
         egress: KafkaEgress,
         should_stop: ShouldStop,
@@ -296,7 +296,7 @@ class ExactlyOnce(AtLeastOnce):
             **{
                 "transactional.id": f"{progress.name}-{lane}",
                 "transaction.timeout.ms": timeout,
-                # A transaction that is over does not wait for its records.
+                # A record is given up when its transaction has timed out.
                 "message.timeout.ms": timeout,
             },
         )
@@ -304,9 +304,9 @@ class ExactlyOnce(AtLeastOnce):
         self._lane = lane
 
     def open(self) -> Marker | None:
-        """Fence whoever published the lane before, and read its marker.
+        """Fence the lane's former publisher, and read the lane's marker.
 
-        In this order: from the first step on nobody else can move the marker.
+        In this order: after the first step no other producer can move the marker.
         """
         self._call(self._producer.init_transactions)
         return self._progress.read(self._lane)
@@ -314,10 +314,10 @@ class ExactlyOnce(AtLeastOnce):
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Write ``records`` and ``marker`` in one transaction.
 
-        One with a refused record is aborted; the next one has what comes in its place.
+        A transaction with a refused record is aborted; the next one has the replacement.
 
         Raises:
-            KafkaError: if the cluster refuses a record for good, and that is to stop.
+            KafkaError: if the cluster refuses a record for good, and the policy is to fail.
             UncertainError: if it may or may not have committed.
             UndeliveredError: if told to stop before that.
         """
@@ -332,7 +332,7 @@ class ExactlyOnce(AtLeastOnce):
         self._refusals.settle(refused)
 
     def _transact(self, records: Sequence[EgressRecord]) -> Sequence[Refused]:
-        """Write ``records`` in one transaction; or none, and return those that are refused."""
+        """Write all ``records`` in one transaction, or none, and return the refused ones."""
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
@@ -353,8 +353,8 @@ class ExactlyOnce(AtLeastOnce):
     def _call(self, call: Callable[[float], None]) -> None:
         """Make a call of the transaction protocol.
 
-        After any other answer than "done" the producer is of no use. librdkafka would let some
-        calls be repeated, but what was asked may take effect later, on another transaction.
+        After any answer but success the producer is abandoned. librdkafka would let some
+        calls be repeated, but the first request may take effect later, on another transaction.
         """
         try:
             call(_TRANSACTION_CALL.total_seconds())

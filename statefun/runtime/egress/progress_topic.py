@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The progress topic of an exactly-once egress: how far each of its lanes is published.
+"""The progress topic of an exactly-once egress, with a marker for each of its lanes.
 
-One compacted topic per checkpoint and egress, one partition per lane, and in it a marker for
-every transaction, written by the transaction itself. A topic that several applications shared
-would not do: its readers see nothing behind anybody's open transaction, and a crashed
-application's stays open until it times out.
+There is one compacted topic per checkpoint and egress, with one partition per lane. Every
+transaction writes a marker into it. A topic shared by several applications would not do: its
+readers see nothing behind an open transaction of any of them, and a crashed application's
+transaction stays open until it times out.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from statefun.runtime.rows.effects import EgressRecord
 from statefun.sdk.errors import CheckpointError, KafkaError, TopicError
 
 PROGRESS_PREFIX = "statefun-progress-"
-"""What the names of all progress topics begin with."""
+"""The prefix of all progress topics' names."""
 _READABLE = 150
-"""So many characters of an egress's id are in its topic's name; a topic's name has 249 at most."""
+"""Characters of an egress's id in its topic's name; a topic's name has 249 at most."""
 _TIMEOUT = timedelta(seconds=10)
 _WINDOW = 200
-"""So many offsets are looked at first, from the end: a transaction takes two."""
+"""Offsets that are read first, from the end; a transaction takes two."""
 _CONFIG = {
     "cleanup.policy": "compact",
     # Old markers are of no use: keep the topic small.
@@ -55,8 +55,8 @@ class ProgressTopic:
     """The markers of one egress, for one checkpoint.
 
     Args:
-        egress: whose markers they are.
-        query_id: the checkpoint's own id, so that no other one's batches are meant.
+        egress: the egress of the markers.
+        query_id: the checkpoint's id, which tells its batches from other checkpoints' batches.
         others: the ids of the application's exactly-once egresses to the same cluster.
     """
 
@@ -64,28 +64,28 @@ class ProgressTopic:
         id_ = str(egress.id)
         digest = hashlib.sha256(id_.encode()).hexdigest()[:16]
         self.name = f"{PROGRESS_PREFIX}{query_id}-{_readable(id_)[:_READABLE]}-{digest}"
-        """What it is called, when :meth:`create` has looked for what there is."""
+        """The topic's name; :meth:`create` may replace it by an existing topic's name."""
         former = _former_name(id_, query_id)
         shared = any(_former_name(other, query_id) == former for other in others if other != id_)
         self._former_name = former
         self._is_shared = shared
         self._goes_on_from = ""
-        """The topic that has the markers of an earlier version, where this one has none."""
+        """The topic with the markers of an earlier version, for lanes without a marker here."""
         self._egress = egress
         self._owner = f"egress {egress.id}"
 
     def create(self, lanes: int, timeout: timedelta) -> int:
-        """Create the topic, or what it lacks.
+        """Create the topic, or its missing partitions.
 
         One that an earlier version has made stays in use, with its name; unless several egresses
         would, or did. Then the new one goes on from the markers there, which say whose they are.
 
         Returns:
-            How many lanes it has markers for: there were more if it had been so many once.
+            The number of lanes that it has markers for, which includes the lanes of earlier runs.
 
         Raises:
             KafkaError: if no broker answers.
-            TopicError: if there is no topic, and none can be created, or one that forgets.
+            TopicError: if no topic exists and none can be created, or if it would delete markers.
         """
         admin = self._admin()
         metadata = cluster_metadata(self._owner, self._egress.address, admin, timeout)
@@ -130,15 +130,15 @@ class ProgressTopic:
             self._check(admin, self.name, timeout)
 
     def record(self, lane: int, marker: Marker) -> EgressRecord:
-        """Return the record that a transaction writes to make ``marker`` a lane's."""
+        """Return the record that stores ``marker`` for a lane."""
         value = Progress(**marker._asdict()).SerializeToString()
         return EgressRecord(self.name, self._key(lane), value, None, partition=lane)
 
     def read(self, lane: int) -> Marker | None:
-        """Return the newest committed marker of a lane whose transactions are all ended.
+        """Return the newest committed marker of a lane that has no open transaction.
 
         Raises:
-            CheckpointError: if the topic holds something else.
+            CheckpointError: if the topic has other records than markers.
             UncertainError: if it cannot be read now.
         """
         try:
@@ -216,7 +216,7 @@ def _readable(id_: str) -> str:
 
 
 def _former_name(id_: str, query_id: str) -> str:
-    """Return the name that earlier versions gave, which several egresses may have had."""
+    """Return the topic name of earlier versions, which several egresses may share."""
     return f"{PROGRESS_PREFIX}{query_id}-{_readable(id_)}"[:249]
 
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of records that a cluster refuses for good, so that one does not stop all others.
+"""Handles records that a cluster refuses for good, so that one of them does not stop all others.
 
-As the egress says (``onRefused``), one stops the application, becomes a dead letter, or is left
-out. Nothing is settled on a mere suspicion:
+By the egress's policy, ``onRefused``, a refused record stops the application, becomes a dead
+letter, or is left out. The policy applies only to records that are certainly refused:
 
-- A broker refuses batches, with all of their records. Records of a batch are tried again each in a
-  batch of its own before one of them counts as refused.
-- A topic or partition counts as missing when the cluster's metadata say so, too.
-- A dead letter that is refused stops the application: there is nowhere else for it to go.
+- A broker refuses whole batches. The records of a refused batch are tried again, each in a
+  separate batch, before one of them counts as refused.
+- A topic or partition counts as missing when the cluster's metadata lack it, too.
+- A refused dead letter stops the application: no other topic is left for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from statefun.sdk.errors import KafkaError, TopicError
 from statefun.sdk.failure import OnFailure
 
 _ANSWER = timedelta(seconds=10)
-"""How long a cluster has to say which topics there are."""
+"""How long a cluster has to list its topics."""
 
 _MISSING = {
     ClientError._UNKNOWN_PARTITION,  # noqa: SLF001 - how the client names its own codes
@@ -39,7 +39,7 @@ _MISSING = {
     ClientError.UNKNOWN_TOPIC_OR_PART,
 }
 _OF_TOPIC = {ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.TOPIC_EXCEPTION}
-"""Answers that all records of a topic get."""
+"""Error codes that concern all records of a topic."""
 _OF_BATCH = {
     ClientError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001 - as above; several others are to blame
     ClientError.INVALID_MSG,
@@ -49,9 +49,9 @@ _OF_BATCH = {
     ClientError.MSG_SIZE_TOO_LARGE,
     ClientError.RECORD_LIST_TOO_LARGE,
 }
-"""Answers that one record brings upon all of its batch."""
+"""Error codes for a whole batch that a single record can cause."""
 OF_RECORDS = _MISSING | _OF_TOPIC | _OF_BATCH
-"""Answers that are about records, and will stay the same until a person does something."""
+"""Error codes about records that stay until a person acts."""
 OF_CLIENTS = {
     ClientError._INVALID_ARG,  # noqa: SLF001 - as above
     ClientError.CLUSTER_AUTHORIZATION_FAILED,
@@ -60,24 +60,24 @@ OF_CLIENTS = {
     ClientError.POLICY_VIOLATION,
     ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-"""The same, about whoever asks."""
+"""Error codes about the client that stay until a person acts."""
 
 
 class Refused(NamedTuple):
-    """A record that a cluster does not take."""
+    """A record that a cluster refuses."""
 
     record: EgressRecord
     reason: ClientError
     alone: bool
-    """Whether it was this very record that was refused, and not a batch."""
+    """Whether this very record was refused, and not its batch."""
 
 
 Place = tuple[int, int, bytes, int]
-"""Which record of the outbox one is: the lane, the batch, its digest, and which one of those."""
+"""A record's place in the outbox: the lane, the batch, its digest, and the record's number."""
 
 
 def places_of(lane: int, records: Sequence[EgressRecord], marker: Marker) -> dict[int, Place]:
-    """Return which records of the outbox those are that a marker ends with, by identity."""
+    """Return the places of the last records before a marker, by the records' identity."""
     first = marker.records - len(records)
     return {
         id(record): (lane, marker.batch, marker.digest, number)
@@ -86,14 +86,14 @@ def places_of(lane: int, records: Sequence[EgressRecord], marker: Marker) -> dic
 
 
 class Refusals:
-    """Does with refused records what an egress says.
+    """Applies an egress's policy to refused records.
 
     Args:
-        egress: which one.
-        dead_letters: where dead letters go, if they do.
-        write: writes dead letters to another egress, where that is where they go.
-        alone: as what it begins.
-        written: as what it begins.
+        egress: the egress.
+        dead_letters: the topic of dead letters, if there is one.
+        write: writes dead letters to another egress, if they belong there.
+        alone: the first value of :attr:`alone`.
+        written: the first value of :attr:`written`.
     """
 
     def __init__(
@@ -114,27 +114,27 @@ class Refusals:
         fates = {OnFailure.DEAD_LETTER: "refused, which are dead letters now,"}
         self._tally = Tally(egress, fates.get(self._policy, "refused and left out"))
         self.alone = alone
-        """Whether each record is to have a batch of its own, for a while."""
+        """Whether each record travels in a separate batch, for a while."""
         self.written = set(written)
-        """For which records of the present chunk another egress has dead letters already."""
+        """The records of the present chunk that have dead letters at another egress already."""
 
     @property
     def count(self) -> int:
-        """How many records were refused, and settled."""
+        """The number of refused records that the policy was applied to."""
         return self._tally.count
 
     def certain(
         self, refused: Sequence[Refused], taken_back: Sequence[EgressRecord]
     ) -> Sequence[Refused]:
-        """Return which records are refused for good.
+        """Return the records that are refused for good.
 
         Args:
-            refused: those that were.
-            taken_back: those of which none is written; what is for a topic that refuses everything
-                counts as refused, too.
+            refused: the refused records.
+            taken_back: records of an aborted transaction; the ones for a topic that refuses all
+                records count as refused, too.
 
         Raises:
-            UncertainError: if that is not known: the records are to be tried again.
+            UncertainError: if that is not known: then the records are tried again.
         """
         if any(each.reason.code() in _OF_BATCH and not each.alone for each in refused):
             self.alone = True
@@ -157,17 +157,17 @@ class Refusals:
     def replace(
         self, refused: Sequence[Refused], places: Mapping[int, Place]
     ) -> list[EgressRecord]:
-        """Do what is to be done with refused records; return what is to be written in their place.
+        """Apply the policy to refused records; return the records to write in their place.
 
-        Dead letters for another egress are written at once, and once for a record: the chunk may
+        Dead letters for another egress are written at once, and only once per record: the chunk may
         be tried again.
 
         Args:
-            refused: those records.
-            places: which records of the outbox there are, by identity.
+            refused: the refused records.
+            places: the records' places in the outbox, by identity.
 
         Raises:
-            KafkaError: if that is to stop.
+            KafkaError: if the policy is to fail.
         """
         letters = {}
         for record, reason, _ in refused:
@@ -186,7 +186,7 @@ class Refusals:
         return []
 
     def settle(self, refused: Sequence[Refused]) -> None:
-        """Take note that everything is written but ``refused``."""
+        """Record that all records are written except ``refused``."""
         self.alone = False
         self.written.clear()
         if refused:
@@ -194,11 +194,11 @@ class Refusals:
             self._tally.add(record.topic, reason.str(), len(refused))
 
     def tell_rest(self) -> None:
-        """Say of how many records that was not said yet."""
+        """Log the number of refused records that was not logged yet."""
         self._tally.tell_rest()
 
     def explained(self, record: EgressRecord, reason: ClientError) -> KafkaError:
-        """Say for people why a record was refused."""
+        """Return an error that explains why a record was refused."""
         topic, address = record.topic, self._egress.address
         if topic_problem(topic):  # a client calls it unknown once it has found out
             return KafkaError(f"{self._owner}: {topic_problem(topic)}")
@@ -216,10 +216,10 @@ class Refusals:
         )
 
     def _check_missing(self, places: Collection[tuple[str, int | None]]) -> None:
-        """Ask the cluster whether topics and partitions are missing.
+        """Check in the cluster's metadata that topics and partitions are missing.
 
         Raises:
-            UncertainError: if one of them is there, or the cluster does not answer.
+            UncertainError: if one of them exists, or the cluster does not answer.
         """
         if not places:
             return
@@ -234,7 +234,7 @@ class Refusals:
                 raise UncertainError(f"topic {topic} was not known, and is there now")
 
     def _is_last_resort(self, record: EgressRecord) -> bool:
-        """Tell whether a record is a dead letter, or the note that the others are written."""
+        """Tell whether a record is a dead letter or a marker, which no policy covers."""
         letters = self._dead_letters
         return record.topic.startswith(PROGRESS_PREFIX) or (
             letters is not None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lanes that Spark tasks publish, side by side.
 
-A task does not keep its core for long: others of the application wait for it. It ends between two
-chunks and says how far it has come, and the next task of its lane goes on from there. It also ends
-when nothing moves any more; but never for the time that a chunk takes, which would only begin anew.
+A task does not keep its core for long, because other tasks need it. It ends between two
+chunks and reports its progress, and the next task of its lane goes on from there. It also ends
+when it makes no progress; but never because a chunk takes long, since the chunk would start anew.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from statefun.sdk import errors
 from statefun.sdk.errors import StatefunError
 
 _TASK_TIME = timedelta(seconds=10)
-"""A task that has had its core for this long gives it back, and another one goes on."""
+"""A task that has had its core for this long ends, and another one goes on."""
 _STALL = timedelta(seconds=30)
-"""So does one for which nothing has moved for this long; the client gives up requests by then."""
+"""A task without progress for this long ends, too; the client gives up requests by then."""
 
 
 @attrs.frozen
 class LaneState:
-    """How far a lane has come, from one of its tasks to the next."""
+    """The progress of a lane, which one task hands to the next."""
 
     lane: int
     marker: Marker | None = None
     alone: bool = False
-    """Whether records were to travel each in a batch of its own."""
+    """Whether each record travels in a separate batch."""
     written: frozenset[Place] = frozenset()
-    """For which records another egress has dead letters already."""
+    """The records that have dead letters at another egress already."""
     refused: int = 0
-    """How many records the cluster has refused."""
+    """The number of records that the cluster has refused."""
     is_done: bool = False
     failure: bytes = b""
-    """Why it cannot go on, serialized, if it cannot."""
+    """The error that stops the lane, serialized, if there is one."""
 
 
 class TaskLanes:
@@ -65,7 +65,7 @@ class TaskLanes:
         self._patience = Patience(factory.egress)
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
-        """Publish ``batches``; yield each that is."""
+        """Publish ``batches``; report each one."""
         for lanes, group in groupby(batches, key=lambda staged: staged.lanes):
             together = list(group)
             if self._progress is None or self._created < lanes:
@@ -90,7 +90,7 @@ class TaskLanes:
                 refused = 0
 
     def _look(self, before: Sequence[LaneState], after: Sequence[LaneState]) -> None:
-        """Say when a lane keeps waiting: none of its tasks is there for long enough to do so."""
+        """Log when a lane keeps waiting; its tasks are too short-lived to do so."""
         pairs = zip(before, after, strict=True)
         if any(new.marker == old.marker and not new.is_done for old, new in pairs):
             self._patience.wait()
@@ -98,7 +98,7 @@ class TaskLanes:
             self._patience.end()
 
     def _run(self, task: LaneTask, states: Sequence[LaneState]) -> list[LaneState]:
-        """Run one job, of a task for each lane that is not done; return how far they came."""
+        """Run one job with a task for each unfinished lane; return the lanes' progress."""
         context = self._context
         context.setJobGroup(self._group, f"publishing to {self._factory.egress.id}", True)
         try:
@@ -142,14 +142,14 @@ class _TaskTurn:
 
 @attrs.frozen
 class LaneTask:
-    """What a Spark task does: publish its lane of some batches, for a while."""
+    """The work of a Spark task: it publishes its lane of some batches, for a while."""
 
     factory: LaneFactory
     progress: ProgressTopic
     batches: tuple[int, ...]
 
     def __call__(self, states: Iterable[LaneState]) -> Iterator[LaneState]:
-        """Publish lanes; yields how far they have come."""
+        """Publish lanes; yields their progress."""
         for state in states:
             turn = _TaskTurn()
             refusals = self.factory.refusals(
@@ -179,7 +179,7 @@ class LaneTask:
     def _publish(self, lane: Lane, state: LaneState, turn: _TaskTurn) -> bool:
         """Publish batch by batch; return whether all are published.
 
-        Not without having come further, however long it took to get so far.
+        It does not end without progress, however long the first chunk takes.
         """
         outbox = Outbox(self.factory.checkpoint)
         for batch in self.batches:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread per egress: a cluster that is slow or gone holds up nobody else's records."""
+"""One thread per egress, so that a slow or unreachable cluster holds up no other egress."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EgressThread:
     Args:
         factory: makes the egress's lanes.
         on_published: called with each batch that is published.
-        on_error: called with the reason if that fails; then the thread has ended.
+        on_error: called with the reason if publishing fails; then the thread has ended.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class EgressThread:
         self._driver_lanes.open(query_id, lanes, known_runs)
 
     def claim(self) -> set[str]:
-        """Let nobody else publish to the egress that was opened; return the runs that have.
+        """Keep other runs from publishing to the opened egress; return the runs that have.
 
         Raises:
-            StatefunError: if somebody else does the same.
+            StatefunError: if another run claims the egress, too.
         """
         return self._driver_lanes.claim()
 
@@ -66,7 +66,7 @@ class EgressThread:
         self._thread.start()
 
     def use(self, lanes: Lanes) -> None:
-        """Publish by other lanes from now on; only while nothing waits."""
+        """Publish by other lanes from now on; allowed only while nothing waits."""
         self._lanes.close()
         self._lanes = lanes
 
@@ -75,13 +75,13 @@ class EgressThread:
         return self._stop.is_set()
 
     def add(self, staged: Staged) -> None:
-        """Take note of a committed batch to be published."""
+        """Add a committed batch to publish."""
         with self._changed:
             self._queue.append(staged)
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Stop; what is not published yet stays in the outbox."""
+        """Stop; unpublished records stay in the outbox."""
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
@@ -111,7 +111,7 @@ class EgressThread:
             self._on_error(failed)
 
     def _next(self) -> list[Staged]:
-        """Wait for batches; none when told to stop."""
+        """Wait for batches; return none when told to stop."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._stop.is_set())
             return [] if self._stop.is_set() else list(self._queue)

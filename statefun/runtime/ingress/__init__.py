@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where records come from."""
+"""Reads records from Kafka, and messages between functions from the outbox."""

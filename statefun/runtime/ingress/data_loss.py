@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding out that records are gone before they were read."""
+"""Detects records that were deleted before they were read."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from statefun.sdk.errors import KafkaError
 def check_kept(
     ingress: KafkaIngress, read: Mapping[str, Mapping[str, int]], timeout: timedelta
 ) -> None:
-    """Check that what comes next is still there.
+    """Check that the next records still exist.
 
     Args:
-        ingress: what is read.
-        read: the next offset by topic and partition, as Spark's Kafka source has it.
+        ingress: the ingress that reads them.
+        read: the next offset by topic and partition, as in Spark's Kafka source.
         timeout: how long the cluster may take to answer.
 
     Raises:
-        KafkaError: if it is not, or the cluster does not tell.
+        KafkaError: if they do not, or the cluster does not answer.
     """
     following = {
         (topic, int(number)): offset

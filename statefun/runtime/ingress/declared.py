@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ingresses that an application has: those that are declared, and one of its own."""
+"""The ingresses of an application: the declared ones, and the one of replayed dead letters."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from statefun.module.model import FromEarliest, KafkaEgress, KafkaIngress, Modul
 from statefun.sdk.address import TypeName
 
 REPLAYS = TypeName("statefun", "replays")
-"""The id of the ingress of dead letters that come back."""
+"""The id of the ingress of replayed dead letters."""
 
 
 def all_ingresses(module: Module) -> tuple[KafkaIngress, ...]:
-    """Return the declared ingresses, and the one of replays where a topic for them is declared."""
+    """Return the declared ingresses, and the one of replays if its topic is declared."""
     egress = module.dead_letters
     if egress is None or egress.replay_topic is None:
         return module.ingresses
@@ -19,7 +19,7 @@ def all_ingresses(module: Module) -> tuple[KafkaIngress, ...]:
 
 
 def _replays(egress: KafkaEgress, topic: str) -> KafkaIngress:
-    """Return the ingress of what is replayed to ``egress``'s side."""
+    """Return the ingress of the replay topic of ``egress``."""
     return KafkaIngress(
         REPLAYS,
         egress.address,

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The feedback source: messages between functions, out of the outbox and into the next batch.
 
-A streaming source whose offset is the number of a batch and of a timers' tick: everything that
-functions sent in batches up to that one has been delivered, and whatever was due by that tick was
-released. Only committed batches count, so a message is never delivered that a repeated batch
-would not have sent. The offset stays where it is while nothing is sent or due: an idle stream
+The offset of this streaming source is the number of a batch and of a timer tick: all messages that
+functions sent in batches up to this one were delivered, and all timers due by this tick were
+released. Only committed batches count, so that no message is delivered that a repeated batch
+would not send. The offset does not change while nothing is sent or due: an idle stream
 runs no batches.
 
-Spark asks for offsets in a process of its own, beside the driver.
+Spark asks for offsets in a separate process, beside the driver.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ _TICK = "tick"
 _NONE = -1
 _ARROW_SCHEMA = arrow_schema(SCHEMA)
 _TASK_RECORDS = 50_000
-"""So many messages are read by one task before another one is worth its start."""
+"""The number of messages that one task reads before another task is worth its start."""
 
 
 def read_feedback(session: SparkSession, checkpoint: Folder, clock: Clock) -> DataFrame:
     """Return the messages that the query in ``checkpoint`` sends to its own functions."""
 
-    class FeedbackSource(_FeedbackSource):  # of this call's own: Spark makes the instances
+    class FeedbackSource(_FeedbackSource):  # local to this call, because Spark makes the instances
         pass
 
     FeedbackSource.clock = clock
@@ -69,7 +69,7 @@ def read_feedback(session: SparkSession, checkpoint: Folder, clock: Clock) -> Da
 
 
 def feedback_offset(log: CommitLog, batch: int) -> Mapping[str, Any] | None:
-    """Return up to where a micro-batch has read this source; None if it had no data yet.
+    """Return the end offset of a micro-batch in this source; None if it had no data yet.
 
     Raises:
         CheckpointError: if the log has no such batch, or its file is damaged.
@@ -85,12 +85,12 @@ def feedback_offset(log: CommitLog, batch: int) -> Mapping[str, Any] | None:
 
 
 def delivered(offset: Mapping[str, Any] | None) -> int:
-    """Return up to which batch messages have been delivered, by an offset of the source; or -1."""
+    """Return the last batch in an offset of the source; its messages are delivered. -1 if none."""
     return _NONE if offset is None else int(offset[_BATCH])
 
 
 def ticked(offset: Mapping[str, Any] | None) -> int:
-    """Return up to which tick timers have been released, by an offset of the source; or -1."""
+    """Return the last tick in an offset of the source; its timers are released. -1 if none."""
     return _NONE if offset is None else int(offset[_TICK])
 
 
@@ -101,7 +101,7 @@ class _Stream:
     batch: int
     segment: int
     first: int
-    """How many messages of the same micro-batch are before it."""
+    """The number of messages before it in the same micro-batch."""
 
 
 @attrs.frozen
@@ -110,18 +110,18 @@ class _Ticks:
 
     buckets: Sequence[int]
     first: int
-    """How many messages of the same micro-batch are before them: all."""
+    """The number of messages before them in the same micro-batch: all."""
 
 
 class _Task(InputPartition):
-    """What one Spark task reads."""
+    """The messages and ticks that one Spark task reads."""
 
     def __init__(self, parts: Sequence[_Stream | _Ticks]) -> None:
         super().__init__(tuple(parts))
 
 
 class _FeedbackSource(DataSource):
-    """What Spark makes readers with."""
+    """The data source from which Spark makes readers."""
 
     clock: Clock
 
@@ -149,23 +149,23 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest = _NONE
         self._timers = PendingBuckets()
         self._arriving: dict[int, set[int]] = {}
-        """Timer buckets by the batch that has sent to them, unless it was delivered long ago."""
+        """Timer buckets by the batch that has sent to them; delivered batches are dropped."""
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
         """Begin before the first batch and tick."""
         return {_BATCH: _NONE, _TICK: _NONE}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
-        """Do not stop at what is there now: what ingress records cause belongs to them."""
+        """Do not stop at the present messages: the effects of ingress records belong to the run."""
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802, ARG002 - Spark's
-        """Return the newest committed batch that has sent messages, or that of ``start``.
+        """Return the newest committed batch that has sent messages, or the batch of ``start``.
 
-        What is new is found by asking for the next batch by name, without listing anything. The
-        offset changes only if there are messages or a timer is due. Its tick is then the present
-        one, also if the clock was set back since that of ``start``: what is delivered is due by
-        the present time or waits, and what waits is later than the tick of the offset that
-        delivered it.
+        New batches are found by asking for the next batch by name, without listing folders. The
+        offset changes only if messages wait or a timer is due. Its tick is then the present
+        one, even if the clock was set back after the tick of ``start``: a message that is delivered
+        now is due by the present time or waits in a bucket, and a bucket's tick is later than the
+        tick of the offset that delivered the message.
         """
         self._look()
         self._timers.drop(ticked(start))
@@ -181,7 +181,7 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {_BATCH: newest, _TICK: tick}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Divide what is behind ``start``, up to ``end``, among tasks."""
+        """Divide the messages and ticks behind ``start``, up to ``end``, among tasks."""
         tasks: list[list[_Stream | _Ticks]] = []
         records, full_at = 0, 0
         first, last = delivered(start) + 1, delivered(end)
@@ -222,13 +222,13 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end_if_left()
 
     def _look(self) -> None:
-        """Take note of all batches that have been committed by now."""
+        """Look for newly committed batches."""
         if self._seen is None:
             newest = self._commit_log.newest()
             for batch in self._outbox.batches():
                 if batch <= newest:
                     self._note(batch)
-            # Not before: whatever leaves the outbox has been logged.
+            # Not before: a batch that leaves the outbox has been logged.
             self._timers = self._timer_log.load()
             for buckets in self._arriving.values():
                 self._timers.add(buckets)
@@ -288,20 +288,20 @@ def _rows(messages: pa.RecordBatch, offset: int) -> pa.RecordBatch:
     columns["offset"] = pa.array(range(offset, offset + count), pa.int64())
     if pc.any(pc.equal(messages["typename"], RELEASED)).as_py():
         columns |= _unwrapped(messages, offset)
-    for field in _ARROW_SCHEMA:  # what only ingress records have
+    for field in _ARROW_SCHEMA:  # columns of ingress records only
         columns.setdefault(field.name, pa.nulls(count, field.type))
     return pa.record_batch({name: columns[name] for name in SCHEMA.names})
 
 
 def _unwrapped(messages: pa.RecordBatch, offset: int) -> dict[str, pa.Array]:
-    """Return the columns of messages some of which have waited: what they were, and their place."""
+    """Return the columns of messages, with timers' original messages and their order."""
     names = ("typename", "value", "trace")
     rows: list[tuple[Any, ...]] = []
     columns = (messages[name].to_pylist() for name in names)
     for place, (typename, value, trace) in enumerate(zip(*columns, strict=True), offset):
         if typename == RELEASED:
             entry = DelayedMessage.FromString(value)
-            # Of an earlier version: in the order in which they left their bucket.
+            # Messages of an earlier version keep the order in which they left their bucket.
             number = entry.sequence or place
             rows.append((entry.typename, entry.value, entry.trace or None, entry.due, number))
         else:

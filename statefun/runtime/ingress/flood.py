@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Noticing that functions send each other more and more messages, before the disk is full.
+"""Detects that functions send each other more and more messages, before the disk is full.
 
 All messages of a micro-batch are delivered in the next one. That is stable as long as each causes
-few others; a loop in which each causes two doubles them, until nothing is left to hold them.
+few others; a loop in which each causes two doubles them again and again, until the disk is full.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from statefun.sdk.errors import InvocationError
 logger = logging.getLogger("statefun")
 
 WARNING = 1_000_000
-"""From so many messages of a micro-batch on there is a warning, and again at each doubling."""
+"""Messages of a micro-batch from which on a warning is logged, and again at each doubling."""
 MOST = 100_000_000
-"""With more messages in a micro-batch the application ends."""
+"""The largest number of messages in a micro-batch; with more, the application ends."""
 _SAMPLE = 10_000
-"""So many messages per part of a micro-batch are looked at to say who sends them."""
+"""The sample of messages per part of a micro-batch that finds the functions that send most."""
 
 
 class FloodGauge:
-    """Watches how many messages micro-batches send."""
+    """Watches the number of messages that micro-batches send."""
 
     def __init__(self, outbox: Outbox, *, warning: int = WARNING, most: int = MOST) -> None:
         self._outbox = outbox
@@ -36,10 +36,10 @@ class FloodGauge:
         self._most = most
 
     def look(self, manifest: Manifest) -> None:
-        """Look at a micro-batch that is to be staged.
+        """Check a micro-batch before it is staged.
 
         Raises:
-            InvocationError: if it has sent too many messages; names the functions that have sent
+            InvocationError: if it has sent too many messages; it names the functions that have sent
                 most of them.
         """
         count = sum(segment.messages.records for segment in manifest.segments)

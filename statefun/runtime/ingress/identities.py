@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which clusters and topics a checkpoint has read: by the ids that Kafka gave them.
+"""The clusters and topics that a checkpoint has read, by their Kafka ids.
 
-Offsets mean records of one topic in one cluster. Another cluster at the address, or a topic that
-was deleted and created anew under its name, has others: records would be left out silently, or
+An offset belongs to one topic in one cluster. Another cluster at the address, or a topic that
+was deleted and created anew, has other offsets: records would be left out silently, or
 come twice.
 """
 
@@ -31,17 +31,17 @@ logger = logging.getLogger("statefun.ingress")
 
 FILE = "clusters.json"
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""What brokers before Kafka 2.8 say: zero."""
+"""The topic id that brokers before Kafka 2.8 report: zero."""
 _BY_PATTERN = "subscribePattern"
 _INTERVAL = timedelta(seconds=5)
 _ANSWER = timedelta(seconds=3)
-"""How long a cluster may take to tell of topics while the application runs."""
+"""How long a cluster may take to describe topics while the application runs."""
 _UNKNOWN = {ClientError.UNKNOWN_TOPIC_OR_PART, ClientError.TOPIC_AUTHORIZATION_FAILED}
 
 
 @attrs.frozen
 class Identity:
-    """The ids of what an ingress reads, as far as they are known."""
+    """The ids of an ingress's cluster and topics, as far as they are known."""
 
     cluster: str | None = None
     topics: dict[str, str] = attrs.field(factory=dict)
@@ -57,10 +57,10 @@ def check_identities(
     """Check that ingresses read what they have read before.
 
     Args:
-        checkpoint: where the note is.
-        ingresses: of the application.
-        topics: of each ingress, that there are now.
-        read: the topics of each ingress that the checkpoint has offsets of.
+        checkpoint: the checkpoint with the stored ids.
+        ingresses: the application's ingresses.
+        topics: the present topics of each ingress.
+        read: the topics of each ingress for which the checkpoint has offsets.
         timeout: how long a cluster may take to answer.
 
     Returns:
@@ -77,7 +77,7 @@ def check_identities(
         now, before = _asked(ingress, there, timeout), noted.get(id_, Identity())
         if has_offsets:
             _compare(checkpoint, ingress, before, now, has_offsets)
-        # What is not there now may come back as another one.
+        # A topic that does not exist now may come back as another one.
         kept = {topic: before.topics[topic] for topic in has_offsets if topic in before.topics}
         found[id_] = Identity(now.cluster or before.cluster, {**kept, **now.topics})
     return found
@@ -90,13 +90,13 @@ def write_identities(checkpoint: Folder, identities: Mapping[str, Identity]) -> 
 
 
 class NewTopics:
-    """Takes note of topics that are found by a pattern while an application runs.
+    """Stores the ids of topics that a pattern finds while an application runs.
 
-    Only what is noted can be told from a topic that is made in its place before the next start.
+    Without the id, a topic could not be told from a later one of its name at the next start.
 
     Args:
-        checkpoint: where the note is, since the start.
-        ingresses: in the order of the query's sources.
+        checkpoint: the checkpoint, with the ids that the start has stored.
+        ingresses: the ingresses in the order of the query's sources.
     """
 
     def __init__(self, checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> None:
@@ -110,7 +110,7 @@ class NewTopics:
         self._next = 0.0
 
     def look(self, *, at_once: bool = False) -> None:
-        """Take note of topics that were read for the first time, unless that was looked at just now.
+        """Store the ids of topics that were read for the first time; at most once per interval.
 
         A cluster that does not answer is asked again at the next look.
         """
@@ -119,7 +119,7 @@ class NewTopics:
         self._next = time.monotonic() + _INTERVAL.total_seconds()
         try:
             self._look()
-        except (StatefunError, OSError) as error:  # no reason to end what runs, or to hide another
+        except (StatefunError, OSError) as error:  # no reason to end the run, or to hide its error
             reason = error.message if isinstance(error, StatefunError) else error
             logger.warning("%s; whether topics are other ones later is not known", reason)
 
@@ -133,7 +133,7 @@ class NewTopics:
 
     def _note(self, ingress: KafkaIngress, new: Sequence[str]) -> None:
         found = _asked(ingress, new, _ANSWER)
-        if not found.topics:  # as a broker answers that has not heard of them yet
+        if not found.topics:  # the answer of a broker that does not know a new topic yet
             return
         noted, id_ = _noted(self._checkpoint), str(ingress.id)
         before = noted.get(id_, Identity())
@@ -166,7 +166,7 @@ def _asked(ingress: KafkaIngress, topics: Collection[str], timeout: timedelta) -
         try:
             id_ = str(future.result().topic_id)
         except KafkaException as error:
-            if error.args[0].code() in _UNKNOWN:  # gone just now, or not to be described by us
+            if error.args[0].code() in _UNKNOWN:  # just deleted, or we may not describe it
                 continue
             raise KafkaError(
                 f"{owner}: {ingress.address} does not describe topic {topic}: {error.args[0].str()}"

@@ -13,7 +13,7 @@ from statefun.runtime.ingress.stopping import Offsets, is_before
 from statefun.runtime.ingress.subscription import source_option
 
 _OURS = frozenset({"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset"})
-"""Set from named keys, or for group offsets, which the runtime looks up and commits itself."""
+"""Properties set by named keys, or about group offsets, which the runtime commits itself."""
 
 
 def read_kafka(
@@ -23,13 +23,13 @@ def read_kafka(
     stops: Offsets | None,
     records_per_batch: int,
 ) -> DataFrame:
-    """Return the rows for functions that come from ``ingress``.
+    """Return the rows for functions from the records of ``ingress``.
 
     Args:
         spark: the session; its class path has the Kafka connector.
-        ingress: what to read.
+        ingress: the ingress to read.
         starting_offsets: only used by Spark when the checkpoint is fresh.
-        stops: before which offsets to stop; None to read for ever.
+        stops: the offsets before which reading stops; None to read for ever.
         records_per_batch: how many records one micro-batch takes at most.
     """
     properties = {**ISOLATION, **ingress.properties}

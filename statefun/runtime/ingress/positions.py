@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the ingresses have read, by what Spark tells of a query's progress."""
+"""The positions of ingresses, from Spark's progress reports of a query."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from statefun.runtime.ingress.stopping import Offsets
 
 @attrs.frozen
 class Position:
-    """How far an ingress has read; offsets are by topic and partition."""
+    """The position of an ingress; offsets are by topic and partition."""
 
     ingress: KafkaIngress
     start: Offsets
-    """From where the micro-batch read."""
+    """The offsets at which the micro-batch began."""
     read: Offsets
-    """The next ones to read."""
+    """The next offsets to read."""
     lags: Offsets
-    """How many records were there then and not read yet."""
+    """The number of records that existed then and were not read yet."""
 
 
 def positions(
@@ -35,9 +35,9 @@ def positions(
     """Yield the position of each ingress.
 
     Args:
-        ingresses: in the order of the query's sources.
-        stops: before which offsets each of them stops, if it does.
-        progress: of one micro-batch.
+        ingresses: the ingresses in the order of the query's sources.
+        stops: the offsets before which each ingress stops, if it does.
+        progress: Spark's progress of one micro-batch.
     """
     for ingress, stop, source in zip(ingresses, stops, progress.sources, strict=False):
         start, read, there = (
@@ -49,7 +49,7 @@ def positions(
 
 
 def total(offsets: Offsets) -> int:
-    """Add up what there is of all partitions.
+    """Return the sum over all partitions.
 
     >>> total({"users": {"0": 7, "1": 2}, "orders": {"0": 1}})
     10

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From Kafka records to rows for functions, in Spark's own expressions.
+"""Converts Kafka records to rows for functions, by Spark's own expressions.
 
 Python runs here only for keys of a declared type.
 """
@@ -32,9 +32,9 @@ def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
     """Make one row per record and target.
 
     Args:
-        records: as the Kafka source gives them: key, value, topic, partition, offset, timestamp
+        records: the Kafka source's columns: key, value, topic, partition, offset, timestamp
             and headers.
-        routes: what becomes of each topic.
+        routes: the routes of all topics.
 
     Returns:
         Rows of ``envelope.SCHEMA``.
@@ -67,7 +67,7 @@ def _typename(route: TopicRoute) -> str:
 
 
 def route_replays(records: DataFrame) -> DataFrame:
-    """Make a row of each record, for the function that its headers name.
+    """Make a row of each replayed record, for the function that its headers name.
 
     Args:
         records: as for :func:`route`.
@@ -76,7 +76,7 @@ def route_replays(records: DataFrame) -> DataFrame:
         Rows of ``envelope.SCHEMA``.
     """
     target, typename = _header(TARGET_TYPE_HEADER), _header(VALUE_TYPE_HEADER)
-    # What a deserializer is still to read goes through it again.
+    # A value that a deserializer has to read goes through it again.
     is_record = _is_text(typename) & typename.cast("string").startswith(RECORDS)
     both = _is_open_typename(target) & (_is_open_typename(typename) | is_record)
     suffix = F.array(F.concat(F.lit(SEPARATOR), target))
@@ -107,7 +107,7 @@ def _decoded_ids(routes: Sequence[TopicRoute]) -> Callable[[Column, Column], Col
 
 
 def _is_open_typename(name: Column) -> Column:
-    """Tell whether bytes are a typename that the runtime does not keep to itself."""
+    """Tell whether bytes are a typename that the runtime does not reserve."""
     return _is_text(name) & name.cast("string").rlike("^(?!statefun[.])[^\\x00]+/[^/\\x00]+$")
 
 
@@ -121,10 +121,10 @@ def _rows(
     """Make the rows of records.
 
     Args:
-        records: as for :func:`route`, and the id that a key stands for.
-        targets: what follows the id in the keys of a record's targets, as an array.
-        typename: of a record's value.
-        takes_tombstones: whether a record may have none.
+        records: as for :func:`route`, and the id of each key.
+        targets: the part after the id in the keys of a record's targets, as an array.
+        typename: the typename of a record's value.
+        takes_tombstones: whether a record may have no value.
     """
     key, value, topic, id_ = F.col("key"), F.col("value"), F.col("topic"), F.col("id")
     is_text = F.coalesce(_is_text(id_), F.lit(False))
@@ -184,7 +184,7 @@ def _trace() -> Column:
 
 
 def _by_topic(routes: Sequence[TopicRoute], values: Sequence[Column]) -> Column:
-    """Return, of ``values``, the one of the route that takes a record's topic."""
+    """Return the item of ``values`` for the route that takes a record's topic."""
     topic = F.col("topic")
     names = [
         (F.lit(route.topic), value)

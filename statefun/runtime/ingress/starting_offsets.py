@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a fresh checkpoint starts to read: one offset for every partition.
+"""Finds the offset of every partition at which a fresh checkpoint starts to read.
 
 Spark's Kafka source knows earliest, latest and explicit offsets only; the rest is looked up
 here, by a client that joins no group.
@@ -37,16 +37,16 @@ from statefun.sdk.errors import KafkaError
 logger = logging.getLogger("statefun.ingress")
 
 ISOLATION = {"isolation.level": "read_committed"}
-"""By default: what a transaction has taken back is no message. Without any, it is all the same."""
+"""The default, which ignores records of aborted transactions; it changes nothing without any."""
 
-# Spark's words for "wherever that is when the first batch is planned".
+# Spark's numbers for the first and the next offset at the time of the first batch's planning.
 EARLIEST, LATEST = -2, -1
 
 
 def client_properties(ingress: KafkaIngress) -> dict[str, Any]:
     """Return the ingress's properties for a consumer that never joins or commits by itself."""
-    # The same one as for Spark's source: what lies behind the first open transaction is there for
-    # both of them, or for none.
+    # The same level as Spark's source: records behind the first open transaction are visible to
+    # both of them, or to neither.
     properties: dict[str, Any] = {**ISOLATION, **ingress.properties}
     properties["bootstrap.servers"] = ingress.address
     # librdkafka insists on a group, even for clients that use none.
@@ -68,7 +68,7 @@ def readable_watermarks(
     """Return the first offset of each partition, and the next one that the ingress may read to.
 
     Raises:
-        KafkaException: if the cluster does not tell all of them.
+        KafkaException: if the cluster does not return all offsets.
     """
     isolation = {**ISOLATION, **ingress.properties}["isolation.level"]
     committed = isolation == ISOLATION["isolation.level"]
@@ -90,10 +90,10 @@ def check_topics(ingress: KafkaIngress, timeout: timedelta) -> dict[str, list[in
 def starting_offsets(
     ingress: KafkaIngress, partitions: dict[str, list[int]], timeout: timedelta
 ) -> dict[str, dict[str, int]]:
-    """Return where to start by topic and partition, as Spark's Kafka source has it in JSON.
+    """Return the starting offsets by topic and partition, in the form of Spark's Kafka source.
 
     Raises:
-        KafkaError: if the cluster does not tell the offsets within ``timeout``.
+        KafkaError: if the cluster does not return the offsets within ``timeout``.
     """
     every = [KafkaPartition(t, p) for t, numbers in partitions.items() for p in numbers]
     match ingress.startup_position:
@@ -112,14 +112,14 @@ def starting_offsets(
 def _looked_up(
     ingress: KafkaIngress, every: list[KafkaPartition], timeout: timedelta
 ) -> dict[TopicPartition, int]:
-    """Return what a cluster says of where to start."""
-    # What lies behind an open transaction is there, although nobody can read it yet.
+    """Return the starting offsets that a cluster has to look up."""
+    # Records behind an open transaction count, although nobody can read them yet.
     properties = {**client_properties(ingress), "isolation.level": "read_uncommitted"}
     consumer = connect(Consumer, f"ingress {ingress.id}", properties)
     reset = LATEST if ingress.auto_offset_reset is AutoOffsetReset.LATEST else EARLIEST
     try:
         wanted = _wanted(ingress, consumer, every, timeout)
-        # Less than 0: nothing committed, or no record at or after the date.
+        # Negative offsets: nothing is committed, or no record is at or after the date.
         known = [(key.topic, key.partition) for key, offset in wanted.items() if offset >= 0]
         there = watermarks(admin_client(ingress), known, timeout, committed=False)
         readable = readable_watermarks(ingress, known, timeout)
@@ -142,14 +142,14 @@ def _looked_up(
 def _wanted(
     ingress: KafkaIngress, consumer: Consumer, every: list[KafkaPartition], timeout: timedelta
 ) -> dict[TopicPartition, int]:
-    """Return the offsets that the startup position stands for; negative ones where it has none."""
+    """Return the offsets of the startup position; negative for partitions where it has none."""
     position = ingress.startup_position
     if isinstance(position, FromDate):
         millis = round(position.date.timestamp() * 1000)
         asked = [KafkaPartition(p.topic, p.partition, millis) for p in every]
         found = consumer.offsets_for_times(asked, timeout=timeout.total_seconds())
     elif ingress.consumer_group_id is None:
-        found = every  # the group that the client has is not the ingress's
+        found = every  # the client's group is not the ingress's
     else:
         found = committed_offsets(consumer, every, timeout)
     for partition in found:
@@ -184,10 +184,10 @@ def _key(partition: KafkaPartition) -> TopicPartition:
 
 
 def _check_readable(ingress: KafkaIngress, key: TopicPartition, offset: int, readable: int) -> None:
-    """Check that reading can begin at an offset that is there.
+    """Check that an offset is not behind an open transaction.
 
     Raises:
-        KafkaError: if it is not known yet what becomes of the records before it.
+        KafkaError: if records before it are in an open transaction.
     """
     if offset > readable:
         raise KafkaError(

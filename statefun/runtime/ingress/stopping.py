@@ -2,8 +2,8 @@
 """Bounded runs: ingresses that stop at a position, and leave the rest to later runs.
 
 Spark's Kafka source cannot be told to stop, and plans batches beyond. Their further records are
-filtered out before they become messages; before the next run, the log of offsets is cut back to
-where that one had stopped, so that they are read then.
+filtered out before they become messages. Before the next run, the log of offsets is cut back to
+the stop position, so that they are read then.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from statefun.runtime.kafka.client import connect
 from statefun.sdk.errors import KafkaError
 
 Offsets = Mapping[str, Mapping[str, int]]
-"""By topic and partition, as Spark writes them."""
+"""Offsets by topic and partition, as Spark writes them."""
 
 STOPS = "stops.json"
 
@@ -43,10 +43,10 @@ STOPS = "stops.json"
 def stops_of_last_run(
     checkpoint: Folder, ingresses: Sequence[KafkaIngress]
 ) -> list[Offsets | None]:
-    """Return before which offsets the last run has stopped, by ingress.
+    """Return the offsets before which the last run has stopped, by ingress.
 
     Raises:
-        CheckpointError: if what is noted about it is damaged.
+        CheckpointError: if their file is damaged.
     """
     try:
         stops: dict[str, Offsets] = json.loads(read_framed(checkpoint, STOPS))
@@ -67,7 +67,7 @@ def rewrite_read_offsets(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) 
         ingresses: in the order of the query's sources.
 
     Raises:
-        CheckpointError: if what is noted about the last run is damaged.
+        CheckpointError: if the file of the last run's stops is damaged.
     """
     stops = stops_of_last_run(checkpoint, ingresses)
     if any(stops):
@@ -97,16 +97,16 @@ class Bounds:
         """Decide where each ingress stops; :meth:`write` has to follow before anything is read.
 
         Args:
-            partitions: of the ingresses, by topic.
-            starts: from where they read; -2 and -1 for the first and the next record.
+            partitions: the partitions of the ingresses, by topic.
+            starts: their starting offsets; -2 and -1 for the first and the next record.
             timeout: how long a cluster may take to answer.
 
         Returns:
-            From where the ingresses read, in numbers for those that stop: Spark, which looks later,
+            The starting offsets, as numbers for ingresses that stop: Spark, which looks later,
             would begin behind the stop.
 
         Raises:
-            KafkaError: if a cluster does not tell what it has.
+            KafkaError: if a cluster does not return its offsets.
         """
         found = [
             _stops(ingress, there, start, timeout)
@@ -130,14 +130,14 @@ class Bounds:
             self._checkpoint.remove(STOPS)
 
     def are_reached(self) -> bool:
-        """Tell whether all ingresses have stopped, and no message is on its way any more.
+        """Tell whether all ingresses have stopped, and no message is on its way.
 
-        Timers may wait: they are of later runs.
+        Timers may be pending: they belong to later runs.
         """
         if not self._have_all:
             return False
         newest = self._commit_log.newest()
-        if newest < 0:  # the first batch always comes, and is where the next run goes on
+        if newest < 0:  # the first batch always comes, and the next run goes on from it
             return False
         read = self._commit_log.end_offsets(newest)
         sources = zip(self.stops, read, strict=False)
@@ -155,9 +155,9 @@ def _stops(
     starts: Offsets,
     timeout: timedelta,
 ) -> tuple[Offsets, Offsets | None]:
-    """Return where an ingress starts, as numbers, and before which offsets it stops.
+    """Return the starting offsets of an ingress, as numbers, and the offsets before which it stops.
 
-    Partitions that come later have none: this run does not read them.
+    Partitions that are created later have neither: this run does not read them.
     """
     if ingress.stop_position is None:
         return starts, None
@@ -175,7 +175,7 @@ def _stops(
             start = {EARLIEST: first, LATEST: end}.get(start, start)
             stop = asked.get(Partition(topic, partition.partition), end)
             resolved.setdefault(topic, {})[number] = start
-            # Never back: what was read is not read again.
+            # Never back: records are not read twice.
             stops.setdefault(topic, {})[number] = max(start, stop)
     except KafkaException as error:
         raise KafkaError(
@@ -190,7 +190,7 @@ def _stops(
 def _asked(
     ingress: KafkaIngress, consumer: Consumer, every: list[TopicPartition], timeout: timedelta
 ) -> dict[Partition, int]:
-    """Return the offsets that the stop position gives; where there is none it is the end."""
+    """Return the offsets of the stop position; a partition without one stops at its end."""
     match ingress.stop_position:
         case FromSpecificOffsets(offsets):
             there = {Partition(p.topic, p.partition) for p in every}
@@ -209,7 +209,7 @@ def _asked(
 
 
 def is_before(stops: Offsets) -> Column:
-    """Return whether a record of Spark's Kafka source is one that is still to be read."""
+    """Return whether a record of Spark's Kafka source is before its partition's stop."""
     ends = F.create_map(
         *(
             F.lit(part)
@@ -223,7 +223,7 @@ def is_before(stops: Offsets) -> Column:
 
 
 def _is_reached(stops: Offsets, read: Offsets) -> bool:
-    """Tell whether everything before the stops was read; what is gone will never be."""
+    """Tell whether all records before the stops were read; deleted partitions count as read."""
     return all(
         read.get(topic, {}).get(number, end) >= end
         for topic, partitions in stops.items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which topics and partitions an ingress reads: for Spark's Kafka source, and on a cluster."""
+"""The topics and partitions of an ingress: as Spark's option, and as found in a cluster."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from statefun.sdk.errors import TopicError
 logger = logging.getLogger("statefun.ingress")
 
 _INTERNAL = ("__", PROGRESS_PREFIX)
-"""What the names of topics begin with that no pattern takes: Kafka's own, and what marks progress."""
+"""The name prefixes of topics that no pattern takes: Kafka's own, and progress topics."""
 
 
 def source_option(ingress: KafkaIngress) -> tuple[str, str]:
-    """Return the option of Spark's Kafka source that says what to read."""
+    """Return the subscription option of Spark's Kafka source."""
     routes = ingress.topics
     if any(route.partitions for route in routes):
         return "assign", json.dumps({route.topic: route.partitions for route in routes})
-    # By names alone, Spark insists that all of them are there.
+    # With names instead of a pattern, Spark insists that all topics exist.
     if _may_be_missing(ingress) or any(route.is_pattern for route in routes):
         names = [route.topic if route.is_pattern else re.escape(route.topic) for route in routes]
-        # Each in a group of its own, as flags that one of them begins with are not the others'.
+        # Each in a separate group, so that the flags of one expression do not apply to the others.
         return "subscribePattern", f"(?!{'|'.join(_INTERNAL)})(?:(?:{')|(?:'.join(names)}))"
     return "subscribe", ",".join(route.topic for route in routes)
 
@@ -63,7 +63,7 @@ def partitions_to_read(ingress: KafkaIngress, metadata: ClusterMetadata) -> dict
 
 
 def _may_be_missing(ingress: KafkaIngress) -> bool:
-    """Tell whether an ingress goes on without topics that are not there."""
+    """Tell whether an ingress goes on without missing topics."""
     listed = any(route.partitions for route in ingress.topics)
     return ingress.on_data_loss is OnDataLoss.GO_ON and not listed
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Telling the user that an ingress waits for its brokers.
+"""Tells the user that an ingress waits for its brokers.
 
 Spark's Kafka source tries for minutes, without a word, before it gives up.
 """
@@ -23,7 +23,7 @@ _TIMEOUT = timedelta(seconds=3)
 
 
 class IngressWatch:
-    """Looks now and then whether the clusters that are read from answer."""
+    """Checks now and then whether the ingresses' clusters answer."""
 
     def __init__(self, ingresses: Sequence[KafkaIngress], interval: timedelta = _INTERVAL) -> None:
         self._watched = [(ingress, admin_client(ingress)) for ingress in ingresses]
@@ -32,7 +32,7 @@ class IngressWatch:
         self._silent: set[str] = set()
 
     def look(self) -> None:
-        """Log which clusters have gone silent or are back; return at once between two looks."""
+        """Log the clusters that have gone silent or are back; return at once between two checks."""
         if time.monotonic() < self._next:
             return
         for ingress, admin in self._watched:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""confluent-kafka clients for what Spark's Kafka source does not do, with errors for people."""
+"""confluent-kafka clients for tasks that Spark's Kafka source lacks, with readable errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from statefun.runtime.kafka.security import redacted, translate
 from statefun.sdk.errors import ConfigurationError, KafkaError, TopicError
 
 logger = logging.getLogger("statefun.kafka")
-# librdkafka reports every reconnect; what matters reaches the user as an error of ours.
+# librdkafka reports every reconnect; problems that matter reach the user as errors of ours.
 _client_logger = logging.getLogger("statefun.kafka.librdkafka")
 _client_logger.addHandler(logging.NullHandler())
 _client_logger.propagate = False
@@ -37,7 +37,7 @@ _LOOKING = {
     ClientError.COORDINATOR_NOT_AVAILABLE,
     ClientError.NOT_COORDINATOR,
 }
-"""Answers of a cluster that is about to know who looks after a group."""
+"""Answers of a cluster that has not found a group's coordinator yet."""
 _UNKNOWN_PROPERTY = 'No such configuration property: "'
 
 
@@ -45,16 +45,16 @@ def connect(client: Callable[[dict[str, Any]], C], owner: str, properties: Mappi
     """Make a client of confluent-kafka from Kafka properties.
 
     Security settings are translated. Other properties that only the Java client knows do not
-    concern a client of librdkafka: they are left out, with a warning that names them.
+    concern librdkafka: they are left out, with a warning that names them.
 
     Args:
-        client: the class to make.
-        owner: who needs it, such as ``egress com.example/greets``, for messages.
-        properties: in Kafka's names.
+        client: the class of the client.
+        owner: the component that needs it, such as ``egress com.example/greets``, for messages.
+        properties: the properties, in Kafka's names.
 
     Raises:
-        ConfigurationError: if a property has a value that the client refuses, or says something
-            about security that it does not know.
+        ConfigurationError: if the client refuses the value of a property, or does not know a
+            security setting.
     """
     settings: dict[str, Any] = translate(owner, properties)
     while True:
@@ -64,14 +64,14 @@ def connect(client: Callable[[dict[str, Any]], C], owner: str, properties: Mappi
             text = str(error.args[0].str() if error.args else error)
             name = text.partition(_UNKNOWN_PROPERTY)[2].rstrip('"')
             if name not in settings:
-                # Not chained: librdkafka may quote a value.
+                # Not chained: librdkafka's text may quote a secret value.
                 raise ConfigurationError(f"{owner}: {redacted(text, settings)}") from None
             logger.warning("%s: librdkafka has no property %s; it is left out", owner, name)
             del settings[name]
 
 
 def admin_for(owner: str, address: str, properties: Mapping[str, Any]) -> AdminClient:
-    """Make a client that asks a cluster about itself, or changes it."""
+    """Make an admin client of a cluster."""
     return connect(AdminClient, owner, {**properties, "bootstrap.servers": address})
 
 
@@ -82,10 +82,10 @@ def read_committed(
     starts: Sequence[TopicPartition],
     timeout: timedelta,
 ) -> Iterator[Message]:
-    """Read partitions from where ``starts`` says to what is their committed end now.
+    """Read partitions from the offsets ``starts`` to their present committed end.
 
     Raises:
-        KafkaError: if they cannot be read, or nothing comes for as long as ``timeout``.
+        KafkaError: if they cannot be read, or no record comes for as long as ``timeout``.
     """
     settings = {
         **properties,
@@ -119,12 +119,12 @@ def read_committed(
 def committed_offsets(
     consumer: Consumer, partitions: list[TopicPartition], timeout: timedelta
 ) -> list[TopicPartition]:
-    """Return what the consumer's group has committed.
+    """Return the committed offsets of the consumer's group.
 
-    A cluster that has just started, or lost a broker, first has to find out who knows.
+    A cluster that has just started, or lost a broker, first has to find the group's coordinator.
 
     Raises:
-        KafkaException: if the cluster refuses, or does not know within ``timeout``.
+        KafkaException: if the cluster refuses, or has no answer within ``timeout``.
     """
     deadline = time.monotonic() + timeout.total_seconds()
     while True:
@@ -144,16 +144,16 @@ def watermarks(
     *,
     committed: bool,
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return the first offset of each partition, and the next one: all are asked for at once.
+    """Return the first and the next offset of each partition, by one request for all.
 
     Args:
-        admin: connected to the cluster.
-        partitions: topics and numbers.
+        admin: a client that is connected to the cluster.
+        partitions: the topics and numbers of the partitions.
         timeout: how long the cluster may take to answer.
-        committed: whether the next one is that of readers that see what is committed alone.
+        committed: whether the next offset is the one of read-committed readers.
 
     Raises:
-        KafkaException: if the cluster does not tell all of them.
+        KafkaException: if the cluster does not return all offsets.
     """
     isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     asked = {TopicPartition(*partition): partition for partition in partitions}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Kafka's security settings, from the names of the Java client to those of librdkafka.
+r"""Translates Kafka's security settings from the Java client's names to librdkafka's.
 
-Both read the same ``properties`` of a module file: Spark's source is a Java client, publishing
-and looking up offsets are librdkafka's. Whatever has no counterpart is an error: a client that
-ignored it would be less secure than asked for. See "Security" in Kafka's documentation and
+Both clients read the same ``properties`` of a module file: Spark's source is a Java client;
+librdkafka publishes and looks up offsets. A setting without counterpart is an error: a client that
+ignored it would be less secure than intended. See "Security" in Kafka's documentation and
 librdkafka's CONFIGURATION.md.
 
 >>> jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required '
@@ -30,7 +30,7 @@ _SAME = frozenset(
         "ssl.key.password",
     }
 )
-"""What both clients know by one name."""
+"""Settings with the same name in both clients."""
 _SECRET = re.compile(r"password|secret|jaas|token|\.key\b|\.pem$|oauthbearer\.config")
 _OAUTH_HANDLER = "OAuthBearerLoginCallbackHandler"
 _JAAS = re.compile(
@@ -49,11 +49,11 @@ def translate(owner: str, properties: Mapping[str, str]) -> Settings:
     """Translate the security settings among Kafka properties; leave the others as they are.
 
     Args:
-        owner: whose they are, for errors.
-        properties: in the names of the Java client; librdkafka's own are taken as they are.
+        owner: the component that has them, for errors.
+        properties: settings in the Java client's names; librdkafka's names are kept.
 
     Raises:
-        ConfigurationError: if there is no way to tell librdkafka the same.
+        ConfigurationError: if librdkafka has no equal setting.
     """
     settings: Settings = {}
     for name, value in properties.items():
@@ -205,7 +205,7 @@ _CONSUMED = frozenset(
         "ssl.truststore.type",
     }
 )
-"""What the translations of others look at."""
+"""Settings that the translations of other settings read."""
 _LIBRDKAFKA = frozenset(
     {
         "sasl.mechanisms",
@@ -229,4 +229,4 @@ _LIBRDKAFKA = frozenset(
         "ssl.sigalgs.list",
     }
 )
-"""Its own names, for who has no use for Java's."""
+"""librdkafka's own names, for users who prefer them to Java's."""

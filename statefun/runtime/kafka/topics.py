@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The topics of an egress that are known before any record is sent."""
+"""Checks the topics of an egress that module.yaml names."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ logger = logging.getLogger("statefun.egress")
 
 
 def declared_topics(egress: KafkaEgress) -> list[str]:
-    """Return the topics that module.yaml names: those of dead letters and of their replays."""
+    """Return the topics that module.yaml names: for dead letters and for their replays."""
     return [topic for topic in (egress.dead_letter_topic, egress.replay_topic) if topic]
 
 
 def check_declared_topics(egress: KafkaEgress, timeout: timedelta) -> ClusterMetadata:
-    """Check that the topics that module.yaml names exist; return what the cluster says of itself.
+    """Check that the topics that module.yaml names exist; return the cluster's metadata.
 
     Raises:
         KafkaError: if no broker answers within ``timeout``.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checking that module files and registered functions fit, before anything starts."""
+"""Checks that module files and registered functions fit, before anything starts."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _NO_TOPIC = (
 
 
 Finding = tuple[Location | None, str]
-"""Where in the module files something is, if it is there, and what it is."""
+"""A location in the module files, if there is one, and a sentence about the problem."""
 
 
 def check_binding(module: Module, functions: StatefulFunctions) -> None:
-    """Check that every ingress target has a function, and that nothing asked for is missing.
+    """Check that every ingress target has a function, and that all needed parts exist.
 
-    The types that the module files define are registered.
+    It also registers the types that the module files define.
 
     Raises:
-        BindingError: with everything that does not fit.
+        BindingError: with all problems.
     """
     problems = [
         text if location is None else f"{location}: {text}"
@@ -45,12 +45,12 @@ def check_binding(module: Module, functions: StatefulFunctions) -> None:
 
 
 def not_run(component: Unsupported) -> str:
-    """Say that a component is of a kind that cannot be run yet."""
+    """Return the text for a component of a kind that cannot run yet."""
     return f"{component.kind} {component.id} is understood, but not run by this version"
 
 
 def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
-    """Find what does not fit."""
+    """Find all problems."""
     for ingress in module.ingresses:
         for route in ingress.topics:
             for target in route.targets:
@@ -69,7 +69,7 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
 
 
 def _loops(module: Module) -> Iterator[Finding]:
-    """Find patterns by which dead letters would come back as records."""
+    """Find topic patterns that would read dead letters as records."""
     topics = [
         (egress, topic)
         for egress in module.egresses
@@ -115,7 +115,7 @@ def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[
 
 
 def _overlap(one: TopicRoute, other: TopicRoute) -> bool:
-    """Tell whether two routes take a topic both; of two patterns, only equal ones are known to."""
+    """Tell whether two routes share a topic; two patterns count only if they are equal."""
     if one.is_pattern and other.is_pattern:
         return one.topic == other.topic
     return one.takes(other.topic) or other.takes(one.topic)

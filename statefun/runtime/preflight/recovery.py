@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a start finds in a checkpoint: whether it fits together, before anything is changed.
+"""Checks the consistency of a checkpoint at a start, before anything is changed.
 
-Spark plans a batch (``offsets/N``), has it staged (``outbox/N``), and commits it (``commits/N``);
-only then it plans the next one, and only then its effects are released. Whatever does not fit into
-this order has lost files, or is not the work of one driver alone.
+Spark plans a batch (``offsets/N``), the runtime stages it (``outbox/N``), and Spark commits it
+(``commits/N``). Only then Spark plans the next one, and the effects are released. A checkpoint that
+breaks this order has lost files, or was written by two drivers.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from statefun.sdk.errors import CheckpointError
 
 
 def check_logs(checkpoint: Folder) -> None:
-    """Check that the logs of a checkpoint fit together, and nothing of them is lost.
+    """Check that the logs of a checkpoint are consistent and complete.
 
     Raises:
-        CheckpointError: if they do not.
+        CheckpointError: if they are not.
     """
     log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
     committed, planned = log.newest(), log.planned()
@@ -58,13 +58,13 @@ def upgrade_files(checkpoint: Folder) -> None:
     """Give the files of an earlier version's checkpoint the form of this one's.
 
     Raises:
-        CheckpointError: if one of them is damaged.
+        CheckpointError: if a file is damaged.
     """
     if not is_unframed(checkpoint):
         return
     outbox = Outbox(checkpoint)
     manifests = [f"outbox/{staged.manifest.batch}/{MANIFEST}" for staged in _staged(outbox)]
-    TimerLog(checkpoint).load()  # finds damaged ones
+    TimerLog(checkpoint).load()  # raises an error for damaged files
     others = [
         f"{folder}/{name}"
         for folder in ("timers", "runs")
@@ -80,7 +80,7 @@ def upgrade_files(checkpoint: Folder) -> None:
 
 
 class Succession:
-    """Checks that a run goes through the batches one by one, from where the last one has ended.
+    """Checks that a run stages the batches one by one, from the newest committed one on.
 
     Args:
         committed: the newest committed batch when the run began.
@@ -99,7 +99,7 @@ class Succession:
             raise _overtaken(committed)
 
     def check(self, batch: int) -> bool:
-        """Take note of a batch that is to be staged; tell whether it is the run's first.
+        """Register a batch before it is staged; tell whether it is the run's first.
 
         Raises:
             CheckpointError: if another driver has committed batches meanwhile.

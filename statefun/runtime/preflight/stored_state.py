@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading the state that a checkpoint holds, while its application does not run."""
+"""Reads the state of a checkpoint, while its application does not run."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from statefun.runtime.timers.wheel import NAMESPACE as TIMERS
 from statefun.sdk.errors import CheckpointError
 
 OWN = "statefun."
-"""What the namespaces begin with whose state is the runtime's own."""
+"""The prefix of namespaces whose state belongs to the runtime."""
 
 
 @contextmanager
 def stored_state(session: SparkSession, checkpoint: Folder) -> Iterator[StoredState]:
-    """Open the state that a checkpoint holds.
+    """Open the state of a checkpoint.
 
     Raises:
         CheckpointError: if it cannot be read.
@@ -48,7 +48,7 @@ def stored_state(session: SparkSession, checkpoint: Folder) -> Iterator[StoredSt
 def _readable(checkpoint: Folder) -> Iterator[str]:
     """Return the checkpoint's location in a form that Spark's reader does not misread.
 
-    It takes a path that is escaped as URIs are for the path itself.
+    The reader does not decode an escaped URI, but takes it for the path itself.
     """
     if not checkpoint.is_local or quote(checkpoint.location) == checkpoint.location:
         yield checkpoint.spark_uri
@@ -67,12 +67,12 @@ class StoredState:
         self._rows = store.withColumn("typename", typename)
 
     def addresses(self) -> Counter[str]:
-        """Return how many addresses of each of the users' function types keep anything."""
+        """Return the number of addresses with state, by the users' function types."""
         counted = self._rows.where(~F.col("typename").startswith(OWN)).groupBy("typename").count()
         return Counter({row["typename"]: row["count"] for row in counted.collect()})
 
     def values(self) -> Counter[tuple[str, str, str]]:
-        """Return how many addresses keep each value: function type, its name and its typename."""
+        """Return the number of addresses that keep a value, by function type, name and typename."""
         stored: Counter[tuple[str, str, str]] = Counter()
         for row in self._rows.where(~F.col("typename").startswith(OWN)).toLocalIterator():
             for value in _state(row).values:
@@ -80,7 +80,7 @@ class StoredState:
         return stored
 
     def timers(self) -> Counter[str]:
-        """Return how many delayed messages are pending, by the function type they are for."""
+        """Return the number of pending delayed messages, by the target's function type."""
         return Counter(self._timers())
 
     def _timers(self) -> Iterator[str]:

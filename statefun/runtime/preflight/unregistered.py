@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that a checkpoint knows and that nobody registers any more.
+"""Finds functions that a checkpoint knows, but that are no longer registered.
 
 A function that was renamed or removed leaves state behind, and perhaps messages that wait for it.
-Neither may vanish without a word. Only a start that lacks a function of the one before reads the
-state to find out; ``<checkpoint>/functions.json`` has what was registered, and what is left of
-others.
+Neither may vanish silently. Only a start that lacks a function of the start before reads the
+whole state for this; ``<checkpoint>/functions.json`` has the registered functions, and the number
+of addresses that others have left.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ FUNCTIONS = "functions.json"
 
 @attrs.frozen
 class KnownFunctions:
-    """What a checkpoint knows of functions."""
+    """The functions that a checkpoint knows."""
 
     registered: frozenset[str]
     """The typenames that the last start registered, or found messages for."""
     left: dict[str, int]
-    """At how many addresses others keep state, by typename; some may have expired since."""
+    """The number of addresses with state of other functions; some may have expired since."""
     counted: str
-    """On which day that was counted; empty if an earlier version did, or nobody."""
+    """The day of this count; empty if it is unknown."""
 
 
 def check_functions(
@@ -58,9 +58,9 @@ def check_functions(
 
     Args:
         session: reads the state, if that is needed.
-        checkpoint: whose state and messages are meant.
-        functions: those that are registered now.
-        policy: what becomes of messages for others.
+        checkpoint: the checkpoint with the state and messages.
+        functions: the registered functions.
+        policy: the policy for messages to other functions.
 
     Returns:
         What is known of functions now, for :func:`write_functions`.
@@ -94,7 +94,7 @@ def check_functions(
             )
     for typename, count in sorted(left.items()):
         logger.warning("%s", kept(typename, count, functions, as_of))
-    # As long as messages wait for others, a start without the policy has to find that out.
+    # Messages may still wait for these functions: a later start that is to fail must find them.
     registered |= waiting.keys()
     return KnownFunctions(registered, left, counted)
 
@@ -111,12 +111,12 @@ def write_functions(checkpoint: Folder, known: KnownFunctions) -> None:
 
 
 def waiting_messages(checkpoint: Folder, state: StoredState) -> Counter[str]:
-    """Return how many messages wait, delayed ones included, by the function type they are for."""
+    """Return the number of waiting messages, delayed ones included, by their function type."""
     return state.timers() + Counter(undelivered(checkpoint))
 
 
 def unregistered(counts: Counter[str], functions: StatefulFunctions) -> dict[str, int]:
-    """Return those of some counts by typename whose function is not registered."""
+    """Return the counts of typenames whose function is not registered."""
     return {
         typename: count
         for typename, count in counts.items()
@@ -125,7 +125,7 @@ def unregistered(counts: Counter[str], functions: StatefulFunctions) -> dict[str
 
 
 def kept(typename: str, addresses: int, functions: StatefulFunctions, as_of: str = "") -> str:
-    """Say for people what is left of a function, and when that was so, unless it is now."""
+    """Describe the state that a function has left, and the day of the count unless it is today."""
     return (
         f"function {typename} has state at {addresses:,} addresses{as_of}, and is not registered; the "
         "state is kept for a function that is registered under that name"
@@ -170,7 +170,7 @@ def _refusal(checkpoint: Folder, waiting: dict[str, int], functions: StatefulFun
 
 
 def known_functions(checkpoint: Folder) -> KnownFunctions | None:
-    """Return what the checkpoint knows; None if it was last run by an earlier version."""
+    """Return the functions that the checkpoint knows; None if an earlier version ran it last."""
     try:
         content = json.loads(read_framed(checkpoint, FUNCTIONS))
         return KnownFunctions(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types that module files define, by the formats of topics' values."""
+"""Registers the types that module files define by the formats of topics' values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def register_types(module: Module) -> Iterator[tuple[Location, str]]:
     """Register the types of all topics that have a format.
 
     Yields:
-        Where one could not be, and why.
+        The location and reason of each type that cannot be registered.
     """
     for ingress in module.ingresses:
         for route in ingress.topics:

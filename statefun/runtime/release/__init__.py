@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens after a commit: publishing, deleting, offsets of consumer groups, metrics."""
+"""The steps after a commit: publishing, deleting, consumer-group offsets, metrics."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far messages between functions have been delivered, as the driver sees it.
+"""The delivery of messages between functions, as the driver sees it.
 
 A message that needs no other address's state may be delivered in the micro-batch that sends it,
-if it overtakes none: none of its sender's may be on the long way through the outbox. Who is on
-the long way is a matter of what functions declare. So the messages of an earlier run, whose
-functions may have declared something else, have to be delivered first.
+if it overtakes none: no message of its sender may be on the way through the outbox. Which messages
+take that way depends on the functions' declarations. So the messages of an earlier run, whose
+functions may have had other declarations, have to be delivered first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statefun.runtime.ingress.feedback import delivered, feedback_offset
 
 
 class Delivery:
-    """Knows which messages are on their way; made before a run's first micro-batch."""
+    """Tracks the messages that are on their way; made before a run's first micro-batch."""
 
     def __init__(self, checkpoint: Folder) -> None:
         self._commit_log = CommitLog(checkpoint)
@@ -32,10 +32,10 @@ class Delivery:
         )
 
     def delivered_before(self, batch: int) -> int | None:
-        """Return up to which micro-batch all messages were delivered before ``batch``.
+        """Return the newest micro-batch up to which all messages were delivered before ``batch``.
 
         Returns:
-            -1 if there were none yet; None if messages of an earlier run are still on their way.
+            -1 if there was none yet; None if messages of an earlier run are still on their way.
         """
         feedback = None if batch == 0 else feedback_offset(self._commit_log, batch - 1)
         before = delivered(feedback)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Committing consumer-group offsets, so that every lag tool sees the application.
+"""Commits consumer-group offsets, so that every lag tool sees the application.
 
 The checkpoint alone decides where to read on; these offsets only inform, and serve as the
 startup position of a later, fresh checkpoint.
@@ -25,23 +25,23 @@ from statefun.runtime.kafka.client import connect
 logger = logging.getLogger("statefun.ingress")
 
 _FAREWELL = timedelta(seconds=5)
-"""How long groups have for what is not committed yet when an application ends."""
+"""How long groups have for their last offsets when an application ends."""
 
 
 @attrs.define
 class Commits:
-    """What was committed for one ingress."""
+    """The commits of one ingress."""
 
     succeeded: int = 0
     failed: int = 0
     offsets: Offsets = attrs.field(factory=dict)
-    """The newest ones, by topic and partition."""
+    """The newest offsets, by topic and partition."""
 
 
 class GroupOffsets:
     """Commits the offsets of committed batches to each ingress's consumer group.
 
-    In the background: nothing else waits for a group that has no coordinator.
+    It works in the background, so that a group without coordinator holds up nothing else.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class GroupOffsets:
             for ingress in ingresses
         ]
         self.commits = [group.commits if group else Commits() for group in self._groups]
-        """How it went, for each ingress."""
+        """The commits of each ingress."""
 
     def commit(self, batch: int) -> None:
-        """Let offsets be committed up to where ``batch``, a committed one, has read.
+        """Commit the end offsets of ``batch``, which is a committed batch.
 
         A cluster that refuses is reported and asked again with the next batch.
         """
@@ -70,7 +70,7 @@ class GroupOffsets:
                 group.commit(end if stops is None else within_stops(end, stops))
 
     def close(self) -> None:
-        """Let go of the connections; what is not committed by now has a moment left."""
+        """Close the connections; offsets that are not committed by now have a moment left."""
         groups = [group for group in self._groups if group is not None]
         for group in groups:
             group.stop()
@@ -80,7 +80,7 @@ class GroupOffsets:
 
 
 class _Group:
-    """The consumer group of an ingress, with a thread that commits to it what is newest."""
+    """The consumer group of an ingress, with a thread that commits the newest offsets to it."""
 
     def __init__(self, ingress: KafkaIngress) -> None:
         self.commits = Commits()
@@ -98,13 +98,13 @@ class _Group:
         self._thread.start()
 
     def commit(self, offsets: Offsets) -> None:
-        """Let offsets be committed; older ones that wait need not be any more."""
+        """Pass offsets to the thread; they replace older ones that wait."""
         with self._changed:
             self._newest = offsets
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """End when what waits is committed, or refused."""
+        """End when the waiting offsets are committed, or refused."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
@@ -126,7 +126,7 @@ class _Group:
         self._consumer.close()
 
     def _next(self) -> Offsets | None:
-        """Wait for offsets; None when there are none left and no more will come."""
+        """Wait for offsets; return None when none are left and no more will come."""
         with self._changed:
             self._changed.wait_for(lambda: self._newest is not None or self._is_stopped)
             offsets, self._newest = self._newest, None

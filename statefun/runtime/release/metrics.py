@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers for Spark's metrics system, from where its sinks take them: JMX, Prometheus, Graphite.
+"""Gauges for Spark's metrics system, whose sinks export them: JMX, Prometheus, Graphite.
 
 The source is called ``statefun``. Per ingress there are ``commitsSucceeded`` and
 ``commitsFailed``, per partition ``currentOffset``, ``committedOffset`` and ``lag``; see docs/operations.md.
@@ -29,17 +29,17 @@ logger = logging.getLogger("statefun")
 
 SOURCE = "statefun"
 _TURN = timedelta(milliseconds=200)
-"""So long an update may take for partitions: each new value takes a call of the JVM."""
+"""The time limit of an update for partitions: each new value takes a call of the JVM."""
 
 
 class Metrics:
     """The metrics of one run.
 
     Args:
-        ingresses: in the order of the query's sources.
-        stops: before which offsets each of them stops, if it does.
-        group_offsets: what was committed for them.
-        summary: what the run has done.
+        ingresses: the ingresses in the order of the query's sources.
+        stops: the offsets before which each ingress stops, if it does.
+        group_offsets: the committed offsets of the ingresses.
+        summary: the counts of the run.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Metrics:
         self._source: MetricsSource | None = None
         self._values: dict[str, int] = {}
         self._left: Iterator[tuple[str, int]] | None = None
-        """Of partitions, what the last update has had no time for."""
+        """Values of partitions that the last update had no time for."""
 
     def open(self) -> None:
         """Join the metrics system of the Spark context."""
@@ -64,13 +64,13 @@ class Metrics:
             self._source = MetricsSource(SOURCE)
 
     def update(self, progress: StreamingQueryProgress | None) -> None:
-        """Set what is told of everything, and of partitions as many as there is time for.
+        """Set all gauges of the run and ingresses, and as many of partitions as there is time for.
 
-        The next call goes on with those that are left: whoever calls has other things to look at,
+        The next call goes on with the remaining partitions: the caller has other duties,
         and a hundred thousand partitions take half a minute.
 
         Args:
-            progress: the newest that the query has told, if it has.
+            progress: the query's newest progress, if there is one.
         """
         if self._source is not None:
             with self._failing_alone():

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishing: what is staged leaves the outbox once Spark has committed its batch.
+"""Publishes staged records once Spark has committed their batch.
 
-A thread of its own watches the commit log, since nothing in Spark says "committed" while a
-stream is idle. It hands committed batches to the egresses that they have records for, each of
-which has its own thread and goes at its own pace. In order, when all of them are done with a
-batch, the consumer groups' offsets are committed, and what is published and delivered is deleted;
+A separate thread watches the commit log, since Spark does not report commits while a
+stream is idle. It hands committed batches to the egresses that they have records for. Each
+egress has its own thread and pace. When all egresses are done with a batch, in order, the
+consumer groups' offsets are committed, and batches that are published and delivered are deleted;
 a crash in between repeats the batch, and loses nothing.
 """
 
@@ -40,12 +40,12 @@ logger = logging.getLogger("statefun.egress")
 _POLL_LOCAL = timedelta(milliseconds=5)
 _POLL_REMOTE = timedelta(milliseconds=100)
 _LOOK = timedelta(milliseconds=500)
-"""How often whoever waits for everything looks whether it is told to stop."""
+"""How often a wait for all records checks for a stop."""
 
 
 @attrs.define
 class _Released:
-    """A committed batch, and the egresses that are not done with it."""
+    """A committed batch, and the egresses that have not published it yet."""
 
     batch: int
     staged: Staged | None
@@ -73,20 +73,20 @@ class Publisher:
         self._threads: dict[str, EgressThread] = {}
         self._uncommitted: deque[int] = deque()
         self._committed = -1
-        """Up to where batches are committed, whether or not their files are still in the log."""
+        """The newest committed batch, even if its file is no longer in the log."""
         self._released: deque[_Released] = deque()
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statefun-publisher", daemon=True)
         self.error: StatefunError | None = None
-        """Why publishing has ended, if it has."""
+        """The error that ended publishing, if there is one."""
         self.records = 0
-        """How many records were published since the start."""
+        """The number of records published since the start."""
         self.refused = 0
-        """How many the clusters have refused for good, which did not stop the application."""
+        """The number of records that clusters refused for good without stopping the application."""
 
     def start(self, leftovers: Leftovers) -> None:
-        """Start publishing in the background, with what an earlier run has left.
+        """Start publishing in the background, beginning with the batches that an earlier run left.
 
         Raises:
             StatefunError: if an exactly-once egress cannot be published to.
@@ -112,12 +112,12 @@ class Publisher:
         self._thread.start()
 
     def run_as_tasks(self, context: SparkContext) -> None:
-        """From now on publish by Spark tasks; only while nothing waits."""
+        """Publish by Spark tasks from now on; allowed only while nothing waits."""
         for thread in self._threads.values():
             thread.use(TaskLanes(thread.factory, context, thread.should_stop))
 
     def add(self, batch: int) -> None:
-        """Take note of a batch that is about to be committed; wait while too many do.
+        """Register a batch before its commit; wait while too many batches are unpublished.
 
         Raises:
             StatefunError: if publishing has failed.
@@ -155,7 +155,7 @@ class Publisher:
         summary.egress_records, summary.refused = self.records, self.refused
 
     def stop(self) -> None:
-        """Stop; what is not published yet stays in the outbox."""
+        """Stop; unpublished records stay in the outbox."""
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
@@ -165,14 +165,14 @@ class Publisher:
             thread.stop()
 
     def _take_over(self, run: str) -> None:
-        """Let nobody else publish exactly once from this checkpoint or a copy of it."""
+        """Keep other runs on this checkpoint, or on a copy of it, from publishing exactly once."""
         exactly_once = [each for each in self._threads.values() if each.factory.needs_progress]
         places = [
             f"{thread.factory.egress.id} {thread.factory.egress.address}" for thread in exactly_once
         ]
         runs = Runs(self._settings.checkpoint, run, places)
         query_id = self._commit_log.query_id()
-        if not query_id:  # nobody can have published in the checkpoint's name
+        if not query_id:  # no run can have published from the checkpoint
             runs.add()
             return
         for thread in exactly_once:
@@ -205,7 +205,7 @@ class Publisher:
             self._fail(failed)
 
     def _step(self) -> None:
-        """Do what can be done; else wait for a while."""
+        """Release the next batch or finish published ones; else wait for a while."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (
@@ -250,7 +250,7 @@ class Publisher:
             self._threads[egress].add(cast("Staged", staged))
 
     def _finish(self, released: _Released) -> None:
-        """Be done with a batch that is published."""
+        """Finish a batch that is published: commit group offsets, and delete it if possible."""
         if released.staged is not None:
             self._retention.published(released.staged.manifest)
         self._group_offsets.commit(released.batch)
@@ -260,7 +260,7 @@ class Publisher:
             self._changed.notify_all()
 
     def _published(self, egress: str, published: Published) -> None:
-        """Take note that an egress is done with a batch."""
+        """Record that an egress has published a batch."""
         staged = published.staged
         with self._changed:
             self.refused += published.refused

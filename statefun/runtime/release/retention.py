@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a batch stays in the outbox: until it is published and its messages are delivered."""
+"""Keeps a batch in the outbox until it is published and its messages are delivered."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_retained(conf: RuntimeConfig) -> None:
 
 
 class Retention:
-    """Deletes batches in order, and keeps note of the timers that they have set."""
+    """Deletes batches in order, and logs the timers that they have set."""
 
     def __init__(self, checkpoint: Folder) -> None:
         self._outbox = Outbox(checkpoint)
@@ -47,15 +47,15 @@ class Retention:
         if newest >= 0:
             self._timers.drop(ticked(feedback_offset(self._commit_log, newest)))
         self._undelivered: list[int] = []
-        """A heap, as what an earlier run has left may be newer than what is published now."""
+        """A heap, because batches of an earlier run may be newer than the ones published now."""
 
     def start(self, leftovers: Leftovers) -> None:
-        """Go on with what an earlier run has left."""
+        """Go on with the batches that an earlier run has left."""
         for batch in leftovers.undelivered:
             heapq.heappush(self._undelivered, batch)
 
     def published(self, manifest: Manifest) -> None:
-        """Take note that a batch's egress records are published, if it has any."""
+        """Record that a batch's egress records, if any, are published."""
         if not any(segment.messages.records for segment in manifest.segments):
             self._outbox.remove(manifest.batch)
             return

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that travel: messages, effects, dead letters, and where a record came from."""
+"""Rows and their encodings: messages, effects, dead letters, origins of records."""

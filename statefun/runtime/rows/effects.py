@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Effects in columns: from function calls to Arrow streams in the outbox, and back."""
+"""Effects of function calls, encoded as Arrow streams for the outbox, and decoded again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BATCH_BYTES = 16 * 1024 * 1024
 Spark reads a batch as a whole, outside its heap, where there is little room. And a column holds
 2 GiB at most, while one invocation may send more than that."""
 _NUMBER_BYTES = 4
-"""Of a number, or of a column that holds nothing, about."""
+"""The approximate size of a number or of a null."""
 
 
 class EgressRecord(NamedTuple):
@@ -56,7 +56,7 @@ class EgressRecord(NamedTuple):
 
 
 def row_size(row: tuple[Any, ...]) -> int:
-    """Return how many bytes the columns of an effect have: of text, at least so many.
+    """Return the bytes of an effect's columns; for text, a lower bound.
 
     >>> row_size(EgressRecord("topic", b"key", None, [("name", b"value"), ("none", None)], 7))
     33
@@ -73,7 +73,7 @@ def row_size(row: tuple[Any, ...]) -> int:
 
 
 def headers_size(headers: Sequence[tuple[str, bytes | None]]) -> int:
-    """Return how many bytes the names and values of headers have."""
+    """Return the bytes of the names and values of headers."""
     return sum(len(name.encode()) + len(value or b"") for name, value in headers)
 
 
@@ -95,7 +95,7 @@ class EffectRows:
         self.size += row_size(row)
 
     def take(self) -> bytes:
-        """Return what was collected as one Arrow IPC stream, and start anew."""
+        """Return the collected effects as one Arrow IPC stream, and start anew."""
         rows, self._rows, self.size = self._rows, [], 0
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._schema) as writer:
@@ -119,14 +119,14 @@ def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]
 
 
 class Effects:
-    """Collects what invocations send."""
+    """Collects the effects of invocations."""
 
     def __init__(self) -> None:
         self.egress: defaultdict[str, EffectRows] = defaultdict(lambda: EffectRows(EGRESS_SCHEMA))
-        """Records by the egress that they are for."""
+        """Records by their egress."""
         self.messages = EffectRows(MESSAGE_SCHEMA)
         self.buckets: set[int] = set()
-        """The timer buckets that some of the messages go to."""
+        """The timer buckets among the targets of the messages."""
 
     def __bool__(self) -> bool:
         return bool(self.messages) or any(self.egress.values())
@@ -165,11 +165,11 @@ def egress_row(message: KafkaEgressMessage) -> tuple[Any, ...]:
 
 
 Serializer = Callable[[Any], KafkaEgressMessage | None]
-"""Makes a record of a value; None to send nothing."""
+"""Converts a value to a record; returns None to send nothing."""
 
 
 class Sink(NamedTuple):
-    """What an egress takes."""
+    """The serializer and the size limit of an egress."""
 
     max_record_size: int
     """How many bytes a record may have: key, value and headers together."""
@@ -180,11 +180,11 @@ class Sink(NamedTuple):
 def egress_record(
     message: EgressMessage, egresses: Mapping[str, Sink]
 ) -> KafkaEgressMessage | None:
-    """Return the record that ``message`` is or becomes; None if its serializer drops it.
+    """Return the record of ``message``; None if the egress's serializer drops it.
 
     Args:
-        message: what a function sends.
-        egresses: what all that are declared take, by id.
+        message: a message that a function sends.
+        egresses: all declared egresses, by id.
 
     Raises:
         UnknownEgressError: if ``egresses`` has no such egress.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows on their way to functions: one message for one address each."""
+"""The rows on their way to functions: each is one message to one address."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ SCHEMA = StructType(
     [
         StructField("target", BinaryType()),
         # Rows of one target are invoked in this order. For ingress records it is the Kafka
-        # offset, which orders what came from the same partition; delayed messages that are due
+        # offset, which orders records of one partition; delayed messages that are due
         # are first ordered by their timestamps.
         StructField("offset", LongType()),
         # An address key, or null for a record from an ingress.
         StructField("caller", BinaryType()),
         StructField("typename", StringType()),
         StructField("value", BinaryType()),
-        # Of the ingress record; null for messages between functions.
+        # The headers of the ingress record; null for messages between functions.
         StructField("topic", StringType()),
         StructField("partition", IntegerType()),
-        # Milliseconds since the epoch: of the ingress record, or when a delayed message was due.
+        # Milliseconds since the epoch: the ingress record's time, or a delayed message's due time.
         StructField("timestamp", LongType()),
-        # Its key, if that could not become an id.
+        # The ingress record's key, if it could not become an id.
         StructField("key", BinaryType()),
         StructField("headers", HEADERS),
-        # Trace-context headers, of the record or carried from it: 'name=value', a line each.
+        # Trace-context headers of the record that caused the message: 'name=value', a line each.
         StructField("trace", StringType()),
     ]
 )
 
 
 HEADER_PREFIX = "statefun-"
-"""Headers of dead letters that begin with it are about the failure; the others are the record's."""
+"""The prefix of a dead letter's headers about the failure; other headers are the record's."""
 TARGET_TYPE_HEADER = f"{HEADER_PREFIX}target-type"
-"""The typename of the function that a dead letter was for."""
+"""The header with the typename of a dead letter's target function."""
 VALUE_TYPE_HEADER = f"{HEADER_PREFIX}type"
-"""The typename of a dead letter's value."""
+"""The header with the typename of a dead letter's value."""
 
 REPLAYED = "replayed:"
-"""What the topics of replayed records begin with, in rows: a topic's name has no colon."""
+"""The prefix of replayed records' topics in rows: a real topic's name has no colon."""
 
 RECORDS = "statefun.records/"
-"""What the typenames of values begin with that a deserializer is still to make of records."""
+"""The typename prefix of a record's value that a deserializer has not read yet."""
 
 REJECTION_NAMESPACE = "statefun.rejected"
-"""Records that no function can receive go to addresses of this namespace, one type a reason."""
+"""The namespace that gets records that no function can receive; each reason has a type."""
 
 UNDECODABLE_KEY = "undecodable-key"
 _REASONS = {
@@ -76,7 +76,7 @@ _REASONS = {
 
 
 def rejection(name: str) -> str:
-    """Say for people why a record was rejected; ``name`` is that of the address it was sent to."""
+    """Explain why a record was rejected; ``name`` is the name of the address that got it."""
     return _REASONS[name]
 
 
@@ -114,7 +114,7 @@ def typename_of(key: bytes) -> str:
 
 @cache
 def _typename_parts(typename: bytes) -> tuple[str, str, str]:
-    """Split a typename: there are few, and addresses by the million."""
+    """Split a typename; cached, because few typenames serve millions of addresses."""
     text = typename.decode()
     namespace, _, name = text.rpartition("/")
     return namespace, name, text

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters as records: whatever they are about, the topic for them takes them.
+"""Encodes dead letters as records that fit into the dead-letter topic.
 
-A dead letter is the message or record as it was, and beside its own headers there are some that
-begin with ``statefun-`` and say what, where, when and why. Texts among those may be long, such as
-ids and the messages of exceptions: they are cut. If a letter is still larger than its egress
-takes, parts of the record are left out, and the letter says which ones.
+A dead letter is the original message or record. Beside the original headers it has headers that
+begin with ``statefun-`` and describe the failure. Long texts among them, such as ids and the
+messages of exceptions, are cut. If a letter is still larger than its egress
+takes, parts of the record are left out, and a header of the letter names them.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from statefun.runtime.rows.effects import EgressRecord, headers_size
 from statefun.runtime.rows.envelope import HEADER_PREFIX
 
 CUT = "cut"
-"""The fact that names the texts that are not whole."""
+"""The header that names the texts that were cut."""
 LEFT_OUT = "left-out"
-"""The fact that names the parts of the record that its letter does not have."""
+"""The header that names the parts of the record that were left out."""
 _TEXT_BYTES = 2000
 _MARK = b"..."
 _RECORD_OVERHEAD = 200
 _HEADER_OVERHEAD = 10
 
 _PARTS: dict[str, Any] = {"value": None, "headers": (), "key": None}
-"""What is left out of a letter that is too large, one after the other, and what is in its place."""
+"""The parts that a letter loses, one by one, while it is too large, and their replacements."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Original(NamedTuple):
-    """What a letter is about."""
+    """The message or record that a letter carries."""
 
     key: bytes | None
     value: bytes | None
@@ -43,16 +43,16 @@ class Original(NamedTuple):
 
 @attrs.frozen
 class DeadLetterTopic:
-    """Where dead letters go."""
+    """The topic of dead letters, and its egress."""
 
     egress: str
     topic: str
     max_record_size: int
-    """How many bytes a record of its egress may have."""
+    """The egress's limit of a record, in bytes."""
 
     @classmethod
     def of(cls, egress: KafkaEgress | None) -> DeadLetterTopic | None:
-        """Take what the egress that dead letters go to says, if there is one."""
+        """Return the dead-letter topic of an egress; None if it has none."""
         if egress is None or egress.dead_letter_topic is None:
             return None
         return cls(str(egress.id), egress.dead_letter_topic, egress.max_record_size)
@@ -63,12 +63,12 @@ class DeadLetterTopic:
         facts: Iterable[tuple[str, str]],
         whole: Container[str] = (),
     ) -> tuple[EgressRecord, list[str]]:
-        """Return a letter that is not too large, and the names of what was left out for that.
+        """Return a letter that is not too large, and the names of the parts that were left out.
 
         Args:
-            original: what it is about; headers of an earlier failure are dropped.
-            facts: what is known of the failure, by the names of headers without their prefix.
-            whole: the facts that are not cut, however long they are.
+            original: the message or record; headers of an earlier failure are dropped.
+            facts: the facts about the failure, by header names without their prefix.
+            whole: the facts that are never cut.
         """
         texts, cut = [], []
         for name, text in facts:
@@ -92,7 +92,7 @@ class DeadLetterTopic:
 
 
 def _size(record: EgressRecord) -> int:
-    """Return what a record has on the wire, and a little more."""
+    """Return an upper bound of a record's bytes on the wire."""
     headers = record.headers or ()
     size = len(record.key or b"") + len(record.value or b"") + headers_size(headers)
     return size + _RECORD_OVERHEAD + _HEADER_OVERHEAD * len(headers)

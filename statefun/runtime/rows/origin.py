@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a record came from at first, which travels in headers when it is replayed.
+"""The first origin of a record, which travels in headers when the record is replayed.
 
-So functions, deserializers and dead letters see the same record again, not its place in the topic
+Functions, deserializers and dead letters see the original record, not its place in the topic
 of replays.
 """
 
@@ -23,19 +23,19 @@ _KEY = f"{HEADER_PREFIX}key"
 
 
 def facts_of(origin: RecordOrigin) -> dict[str, str | int]:
-    """Return what says where a record came from, by the names of headers without their prefix."""
+    """Return a record's origin as facts, by header names without their prefix."""
     return {name: getattr(origin, name) for name in ("topic", *_NUMBERS)}
 
 
 def replay_headers(
     facts: Mapping[str, str], key: bytes | None, id_: bytes | None
 ) -> Iterator[tuple[str, bytes | None]]:
-    """Return the headers with which a record is replayed: for whom, as what, and whence.
+    """Return the headers of a replayed record: its target, value type and origin.
 
     Args:
-        facts: what its dead letter says, by the names of headers without their prefix.
-        key: the one that it had.
-        id_: the one of the address that it is replayed to.
+        facts: the facts of its dead letter, by header names without their prefix.
+        key: the record's key.
+        id_: the id of the target address.
     """
     numbers = (HEADER_PREFIX + name for name in _NUMBERS)
     for name in (TARGET_TYPE_HEADER, VALUE_TYPE_HEADER, _TOPIC, *numbers):
@@ -47,7 +47,7 @@ def replay_headers(
 
 
 def original(origin: RecordOrigin) -> RecordOrigin:
-    """Return where a record came from at first, if ``origin`` is one in the topic of replays."""
+    """Return the first origin of a replayed record; other origins stay as they are."""
     if not origin.topic.startswith(REPLAYED):
         return origin
     own = [header for header in origin.headers if not header.key.startswith(HEADER_PREFIX)]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Spark session, its jars and signals, and what workers import."""
+"""The Spark session, its jars and signals, and the modules that workers import."""

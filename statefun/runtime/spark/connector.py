@@ -25,8 +25,8 @@ TESTED = "4.2.0"
 """The PySpark release that is tested; its connector is published."""
 
 _CONNECTOR = "spark-sql-kafka-0-10_2.13"
-# Maven Central does not carry it for every release that it carries the connector for. What the
-# connector calls of it is the same in all of Spark 4; only a log line about Kerberos tokens has
+# Maven Central lacks it for some releases of the connector. The connector uses only classes that
+# are equal in all of Spark 4; only a log line about Kerberos tokens has
 # changed.
 _PROVIDER = MavenArtifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0")
 
@@ -34,7 +34,7 @@ _PROVIDER = MavenArtifact("org.apache.spark", "spark-token-provider-kafka-0-10_2
 def spark_kafka_connector(
     progress: Callable[[str], None] | None = None, *, spark: str = pyspark.__version__
 ) -> tuple[Path, ...]:
-    """Give the jars that Spark's Kafka connector needs beyond those that Spark ships.
+    """Return the jars of Spark's Kafka connector, without the jars that Spark ships.
 
     Not every release of Spark has its connector in the Maven repository. An earlier release of
     the same minor version works as well.
@@ -57,7 +57,7 @@ def spark_kafka_connector(
     connectors = [
         MavenArtifact("org.apache.spark", _CONNECTOR, version) for version in _fitting(spark)
     ]
-    # What is there already needs no network, whichever it is.
+    # A cached version needs no network, whichever it is.
     connectors.sort(key=lambda connector: not is_cached([connector], exclude=exclude))
     for connector in connectors:
         version = connector.version
@@ -95,7 +95,7 @@ def _fitting(spark: str) -> Iterator[str]:
 
 
 def _names(jar: Path) -> list[str]:
-    """Give the artifact names that a file name can mean.
+    """Return the artifact names that a file name can mean.
 
     Where the version starts cannot be told for sure (``log4j-1.2-api-2.25.4``,
     ``zstd-jni-1.5.7-7``), so every possible end of the name counts.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Java libraries from Maven repositories, through the Ivy that PySpark ships.
+"""Fetches Java libraries from Maven repositories, through the Ivy that PySpark ships.
 
-What was downloaded once is kept in the user's cache folder, one folder per request with a
+Downloads are kept in the user's cache folder, one folder per request with a
 manifest: a second call for the same artifacts neither touches the network nor starts a JVM.
 
 Spark's own way, ``ADD JAR 'ivy://group:artifact:version?transitive=true&exclude=...'``, needs a session,
@@ -91,15 +91,15 @@ def resolve(
     exclude: Collection[str] = (),
     progress: Callable[[str], None] | None = None,
 ) -> tuple[Path, ...]:
-    """Give the jars of artifacts and of everything that they need at run time.
+    """Return the jars of artifacts and of all their dependencies at run time.
 
     Processes may call this at the same time: each downloads into a folder of its own and moves
     the finished files into the cache.
 
     Args:
-        artifacts: What to resolve, together, so that conflicts of versions are settled.
+        artifacts: The artifacts, resolved together, so that conflicts of versions are settled.
         cache: Where to keep the jars; without it ``statefun/jars`` in the user's cache folder.
-        exclude: Artifacts to leave out with what only they need: ``artifact`` in any group, or
+        exclude: Artifacts to leave out with their own dependencies: ``artifact`` in any group, or
             ``group:artifact``.
         progress: Called with a short text per module that was found or downloaded.
 
@@ -137,13 +137,13 @@ def is_cached(artifacts: Sequence[MavenArtifact], *, exclude: Collection[str] = 
 
 
 def cache_folder() -> Path:
-    """Give the folder in which statefun keeps what can be downloaded or made again."""
+    """Return statefun's cache folder, for files that can be downloaded or made again."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "statefun"
 
 
 def java_command() -> str:
-    """Find the ``java`` to run: that of ``JAVA_HOME`` if set, else the one on the path.
+    """Find the ``java`` to run: in ``JAVA_HOME`` if set, else on the path.
 
     Raises:
         PlatformError: There is none; the message has the command that installs it.
@@ -168,7 +168,7 @@ def _key(artifacts: Sequence[MavenArtifact], exclude: Collection[str]) -> str:
 
 
 def _cached(folder: Path) -> tuple[Path, ...] | None:
-    """Give the jars that the folder's manifest lists, or None if any is not as it lists them."""
+    """Return the jars that the folder's manifest lists, or None if one is missing or changed."""
     try:
         sizes = json.loads((folder / _MANIFEST).read_text())
         if any((folder / name).stat().st_size != size for name, size in sizes.items()):
@@ -196,13 +196,13 @@ def _download(
     work: Path,
     progress: Callable[[str], None] | None,
 ) -> list[Path]:
-    """Download into ``work`` with Ivy; a broken connection is tried once more where it ended."""
+    """Download into ``work`` with Ivy; after a broken connection, resume once."""
     _write_request(artifacts, exclude, work / "ivy.xml")
     command = _ivy_command()
     output = _Output(progress)
     code = _run(command, work, output)
     if code != 0 and output.found and output.broken:
-        # it did reach the repository; what came so far is in Ivy's own cache below `work`
+        # it did reach the repository; finished downloads are in Ivy's own cache below `work`
         output = _Output(progress)
         code = _run(command, work, output)
     jars = list((work / "jars").glob("*.jar"))
@@ -284,7 +284,7 @@ def _run(command: Sequence[str], work: Path, output: _Output) -> int:
 
 
 class _Output:
-    """What Ivy has printed so far: its last lines, and how far it has come."""
+    """Ivy's output so far: its last lines, and its progress."""
 
     def __init__(self, progress: Callable[[str], None] | None) -> None:
         self.tail: collections.deque[str] = collections.deque(maxlen=_LINES_SHOWN)

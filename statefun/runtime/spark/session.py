@@ -45,16 +45,16 @@ def shows_terminal() -> bool:
 
 
 def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
-    """Return a session of its own for the query, on the active Spark context or a new one.
+    """Return a separate session for the query, on the active Spark context or a new one.
 
     Raises:
-        ConfigurationError: if Spark is configured in a way that loses the guarantees.
+        ConfigurationError: if Spark's configuration breaks the guarantees.
     """
     if not debug:
         quieten_jvm()
     given = spark_conf()
     if is_local_master(given):
-        # PySpark's own default is whatever "python3" the PATH has; it asks no configuration.
+        # PySpark's default is the "python3" on the PATH; it reads no configuration.
         python = given.get("spark.pyspark.python", sys.executable)
         os.environ.setdefault("PYSPARK_PYTHON", python)
     builder = SparkSession.builder
@@ -77,11 +77,11 @@ def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
 
 
 def keep_checkpoint_locally(session: SparkSession) -> None:
-    """Let the queries of ``session`` write checkpoints on a local disk the quickest way.
+    """Make the queries of ``session`` write checkpoints on a local disk the quickest way.
 
     Hadoop starts a process, chmod, for each local file that it creates, and it creates a file
     with checksums beside each file, though Spark's own checksums cover the checkpoint. Without
-    the former, an almost empty micro-batch takes about half the time on 2 cores. Files still
+    these processes, an almost empty micro-batch takes about half the time on 2 cores. Files still
     appear by an atomic rename.
     """
     for key, value in configuration.LOCAL_CHECKPOINT.items():
@@ -122,16 +122,16 @@ def _context_conf(given: dict[str, str]) -> dict[str, str]:
             [str(script.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         )
     conf = {key: value for key, value in conf.items() if key not in given}
-    # Not only if it is not given: spark-submit switches it on for whatever Python has launched.
+    # Set even if it is given: spark-submit switches it on for every Python program.
     return {"spark.ui.showConsoleProgress": "false", **conf}
 
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Keep the program's way to take Ctrl-C.
+    """Keep the program's handler of Ctrl-C.
 
-    A new Spark context brings its own, which calls Spark from within whatever call to Spark was
-    interrupted; that fails, and says so at length.
+    A new Spark context sets its own handler, which calls Spark from within the interrupted call of
+    Spark; this fails with a long text.
     """
     handler = signal.getsignal(signal.SIGINT)
     yield

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Letting workers import the modules that functions come from.
+"""Makes the modules that functions come from importable for workers.
 
-Functions of the main program travel by value; those of modules are imported by each worker. On
-this machine it finds them where the program has found them. To other machines the modules are
+Functions of the main program travel by value; functions of modules are imported by each worker. On
+this machine, workers find the modules where the program has found them. To other machines they are
 sent, unless they belong to an installed package.
 """
 
@@ -37,9 +37,9 @@ _INSTALLED = tuple(
 
 
 def lacks_statefun(text: str) -> PlatformError | None:
-    """Return the error for workers without statefun, if Spark says so somewhere in a text.
+    """Return the error for workers without statefun, if Spark's text reports them.
 
-    Their daemon is a module of statefun, and started before what is sent to them is there.
+    Their daemon is a module of statefun, and starts before the shipped modules have arrived.
     """
     return PlatformError(_ADVICE) if lacks_module(text, "statefun") else None
 
@@ -79,7 +79,7 @@ def _is_below(file: Path, folders: Iterable[Path]) -> bool:
 
 
 def _zipped(module: Path) -> Path:
-    """Pack a module or package as Spark sends packages; another content has another name."""
+    """Pack a module or package in the form that Spark sends; the name depends on the content."""
     sources = sorted(module.rglob("*.py")) if module.is_dir() else [module]
     content = {str(source.relative_to(module.parent)): source.read_bytes() for source in sources}
     digest = hashlib.sha256(repr(content).encode()).hexdigest()[:16]
@@ -93,7 +93,7 @@ def _zipped(module: Path) -> Path:
 
 @cache
 def _archives() -> Path:
-    """Return where this process keeps what it sends: Spark fetches it whenever a machine joins."""
+    """Return the folder of files to send: Spark fetches them whenever a machine joins."""
     folder = Path(tempfile.mkdtemp(prefix="statefun-modules-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ending an application by Ctrl-C or SIGTERM: soon, and without a stack trace."""
+"""Ends an application on Ctrl-C or SIGTERM: soon, and without a stack trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import FrameType
 from statefun.runtime.spark_internals.jvm import JvmError, accept_calls, is_submitted, jvm
 
 _FAREWELL = timedelta(seconds=10)
-"""So long the JVM waits for its program to end, when a signal ends the JVM."""
+"""How long the JVM waits for its program to end, when a signal ends the JVM."""
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def signals_interrupt(stop: Callable[[], None]) -> Iterator[None]:
         raise KeyboardInterrupt
 
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not one of the program's
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not the program's own
         before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
     try:
         with _end_of_jvm_stops():
@@ -46,9 +46,9 @@ def signals_interrupt(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _end_of_jvm_stops() -> Iterator[None]:
-    """Let a signal to the JVM of spark-submit stop its program.
+    """Make a signal to spark-submit's JVM stop its program.
 
-    Nobody else gets the signal, and what the program prints goes through that JVM.
+    Only the JVM gets the signal, and the program's output goes through that JVM.
     """
     if not is_submitted():
         yield
@@ -65,10 +65,10 @@ def _end_of_jvm_stops() -> Iterator[None]:
 
 
 class _Farewell:
-    """Holds up the end of the JVM until the program has ended."""
+    """Delays the end of the JVM until the program has ended."""
 
     def run(self) -> None:
-        """Pass the signal on to the program; its end ends the call."""
+        """Pass the signal on to the program; the call returns when the program has ended."""
         os.kill(os.getpid(), signal.SIGTERM)
         threading.Event().wait(_FAREWELL.total_seconds())
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timers: the clock, the buckets that wait for it, and the log of those."""
+"""Timers: the clock, the timer buckets, and the log of buckets."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time, as timers and expirations see it: that of the driver."""
+"""The driver's time, which timers and expirations use."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ logger = logging.getLogger("statefun")
 
 _MILLISECOND = timedelta(milliseconds=1)
 _LAG = 3_600_000
-"""Milliseconds that a task may begin later than its micro-batch, by the clock of its worker.
+"""The longest trusted delay of a task's start after its micro-batch's, in milliseconds.
 
-A task that begins later still would take its timers for due too early; a worker's clock that is
-ahead by less makes values expire early by as much.
+A task that starts later still computes due times that are too early. A worker's clock that is
+ahead by less than this makes values expire early by as much.
 """
 _JUMP = 10_000
 """Milliseconds by which a clock and a stopwatch differ when the clock has jumped."""
 
 
 class Clock(Protocol):
-    """Tells the time, in whatever process it travels to."""
+    """Tells the time, in every process that it travels to."""
 
     def now(self) -> int:
         """Return the milliseconds since the epoch; they jump when somebody sets the clock."""
@@ -46,18 +46,17 @@ class SystemClock:
 class BatchClock:
     """The driver's time, as a task of a micro-batch continues it.
 
-    The worker's own clock only says how long the task had to wait for its start, and is believed
-    within bounds: that is none at the least and an hour at most. From then on a stopwatch
-    measures.
+    The worker's own clock only measures how long the task waited for its start; it is trusted
+    within bounds: from zero to an hour. From then on a stopwatch measures.
 
     Args:
-        clock: the worker's own.
-        begun: when the micro-batch began by the driver's clock, in milliseconds since the epoch.
+        clock: the worker's clock.
+        begun: the driver's time when the micro-batch began, in milliseconds since the epoch.
     """
 
     def __init__(self, clock: Clock, begun: int) -> None:
         self.begun = begun
-        """When the micro-batch began: the same for all of its tasks, whatever their clocks."""
+        """When the micro-batch began: the same for all of its tasks, regardless of their clocks."""
         self._clock = clock
         self._difference = min(max(clock.now(), begun), begun + _LAG) - clock.monotonic()
 
@@ -91,7 +90,7 @@ class JumpLog:
 
 
 def in_milliseconds(duration: timedelta) -> int:
-    """Return a duration in whole milliseconds, rounded up: nothing may come early.
+    """Return a duration in whole milliseconds, rounded up, so that no timer comes early.
 
     >>> in_milliseconds(timedelta(microseconds=1500))
     2

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timers: which bucket a delayed message waits in, and which buckets there are.
+"""The timing wheel: the buckets in which delayed messages wait.
 
-A bucket is an address of a reserved type, whose state holds the messages that become due within
-the same tick. Whoever delays a message sends it to its bucket; the feedback source sends the
-bucket a tick when its time has come. What is left to know outside of functions is which buckets
-there are: it is kept in memory, and in the folder ``timers`` of the checkpoint.
+A bucket is an address of a reserved type. Its state holds the messages that become due within
+one tick. A function that delays a message sends it to its bucket; the feedback source sends the
+bucket a tick when its time has come. The driver only has to know the existing
+buckets: it keeps them in memory, and in the folder ``timers`` of the checkpoint.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ NAMESPACE = "statefun.timers"
 BUCKET = "bucket"
 CANCELLABLE = "cancellable"
 TOKENS = "tokens"
-"""Of earlier versions: one address for all tokens of an id."""
+"""The type of earlier versions, with one address for all tokens of an id."""
 
 LATEST = 253_370_764_800_000
 """The last moment for timers, in milliseconds since the epoch: the last year that dates have."""
 _TICK = 250
-"""Milliseconds: how late a timer may be on purpose. About what a micro-batch takes."""
+"""Milliseconds by which a timer may be late on purpose: about a micro-batch's duration."""
 _SHARDS = 8
-"""So many buckets share a tick, lest a million timers that do so were one state."""
+"""The number of buckets of a tick, so that a million timers of a tick are not one state."""
 PARTS = 256
-"""Into so many parts a bucket is split that holds too much for one state."""
+"""The number of parts of a bucket that was too large for one state and was split."""
 _PART = 1 << 50
-"""Larger than the numbers of whole buckets: those of parts have the part's number before it."""
+"""Exceeds the numbers of whole buckets; part ``n`` adds ``n + 1`` times this to its bucket's."""
 _LOG_LENGTH = 100
-"""After so many additions to the log a snapshot takes their place."""
+"""After so many additions to the log, a snapshot replaces them."""
 _SNAPSHOT = ".all"
 
 
 def bucket_for(due: int, target: bytes) -> int:
-    """Return the bucket of a message; those to one target that are due together share it.
+    """Return the bucket of a message; messages to one target that are due together share it.
 
     >>> tick_of(999), due_tick(bucket_for(1000, b"Ada")), tick_of(1000)
     (3, 4, 4)
@@ -59,7 +59,7 @@ def due_tick(bucket: int) -> int:
 
 
 def tick_of(now: int) -> int:
-    """Return the newest tick; what is in a bucket up to it is due."""
+    """Return the newest tick; buckets up to this tick are due."""
     return now // _TICK
 
 
@@ -69,7 +69,7 @@ def time_of(tick: int) -> int:
 
 
 def date_of(tick: int) -> datetime:
-    """Return when a tick comes, as a date; those that are later than all dates come then.
+    """Return when a tick comes, as a date; later than the last date counts as the last one.
 
     >>> date_of(tick_of(1_000_000_000_000)).isoformat()
     '2001-09-09T01:46:40+00:00'
@@ -91,7 +91,7 @@ def bucket_key(bucket: int) -> bytes:
 
 
 def bucket_of(key: bytes) -> int:
-    """Return the bucket that has an address; not for parts.
+    """Return the bucket of an address that is not a part's.
 
     >>> bucket_of(bucket_key(17))
     17
@@ -100,10 +100,10 @@ def bucket_of(key: bytes) -> int:
 
 
 def part_of(target: bytes, sequence: int) -> int:
-    """Return in which part of its bucket a message waits, if the bucket is split.
+    """Return the part of its bucket in which a message waits, if the bucket is split.
 
-    Messages to one target are spread as well, since there may be any number of them; those
-    without a sequence stay together, as nothing else keeps them in order.
+    Messages to one target are spread as well, since there may be any number of them; messages
+    without a sequence number stay together, because nothing else keeps them in order.
     """
     return zlib.crc32(b"%s %d" % (target, sequence)) // _SHARDS % PARTS
 
@@ -118,7 +118,7 @@ def part_bucket(bucket: int, part: int) -> int:
 
 
 def is_part(key: bytes) -> bool:
-    """Tell whether a bucket's key is that of a part.
+    """Tell whether a key belongs to a part of a bucket.
 
     >>> is_part(bucket_key(17)), is_part(bucket_key(part_bucket(17, 5)))
     (False, True)
@@ -127,7 +127,7 @@ def is_part(key: bytes) -> bool:
 
 
 def token_key(sender: bytes, token: str) -> bytes:
-    r"""Return the key of the address that knows what waits with a token of a sender's id.
+    r"""Return the key of the address that keeps the message with a token of a sender's id.
 
     >>> token_key(b"Ada\0com.example.fns/greeter", "reminder")
     b'reminder\x00Ada\x00statefun.timers/cancellable'
@@ -138,7 +138,7 @@ def token_key(sender: bytes, token: str) -> bytes:
 
 
 def tokens_key(sender: bytes) -> bytes:
-    r"""Return the key of the address that knew all tokens of a sender's id in earlier versions.
+    r"""Return the key of the address that kept all tokens of a sender's id in earlier versions.
 
     >>> tokens_key(b"Ada\0com.example.fns/greeter")
     b'Ada\x00statefun.timers/tokens'
@@ -148,23 +148,23 @@ def tokens_key(sender: bytes) -> bytes:
 
 
 def timer_buckets(manifest: Manifest) -> set[int]:
-    """Return the buckets that messages of a batch go to."""
+    """Return the buckets that messages of a batch are sent to."""
     return {bucket for segment in manifest.segments for bucket in segment.buckets}
 
 
 class PendingBuckets:
-    """Which buckets may hold something. One that does not takes its tick for nothing."""
+    """The buckets that may hold messages. An empty bucket ignores its tick."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int]] = []
-        """Ticks, with the buckets that are due then."""
+        """Buckets by the tick at which they are due."""
         self._members: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._members)
 
     def add(self, buckets: Iterable[int]) -> None:
-        """Add buckets; those that are there already stay as they are."""
+        """Add buckets; known buckets stay as they are."""
         for bucket in buckets:
             if bucket not in self._members:
                 self._members.add(bucket)
@@ -179,7 +179,7 @@ class PendingBuckets:
         return sorted(self._upto(tick))
 
     def drop(self, tick: int) -> None:
-        """Forget the buckets that have had their tick, which was ``tick`` or an earlier one."""
+        """Forget the buckets that have had their tick: all up to ``tick``."""
         while self._heap and self._heap[0][0] <= tick:
             self._members.remove(heapq.heappop(self._heap)[1])
 
@@ -188,7 +188,7 @@ class PendingBuckets:
         return self._members
 
     def _upto(self, tick: int) -> Iterable[int]:
-        """Walk down the heap as far as it is due: what is not costs nothing."""
+        """Walk down the heap as far as it is due; buckets that are not due cost nothing."""
         todo = [0]
         for index in todo:
             if index < len(self._heap) and self._heap[index][0] <= tick:
@@ -197,11 +197,11 @@ class PendingBuckets:
 
 
 class TimerLog:
-    """The durable record of pending buckets, by the micro-batch that has brought them.
+    """The durable log of pending buckets, by the micro-batch that added them.
 
-    ``timers/<batch>`` are additions, ``timers/<batch>.all`` is a snapshot that takes the place of
-    all files that are there when it is written. All files that are left count, whatever their
-    numbers: batches are added in any order, and a bucket that is there for nothing does no harm.
+    ``timers/<batch>`` has additions; ``timers/<batch>.all`` is a snapshot that replaces
+    all files that exist when it is written. All remaining files count, regardless of their
+    numbers: batches are added in any order, and a superfluous bucket does no harm.
     One process writes; another may read at any time.
     """
 
@@ -211,11 +211,11 @@ class TimerLog:
         self._additions = 0
 
     def exists(self) -> bool:
-        """Tell whether anything was ever noted."""
+        """Tell whether the log has any entry."""
         return bool(self._folder.names())
 
     def load(self) -> PendingBuckets:
-        """Return what the log has, which may be more than what is pending."""
+        """Return the buckets in the log, which may be more than the pending ones."""
         while True:
             try:
                 return self._load()
@@ -223,7 +223,7 @@ class TimerLog:
                 continue  # a snapshot has just taken the file's place
 
     def add(self, batch: int, buckets: Collection[int], pending: PendingBuckets) -> None:
-        """Note that ``batch`` has added ``buckets``; ``pending`` are all, these included."""
+        """Log that ``batch`` has added ``buckets``; ``pending`` are all buckets, with these."""
         self._additions += 1
         if self._additions < _LOG_LENGTH:
             write_framed(self._checkpoint, _path(str(batch)), _encoded(buckets))

@@ -14,7 +14,7 @@ from statefun.sdk.failure import OnFailure
 
 
 def test_reads_a_minimal_egress(read_egress: Callable[..., KafkaEgress]) -> None:
-    """What is not written has the documented default."""
+    """Missing keys have the documented default."""
     egress = read_egress()
 
     assert egress == KafkaEgress(
@@ -128,7 +128,7 @@ def test_reports_bad_delivery_semantics(
     delivery: str,
     problem: str,
 ) -> None:
-    """Each mistake is one problem that says what is right."""
+    """Each mistake is one problem with a correction."""
     found = findings(egress_text(f"  deliverySemantic: {delivery}\n"))
 
     assert found == [f"m.yaml:5:{problem}"]
@@ -181,7 +181,7 @@ def test_reports_missing_address(
 
 
 def test_dead_letters_have_their_topics(egress_text: Callable[..., str]) -> None:
-    """One for what was not handled, and one for what is to be handled again."""
+    """One topic is for messages that were not handled, and one for their replays."""
     (egress,) = parse_module(
         egress_text("  deadLetterTopic: dead\n  replayTopic: again\n")
     ).egresses
@@ -199,7 +199,7 @@ def test_a_replay_topic_needs_a_dead_letter_topic(egress_text: Callable[..., str
     "name", ["key.serializer", "value.serializer", "interceptor.classes", "transactional.id"]
 )
 def test_reports_forbidden_properties(findings: Callable[..., list[str]], name: str) -> None:
-    """What the runtime has to decide itself is refused, with its reason."""
+    """Properties that the runtime decides are refused, with the reason."""
     (found,) = findings(
         "kind: io.statefun.kafka.v1/egress\n"
         f"spec: {{id: a/b, address: 'kafka:9092', properties: {{{name}: x}}}}\n"
@@ -228,7 +228,7 @@ def test_reads_how_large_records_may_be(read_egress: Callable[..., KafkaEgress],
 
 
 def test_two_sizes_that_differ_are_reported(read_egress: Callable[..., KafkaEgress]) -> None:
-    """Nobody could tell which one is meant."""
+    """The limit would be ambiguous."""
     more = "  properties: [{max.request.size: 5000}, {message.max.bytes: 6000}]\n"
 
     with pytest.raises(ModuleError, match=r"'max.request.size' and 'message.max.bytes' are diff"):

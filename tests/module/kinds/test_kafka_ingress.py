@@ -30,7 +30,7 @@ DATE = "'2020-02-01 04:15:00.00 Z'"
 
 
 def test_reads_a_minimal_ingress(read_ingress: Callable[..., KafkaIngress]) -> None:
-    """What is not written has the documented default."""
+    """Missing keys have the documented default."""
     ingress = read_ingress()
 
     assert ingress == KafkaIngress(
@@ -149,7 +149,7 @@ def test_reports_bad_startup_positions(
     position: str,
     problem: str,
 ) -> None:
-    """Each mistake is one problem that says what is right."""
+    """Each mistake is one problem with a correction."""
     text = ingress_text(f"  startupPosition: {{{position}}}\n")
 
     found = findings(text)
@@ -175,7 +175,7 @@ def test_reads_offset_reset(
 
 
 def test_properties_are_strings_as_written(read_ingress: Callable[..., KafkaIngress]) -> None:
-    """Numbers and booleans become what stands in the file."""
+    """Numbers and booleans become their text in the file."""
     ingress = read_ingress(
         "  properties:\n    - a: 5\n    - b: true\n    - c: 1.50\n    - d: 0x1F\n    - e: ''\n"
     )
@@ -273,7 +273,7 @@ def test_reports_bad_properties(
 def test_reports_properties_that_are_none(
     ingress_text: Callable[..., str], findings: Callable[..., list[str]], properties: str
 ) -> None:
-    """What may have been in properties is not reported as missing."""
+    """A key that damaged properties may have had is not reported as missing."""
     text = ingress_text(f"  properties: {properties}\n", without="address")
 
     found = findings(text)
@@ -544,7 +544,7 @@ def test_reads_switches(read_ingress: Callable[..., KafkaIngress]) -> None:
 def test_reports_forbidden_properties(
     ingress_text: Callable[..., str], findings: Callable[..., list[str]], name: str, reason: str
 ) -> None:
-    """What the runtime has to decide itself is refused, with its reason."""
+    """Properties that the runtime decides are refused, with the reason."""
     found = findings(ingress_text(f"  properties: [{{{name}: x}}]\n"))
 
     assert found == [

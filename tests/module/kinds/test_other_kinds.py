@@ -53,7 +53,7 @@ def test_known_kinds_are_set_aside() -> None:
 def test_reports_missing_keys(
     findings: Callable[..., list[str]], kind: str, required: list[str]
 ) -> None:
-    """What is required must be there also where it cannot be run."""
+    """Required keys must exist also in kinds that cannot run."""
     found = findings(f"kind: {kind}\nspec: {{}}\n")
 
     assert [problem.split(":")[4] for problem in found] == [
@@ -140,7 +140,7 @@ def test_reports_missing_keys(
     ],
 )
 def test_reports_bad_values(findings: Callable[..., list[str]], text: str, problem: str) -> None:
-    """Each mistake is one problem that says what is right."""
+    """Each mistake is one problem with a correction."""
     found = findings(text)
 
     assert found == [f"m.yaml:{problem}"]

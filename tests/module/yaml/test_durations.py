@@ -32,7 +32,7 @@ UNITS = {
     ],
 )
 def test_reads_documented_forms(text: str, expected: timedelta) -> None:
-    """The forms of the documents mean what they say."""
+    """The documented forms have the documented values."""
     duration = parse_duration(text)
 
     assert duration == expected
@@ -54,7 +54,7 @@ def test_is_number_times_unit(number: int, unit: tuple[timedelta, str], space: s
 
 @given(number=st.integers(0, 10**15), unit=st.sampled_from(["ns", "nano", "nanoseconds"]))
 def test_rounds_nanoseconds_up(number: int, unit: str) -> None:
-    """What is finer than a microsecond never becomes zero."""
+    """A fraction of a microsecond never becomes zero."""
     duration = parse_duration(f"{number}{unit}")
 
     assert 0 <= duration / timedelta(microseconds=1) * 1000 - number < 1000
@@ -82,7 +82,7 @@ def test_refuses_long_texts_soon() -> None:
 
 @pytest.mark.parametrize("text", ["1000000000d", "9" * 24, "9" * 10_000])
 def test_refuses_what_is_too_long(text: str) -> None:
-    """Durations beyond what Python can hold are refused, however many digits they have."""
+    """Durations that Python cannot hold are refused, with any number of digits."""
     with pytest.raises(ValueError, match=r"^is too long for a duration$"):
         parse_duration(text)
 

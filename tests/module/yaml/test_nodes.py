@@ -27,7 +27,7 @@ def _compose(text: str) -> tuple[list[Node], list[str]]:
 
 
 def _plain(node: Node) -> object:
-    """What a node holds, without where it stands."""
+    """The content of a node, without its location."""
     if isinstance(node, MapNode):
         return {entry.key.text: _plain(entry.value) for entry in node.entries}
     if isinstance(node, ListNode):
@@ -100,7 +100,7 @@ def test_nodes_know_their_place() -> None:
 
 
 def test_long_values_are_shortened() -> None:
-    """Messages quote the beginning of what was written."""
+    """Messages quote the beginning of the text in the file."""
     [document], _ = _compose("x" * 100)
 
     assert isinstance(document, ScalarNode)
@@ -138,7 +138,7 @@ def test_empty_documents_are_skipped(text: str) -> None:
     ],
 )
 def test_problems_name_their_place(text: str, problem: str) -> None:
-    """Whatever cannot be composed is a problem with its line, column and key."""
+    """Text that cannot be composed is a problem with its line, column and key."""
     documents, problems = _compose(text)
 
     assert problems == [f"m.yaml:{problem}"]

@@ -35,7 +35,7 @@ ENVIRONMENT = {"HOST": "kafka", "EMPTY": "", "NESTED": "${HOST}", "a.b": "dotted
     ],
 )
 def test_replaces_references(text: str, expected: str) -> None:
-    """Variables, defaults and escapes; what was put in is not replaced again."""
+    """Variables, defaults and escapes are resolved; inserted values are not replaced again."""
     result = Substitution(ENVIRONMENT).apply(text)
 
     assert result == expected
@@ -65,7 +65,7 @@ def test_raises_nothing_else(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["${", "${}", "${1X}", "${A B}", "${A:-${HOST}}", "${A-b}"])
 def test_refuses_malformed_references(text: str) -> None:
-    """What looks like a reference and is none is refused, not kept silently."""
+    """Text that only looks like a reference is refused, not kept silently."""
     with pytest.raises(
         SubstitutionError, match=r"is not a substitution; write \$\{NAME\}"
     ) as raised:
@@ -222,7 +222,7 @@ def test_secrets_stay_out_of_errors() -> None:
 
 
 def test_secrets_stay_out_of_reprs(ingress_text: Callable[..., str]) -> None:
-    """The repr of what was read shows the names of properties, not their values."""
+    """The repr of a component shows the names of properties, not their values."""
     text = ingress_text("  properties: {ssl.key.password: '${S}'}\n")
 
     module = parse_module(text, environment={"S": LEAK})

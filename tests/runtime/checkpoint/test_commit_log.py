@@ -37,7 +37,7 @@ def test_a_checkpoint_that_does_not_exist_is_fresh(checkpoint: Path) -> None:
 
 
 def test_the_newest_batch_has_the_greatest_number(checkpoint: Path) -> None:
-    """Batches count as numbers, and what Spark has beside them does not."""
+    """Files with numbers count as batches; Spark's other files do not."""
     others = (
         ".10.crc",
         ".11.4f1d.tmp",

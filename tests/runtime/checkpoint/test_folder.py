@@ -19,11 +19,11 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.sdk.errors import ConfigurationError
 
 ODD = "a b%20c%C3?d#e[f]{g},ü\N{SNOWMAN}+&="
-"""A name with what URIs, globs and shells give a meaning to."""
+"""A name with special characters of URIs, globs and shells."""
 
 
 def names() -> st.SearchStrategy[str]:
-    """Names of files that the local file system takes, biased to what URIs treat specially."""
+    """Valid names of local files, with many special characters of URIs."""
     tricky = st.text(" %20?#&+:;=@[]{}*\\'\"ä€\N{SNOWMAN}", min_size=1, max_size=40)
     texts = st.text(
         st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=40
@@ -89,7 +89,7 @@ def test_file_uris_are_decoded(name: str) -> None:
 def test_local_folders_are_absolute(
     location: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever way a local folder is given in, the working directory no longer matters."""
+    """A local folder becomes absolute, so that the working directory no longer matters."""
     monkeypatch.chdir(tmp_path)
 
     folder = Folder.at(location)
@@ -320,7 +320,7 @@ def test_spark_and_pyarrow_mean_the_same_folder(kafka: KafkaHarness, tmp_path: P
 
 
 def test_a_file_of_somebody_else_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """First its content, then its name; one that is not there is nobody's concern."""
+    """First its content is synced, then its name; a missing file is ignored."""
     (tmp_path / "file").write_bytes(b"content")
     synced: list[str] = []
     monkeypatch.setattr(

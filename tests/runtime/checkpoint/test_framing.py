@@ -141,7 +141,7 @@ SPARKS.append(Kind("offsets/7", _spark_files, _read_older))
 
 
 def prefixes(content: bytes) -> Iterator[bytes]:
-    """Return what a torn write may leave."""
+    """Return contents that a torn write may leave."""
     return (content[:length] for length in range(len(content)))
 
 
@@ -187,7 +187,7 @@ def test_no_torn_file_of_spark_is_read(tmp_path: Path, kind: Kind) -> None:
 def test_what_is_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, path: str
 ) -> None:
-    """Whatever the content, and wherever it is."""
+    """Any content at any path can be read again."""
     folder = Folder.at(tmp_path_factory.getbasetemp() / "framed")
 
     write_framed(folder, path, content)
@@ -215,7 +215,7 @@ NEW = (FUNCTIONS, identities.FILE)
 
 
 def unframe(checkpoint: Path) -> None:
-    """Turn a checkpoint into what an earlier version would have written."""
+    """Convert a checkpoint to the form of an earlier version."""
     for name in NEW:
         (checkpoint / name).unlink(missing_ok=True)
     for file in checkpoint.rglob("*"):
@@ -224,7 +224,7 @@ def unframe(checkpoint: Path) -> None:
 
 
 def test_files_of_an_earlier_version_are_read_and_taken_over(tmp_path: Path) -> None:
-    """From then on those without the first line are refused."""
+    """From then on, files without the first line are refused."""
     folder = Folder.at(tmp_path)
     kinds = [kind for kind in OURS if kind.path not in NEW]
     for kind in kinds:

@@ -56,7 +56,7 @@ def test_looking_writes_nothing(checkpoint: Path) -> None:
 
 @pytest.mark.parametrize("now", [("a",), ("a", "b", "c"), ("a", "c")])
 def test_other_ingresses_are_refused(checkpoint: Path, now: tuple[str, ...]) -> None:
-    """The error says what there was and what there is, and what to do."""
+    """The error names the former and the present ingresses, and a remedy."""
     folder = Folder.at(checkpoint)
     write_order(folder, ingresses("a", "b"))
     plan(folder)

@@ -26,7 +26,7 @@ def test_a_run_knows_those_before_it(tmp_path: Path) -> None:
 
 
 def test_runs_without_markers_are_forgotten(tmp_path: Path) -> None:
-    """Those that the markers name stay, and so does the run itself."""
+    """Runs that markers name stay known, and so does the run itself."""
     folder = Folder.at(tmp_path)
     for run in "abc":
         added(folder, run, "t/out")
@@ -38,7 +38,7 @@ def test_runs_without_markers_are_forgotten(tmp_path: Path) -> None:
 
 
 def test_a_run_that_began_meanwhile_is_not_forgotten(tmp_path: Path) -> None:
-    """It may have published behind what the markers said."""
+    """It may have published after the markers were read."""
     folder = Folder.at(tmp_path)
     slow = Runs(folder, "slow", ["t/out"])
     added(folder, "quick", "t/out")

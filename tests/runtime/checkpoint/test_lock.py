@@ -105,7 +105,7 @@ def test_a_holder_that_is_about_to_end_is_waited_for(checkpoint: Path) -> None:
 
 
 def test_a_jvm_that_has_outlived_its_program_keeps_the_next_one_off(checkpoint: Path) -> None:
-    """Before that one has read anything: what is committed late would not be among it."""
+    """The wait is before any read: a later commit of the old JVM would be missed."""
     checkpoint.mkdir()
     with process_that(JVM, checkpoint / "jvm.lock") as process:
         with (
@@ -146,7 +146,7 @@ def test_the_lock_ends_with_its_block(checkpoint: Path) -> None:
 
 
 def test_a_new_checkpoint_is_for_its_user_alone(checkpoint: Path, tmp_path: Path) -> None:
-    """One that is there keeps the rights that somebody gave it, and so do the folders above."""
+    """An existing folder keeps its rights, and so do its parents."""
     shared = tmp_path / "shared"
     shared.mkdir(mode=0o750)
     above = tmp_path / "above"
@@ -160,7 +160,7 @@ def test_a_new_checkpoint_is_for_its_user_alone(checkpoint: Path, tmp_path: Path
 
 
 def umask() -> int:
-    """Return what this process takes away from the rights of what it creates."""
+    """Return the umask of this process."""
     current = os.umask(0o077)
     os.umask(current)
     return current
@@ -178,7 +178,7 @@ def test_the_name_of_a_former_holder_is_replaced(checkpoint: Path) -> None:
 
 
 def test_a_checkpoint_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """The error names the checkpoint and what the system says."""
+    """The error names the checkpoint and the system's reason."""
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "checkpoint"
 
@@ -220,7 +220,7 @@ def test_a_jvm_that_has_outlived_its_program_is_noticed(checkpoint: Path) -> Non
 
 
 def test_other_file_systems_are_refused() -> None:
-    """They have no lock; the error says what that means, and what to set."""
+    """They have no lock; the error explains the risk and names the setting."""
     with (
         pytest.raises(ConfigurationError) as caught,
         checkpoint_lock(Folder.at("mock://bucket/checkpoint")),

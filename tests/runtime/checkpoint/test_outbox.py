@@ -21,7 +21,7 @@ BATCHES = st.integers(0, 12)
 
 @attrs.define
 class Batch:
-    """What the model knows of a batch."""
+    """The model of a batch."""
 
     contents: list[bytes] | None = None
     """Of its streams; None before there is a manifest."""
@@ -29,7 +29,7 @@ class Batch:
 
 
 class OutboxMachine(RuleBasedStateMachine):
-    """Any sequence of operations on real files does what it does to a dictionary."""
+    """Any sequence of operations has the same result on real files as on a dictionary."""
 
     @initialize()
     def start(self) -> None:
@@ -45,7 +45,7 @@ class OutboxMachine(RuleBasedStateMachine):
 
     @rule(batch=BATCHES, contents=st.lists(st.tuples(st.binary(), st.booleans()), max_size=4))
     def stage(self, batch: int, contents: list[tuple[bytes, bool]]) -> None:
-        """Stage a batch, some streams inline, some as files, over whatever was there."""
+        """Stage a batch, some streams inline, some as files, over any earlier attempt."""
         segments = []
         for content, is_file in contents:
             if is_file:
@@ -82,7 +82,7 @@ class OutboxMachine(RuleBasedStateMachine):
 
     @rule(newest=st.integers(-1, 12))
     def recover(self, newest: int) -> None:
-        """Start again: what failed attempts left goes, and what will run again stays."""
+        """Start again: files of failed attempts go, and batches that will run again stay."""
         self.batches = {
             number: batch
             for number, batch in self.batches.items()
@@ -102,7 +102,7 @@ class OutboxMachine(RuleBasedStateMachine):
 
     @invariant()
     def holds_what_the_model_holds(self) -> None:
-        """Batches, manifests and contents are those of the model."""
+        """Batches, manifests and contents are equal to the model's."""
         assert self.outbox.batches() == sorted(self.batches)
         for number in range(13):
             contents = self.batches.get(number, Batch()).contents
@@ -124,7 +124,7 @@ def outbox(checkpoint: Path) -> Outbox:
 
 
 def test_a_manifest_says_whose_effects_it_holds(checkpoint: Path) -> None:
-    """Batch, checkpoint, run and segments are those that were staged, in order."""
+    """Batch, checkpoint, run and segments are the staged ones, in order."""
     segments = [
         Segment(partition=2, egress={"e": effect_stream(b"", 0)}),
         Segment(partition=1, messages=effect_stream(b"", 9, "1-7.arrow")),
@@ -141,7 +141,7 @@ def test_a_manifest_says_whose_effects_it_holds(checkpoint: Path) -> None:
 
 
 def test_files_of_failed_attempts_are_not_in_the_batch(outbox: Outbox) -> None:
-    """What a zombie has written beside the winners is not read, and goes with the batch."""
+    """A zombie's files beside the winners are not read, and go with the batch."""
     outbox.batch_folder(3).write("1-1.arrow", b"zombie")
     outbox.batch_folder(3).write("1-2.arrow", b"winner")
     outbox.stage(

@@ -47,7 +47,7 @@ def test_calls_are_awaited_side_by_side() -> None:
 
 
 def test_a_task_that_asks_for_the_end_fails_its_call() -> None:
-    """And no other: the worker goes on, with what the others return."""
+    """No other call fails: the worker goes on, with the results of the others."""
     calls: list[Awaitable[object]] = [answer(), in_a_task(leave), answer()]
 
     first, failed, last = await_all(calls, 10)

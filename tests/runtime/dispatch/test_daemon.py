@@ -19,7 +19,7 @@ assert {watch.__module__ for watch in watches} == {watch_functions.__module__}
 
 
 def test_a_worker_process_serves_any_number_of_tasks() -> None:
-    """What watches the worker's functions is put around them once, not once for every task."""
+    """The worker's functions are wrapped once, not once for every task."""
     done = subprocess.run(
         [sys.executable, "-c", TWO_TASKS], check=False, capture_output=True, text=True
     )

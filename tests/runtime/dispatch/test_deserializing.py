@@ -111,7 +111,7 @@ def egress(kafka: KafkaHarness, dead: str | None = None) -> DeclaredEgress:
 def test_records_become_values_and_values_become_records(
     kafka: KafkaHarness, checkpoint: Path, dispatch: str
 ) -> None:
-    """By what users have written for it; None leaves a record out, on both sides."""
+    """Users' functions convert values and records; None leaves a record out, on both sides."""
     users, out = kafka.topic("users"), kafka.topic("out")
     producer = Producer({"bootstrap.servers": kafka.address})
     for value in (b"Ada,36", b"# no user", None):
@@ -152,7 +152,7 @@ def test_what_cannot_be_read_is_kept_as_it_was(kafka: KafkaHarness, checkpoint: 
         ctx.send(egress_message_builder("test/out", user, USER))
 
     module = Module((ingress(kafka, users, "test.fns/greeter"),), (egress(kafka, dead),))
-    while True:  # what is tried again is not there at once
+    while True:  # a retry takes a while
         summary = run(module, functions, checkpoint)
         if summary.next_timer is None:
             break
@@ -185,7 +185,7 @@ def test_what_cannot_be_read_is_kept_as_it_was(kafka: KafkaHarness, checkpoint: 
 
 
 def test_a_serializer_that_fails_fails_the_function(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """What the invocation did is taken back; the dead letter says what went wrong."""
+    """The invocation's effects are taken back; the dead letter has the reason."""
     users, dead = kafka.topic("users"), kafka.topic("dead")
     kafka.topic("dead-again")
     kafka.send(users, [("ada", "Ada,36")])

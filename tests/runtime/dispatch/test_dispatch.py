@@ -72,7 +72,7 @@ Sent = tuple[str, str, bytes]
 
 @attrs.frozen
 class Outcomes:
-    """What came out of a run of the operator."""
+    """The results of a run of the operator."""
 
     records: list[EgressRecord]
     """In the order of the outbox: batch by batch."""
@@ -80,12 +80,12 @@ class Outcomes:
     """Code and message."""
     invocations: int
     state: dict[bytes, bytes]
-    """What the state store holds at the end, by grouping key."""
+    """The content of the state store at the end, by grouping key."""
 
 
 @pytest.fixture(scope="module")
 def session() -> SparkSession:
-    """Open a session with what applications set."""
+    """Open a session with the settings of applications."""
     opened = open_session(debug=False, state_partitions=2)
     assert can_dispatch_arrow(opened)
     keep_checkpoint_locally(opened)
@@ -171,7 +171,7 @@ def operate(session: SparkSession, tmp_path: Path) -> Callable[..., Outcomes]:
 
 
 def obey(ctx: Context, message: Message) -> None:
-    """Do what the message says: a JSON list of commands."""
+    """Carry out the message, a JSON list of commands."""
     for command, *arguments in json.loads(message.raw_value()):
         if command == "set":
             setattr(ctx.storage, arguments[0], arguments[1])
@@ -324,7 +324,7 @@ def test_values_of_many_megabytes(operate: Callable[..., Outcomes], arrow: bool)
 
 @pytest.mark.parametrize("arrow", [True, False])
 def test_an_empty_state_leaves_the_store(operate: Callable[..., Outcomes], arrow: bool) -> None:
-    """An address that keeps nothing any more has no row, and neither has one that never did."""
+    """An address without values has no row, whether or not it ever had one."""
     set_, delete = b'[["set", "a", 1]]', b'[["delete", "a"]]'
 
     outcomes = operate(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of records that no function can receive, and of messages that functions fail on."""
+"""Failure policies of records that no function can receive, and of messages that fail."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_what_a_function_fails_on_becomes_a_dead_letter(
 def test_records_that_no_function_can_get_become_dead_letters(
     kafka: KafkaHarness, checkpoint: Path, semantic: str
 ) -> None:
-    """Whatever is wrong with their key or value, as bytes, each once, however many targets."""
+    """Each becomes one dead letter with the original bytes, for any defect and all targets."""
     inputs, out, dead = kafka.topic("in"), kafka.topic("out"), kafka.topic("dead")
     module = kafka.module(
         {inputs: ["test.fns/picky", "test.fns/other"]},
@@ -230,7 +230,7 @@ def test_a_retry_that_works_leaves_no_trace_of_failures(
 
 
 def test_a_token_in_use_is_a_failure_of_its_sender(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """What was to be delayed becomes a dead letter, and what waits stays."""
+    """The new delayed message becomes a dead letter, and the waiting one stays."""
     inputs, out, dead = kafka.topic("in"), kafka.topic("out"), kafka.topic("dead")
     module = kafka.module({inputs: ["t.fns/a"]}, dead_letters=dead)
     clock = FileClock(checkpoint.with_name("clock"))

@@ -68,10 +68,10 @@ class Bench:
     query_id: str
     egress: KafkaEgress
     runs: set[str] = attrs.field(factory=set)
-    """Those that the checkpoint knows."""
+    """The runs that the checkpoint knows."""
 
     def stage(self, batch: int, *values: str, partition: int = 0) -> LaneBatch:
-        """Stage and commit a batch; return what it has for lane 0."""
+        """Stage and commit a batch; return the records of lane 0."""
         rows = EffectRows(EGRESS_SCHEMA)
         for value in values:
             rows.append(EgressRecord(self.out, b"key", value.encode(), None))
@@ -133,7 +133,7 @@ class Bench:
         return attrs.evolve(self, folder=Folder.at(folder), runs=set(self.runs))
 
     def values(self) -> list[str]:
-        """Read what is committed."""
+        """Read the committed records."""
         return [record.value for record in self.kafka.receive(self.out)]
 
 
@@ -196,7 +196,7 @@ class Failing:
 
     cluster: Cluster
     writes: list[str]
-    """What becomes of each write: fine, lost before, or lost after."""
+    """The fate of each write: it succeeds, or is lost before or after it took effect."""
 
     def open(self) -> Marker | None:
         """Open the cluster."""
@@ -238,7 +238,7 @@ def test_a_small_queue_of_the_producer_is_enough(bench: Bench) -> None:
 
 
 def test_a_driver_that_died_in_a_transaction_leaves_no_trace(bench: Bench) -> None:
-    """What it had produced is aborted by its successor, at once, not after a timeout."""
+    """The successor aborts its records at once, not after a timeout."""
     dying = bench.producer()
     dying.produce(bench.out, b"half", b"key")
     mark(bench.progress(), dying, Marker(0, 1, b"x", "r", "r"))
@@ -268,7 +268,7 @@ def test_a_zombie_is_fenced(bench: Bench) -> None:
 
 
 def test_an_egress_that_promises_nothing_outlives_its_producer(bench: Bench) -> None:
-    """One that has failed for good is replaced, and the batch goes on with the next one."""
+    """A producer that has failed for good is replaced, and the next one finishes the batch."""
 
     class Fenced(Unconfirmed):  # which is the failure that can be had at will
         def open(self) -> None:
@@ -308,7 +308,7 @@ def test_an_older_copy_of_a_checkpoint_is_refused(bench: Bench, tmp_path: Path) 
 
 
 def test_an_older_copy_with_fewer_lanes_is_refused(bench: Bench) -> None:
-    """What is ahead of it may be published in a lane that it would not use any more."""
+    """Records ahead of it may be published in a lane that it does not use any more."""
     bench.stage(0, "a")
     bench.progress().create(2, TIMEOUT)
     ahead = bench.cluster(lane=1)
@@ -354,7 +354,7 @@ def test_two_copies_that_take_turns_are_refused(bench: Bench, tmp_path: Path) ->
 def test_a_backup_is_as_good_as_ever_if_only_its_own_batches_were_published(
     bench: Bench, tmp_path: Path
 ) -> None:
-    """As when a new version is tried, publishes what was left, fails, and is rolled back."""
+    """A new version publishes the remaining records, fails, and is rolled back."""
     bench.lane().publish(bench.stage(0, "a", "b"))
     left = bench.stage(1, "c", "d")
     backup = bench.copied(tmp_path / "backup")
@@ -491,7 +491,7 @@ def test_a_progress_topic_that_somebody_has_just_created_is_checked(
     [("\u58f2\u4e0a", "\u5728\u5eab"), ("x" * 300 + "1", "x" * 300 + "2"), ("a_b", "a/b")],
 )
 def test_egresses_do_not_share_their_progress(bench: Bench, one: str, other: str) -> None:
-    """Whatever their ids have in common, neither fences the other."""
+    """Egresses with similar ids do not fence each other."""
     names = [TypeName("t", one), TypeName("t", other)]
     ids = [str(name) for name in names]
     benches = [attrs.evolve(bench, egress=attrs.evolve(bench.egress, id=name)) for name in names]
@@ -516,7 +516,7 @@ def test_egresses_do_not_share_their_progress(bench: Bench, one: str, other: str
 
 
 def test_a_progress_topic_of_an_earlier_version_stays_in_use(bench: Bench) -> None:
-    """By the egress whose it is; of two that could mean it, each gets one of its own."""
+    """Its egress goes on with it; if two egresses could own it, each gets a new one."""
     former = f"statefun-progress-{bench.query_id}-t_out"
     bench.kafka.broker.create_topic(former, config={"cleanup.policy": "compact"})
     alone = ProgressTopic(bench.egress, bench.query_id, ["t/out", "t/other"])
@@ -597,7 +597,7 @@ def test_a_cluster_that_is_gone_is_named(bench: Bench) -> None:
 
 
 def counting(topic: str) -> StatefulFunctions:
-    """Return a function that numbers what arrives at each address."""
+    """Return a function that numbers the messages of each address."""
     functions = StatefulFunctions()
 
     @functions.bind("test.fns/count", specs=[ValueSpec("seen", IntType)])
@@ -642,7 +642,7 @@ def test_every_number_of_lanes_publishes_everything_in_order(
 def test_a_topic_that_is_not_there_stops_and_loses_nothing(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """Once it is created, the next start publishes what was committed, once."""
+    """Once it is created, the next start publishes the committed records, once."""
     users = kafka.topic("users")
     out = f"{users}.late"
     module = kafka.module({users: ["test.fns/count"]}, semantic="exactly-once")

@@ -127,7 +127,7 @@ class Bench:
             lanes.close()
 
     def values(self, *topics: str) -> list[str]:
-        """Read what this test has published, topic by topic."""
+        """Read the records that this test has published, topic by topic."""
         received = [each for topic in topics or [self.out] for each in self.kafka.receive(topic)]
         return [record.value for record in received if record.headers.get("test") == self.out]
 
@@ -144,7 +144,7 @@ class Bench:
 
 @pytest.fixture
 def bench(strict: EmbeddedKafka, request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
-    """Return a bench whose dead letters go to a topic of its egress."""
+    """Return a bench that writes dead letters to a topic of its egress."""
     kafka = KafkaHarness(strict, uuid.uuid4().hex[:8])
     semantic = request.param if hasattr(request, "param") else EXACTLY_ONCE
     egress = KafkaEgress(
@@ -162,7 +162,7 @@ in_order: dict[DeliverySemantic, Callable[[list[str]], list[str]]] = {
     AT_LEAST_ONCE: lambda values: list(dict.fromkeys(values)),
     EXACTLY_ONCE: list,
 }
-"""What of a topic's values counts: at least once, some may come again."""
+"""Drops repeated values of a topic if the egress is at-least-once."""
 
 
 @both
@@ -212,7 +212,7 @@ def test_many_are_refused_at_once(bench: Bench) -> None:
 
 @both
 def test_several_of_a_batch_are_to_blame(bench: Bench) -> None:
-    """Then a broker says of the others that they are not; all of them come through."""
+    """A broker then refuses the good records because of the others; all good ones are published."""
     poison = REFUSED["invalid record"][0]
     good = [bench.record(f"{n}", topic) for n in range(20) for topic in (bench.out, COMPACTED)]
     before = len(bench.values(COMPACTED))
@@ -227,7 +227,7 @@ def test_several_of_a_batch_are_to_blame(bench: Bench) -> None:
 
 
 def test_a_letter_elsewhere_is_written_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when nobody knows what became of the transaction that lacks its record."""
+    """The same holds if the fate of the transaction without the record is unknown."""
     dead = bench.kafka.topic("elsewhere")
     bench.egress = attrs.evolve(bench.egress, dead_letter_topic=None)
     bench.letters = KafkaEgress(
@@ -259,7 +259,7 @@ def test_a_letter_elsewhere_is_written_once(bench: Bench, monkeypatch: pytest.Mo
 def test_what_was_sent_is_published_or_refused(
     bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each record counts once, whatever becomes of it; the last word has the final number."""
+    """Each record counts once, whatever its fate; the last message has the final number."""
     poison = REFUSED["invalid name"][0]
     for number in range(2):
         bench.stage(number, [bench.record("a"), poison, bench.record("b")])
@@ -298,7 +298,7 @@ def test_a_refusal_may_come_while_a_large_batch_is_written(bench: Bench) -> None
 
 
 def test_only_what_was_taken_back_is_refused_with_its_topic(bench: Bench) -> None:
-    """What is written already is no dead letter, even if its topic has begun to refuse."""
+    """Written records become no dead letters, even if their topic has begun to refuse."""
     reason = ClientError(ClientError.TOPIC_AUTHORIZATION_FAILED)
     first, second, other = (
         bench.record(name, topic) for name, topic in zip("abc", "ssu", strict=True)
@@ -315,7 +315,7 @@ def test_only_what_was_taken_back_is_refused_with_its_topic(bench: Bench) -> Non
 def test_a_chunk_that_is_tried_again_has_its_letters_elsewhere(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Once for each of its records, until it is written; those of other lanes are others."""
+    """Each record has one dead letter until the chunk is written; other lanes' records differ."""
     egress = KafkaEgress(TypeName("t", "out"), "localhost:9", NOWHERE)
     letters = DeadLetterTopic("t/letters", "dead", 1_000_000)
     written: list[bytes | None] = []
@@ -349,7 +349,7 @@ def test_a_chunk_that_is_tried_again_has_its_letters_elsewhere(
 @both
 @pytest.mark.parametrize("kind", ["too large", "unknown topic", "not allowed"])
 def test_fail_stops_and_keeps(bench: Bench, kind: str) -> None:
-    """Until somebody says otherwise; what was behind is published then."""
+    """It waits until the policy changes; the records behind it are published then."""
     poison, code = REFUSED[kind]
     bench.egress = attrs.evolve(bench.egress, on_refused=OnFailure.FAIL)
     batch = bench.stage(0, [bench.record("a"), poison, bench.record("b")])
@@ -368,7 +368,7 @@ def test_fail_stops_and_keeps(bench: Bench, kind: str) -> None:
 
 
 def test_what_no_dead_letter_can_hold_stops(bench: Bench) -> None:
-    """It is nowhere but in the outbox; the error says what helps."""
+    """The record stays in the outbox; the error names the remedy."""
     batch = bench.stage(0, [bench.record("a"), LARGE])
 
     with pytest.raises(KafkaError, match=r"dead letter would be larger than egress t/out takes"):
@@ -434,7 +434,7 @@ def test_a_dead_letter_that_is_refused_stops(bench: Bench, elsewhere: bool) -> N
 def test_an_egress_that_promises_nothing_goes_on(
     bench: Bench, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is refused is lost, and counted; the others are published."""
+    """Refused records are lost, and counted; the others are published."""
     records = [bench.record("a"), REFUSED[kind][0], bench.record("b")]
 
     with caplog.at_level(logging.WARNING, "statefun.egress"):
@@ -479,7 +479,7 @@ def test_a_cluster_that_is_gone_is_not_a_topic_that_is_missing(
 
 @both
 def test_what_people_take_out_lets_the_others_through(bench: Bench, tmp_path: Path) -> None:
-    """Of a batch that is published in part: what was there already is not there twice."""
+    """Records of a partly published batch are not published twice."""
     bench.egress = attrs.evolve(bench.egress, on_refused=OnFailure.FAIL)
     records = [bench.record(f"{n}") for n in range(60_000)]
     records[55_000] = REFUSED["unknown topic"][0]

@@ -98,7 +98,7 @@ def test_each_task_goes_on_where_the_last_one_ended(
 
 
 class _Stalled(TaskLanes):
-    """Lanes whose tasks come no further, until they all are done."""
+    """Lanes whose tasks make no progress, until all of them are done."""
 
     turns = 5
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between functions: who gets what, how often, and in which order."""
+"""Messages between functions: their targets, their number, and their order."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def obey(fresh: Callable[[], Obey]) -> Obey:
 @spark
 @broker
 def test_a_chain_is_followed_to_its_end(obey: Obey) -> None:
-    """A run on what is there ends when nothing is left to deliver, callers included."""
+    """A bounded run ends when no message is left to deliver; callers are right."""
     program: Program = [["emit", "end"]]
     for step in reversed(range(12)):
         name = ["b", "patient"][step % 2]
@@ -126,7 +126,7 @@ def test_to_oneself_and_in_circles(obey: Obey) -> None:
 @spark
 @broker
 def test_order_per_sender_and_target(obey: Obey) -> None:
-    """What one address sends to another arrives in the order it was sent, over micro-batches."""
+    """Messages of one address to another arrive in the order of sending, over micro-batches."""
     programs = [
         (sender, [["send", "b", target, [["emit", number]]] for target in "xy"])
         for number in range(300)
@@ -364,7 +364,7 @@ ours.send(b"is heard by nobody")
 
 
 def test_a_planner_that_spark_has_left_ends_quietly() -> None:
-    """Like any program whose output nobody reads."""
+    """It ends like any program without a reader of its output."""
     done = subprocess.run(
         [sys.executable, "-c", PLANNED, "pyspark.sql.worker.plan_data_source_read"],
         check=False,
@@ -376,7 +376,7 @@ def test_a_planner_that_spark_has_left_ends_quietly() -> None:
 
 
 def test_messages_that_are_gone_are_an_error(checkpoint: Path) -> None:
-    """Who deletes the outbox is told what was in it."""
+    """After a deletion of the outbox, the error tells what it had."""
     files = Checkpoint(checkpoint)
     files.send(3, 2)
     reader = FeedbackReader(files.folder, SystemClock())

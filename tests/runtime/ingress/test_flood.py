@@ -63,7 +63,7 @@ def test_a_growing_number_is_warned_of_at_each_doubling(
 
 
 def test_too_many_end_the_application(send: Send) -> None:
-    """The error says who sends them, and what to do."""
+    """The error names the senders and a remedy."""
     with pytest.raises(InvocationError) as caught:
         send(7, 101)
 

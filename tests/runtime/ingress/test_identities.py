@@ -30,7 +30,7 @@ def ingress(kafka: KafkaHarness, *topics: str) -> KafkaIngress:
 
 
 def check(folder: Folder, declared: KafkaIngress, *read: str) -> None:
-    """Check the topics of an ingress; ``read`` are those that have offsets."""
+    """Check the topics of an ingress; ``read`` are the topics with offsets."""
     topics = [route.topic for route in declared.topics]
     write_identities(folder, check_identities(folder, [declared], [topics], [read], TIMEOUT))
 
@@ -45,7 +45,7 @@ def renew(kafka: KafkaHarness, topic: str) -> None:
 
 
 def test_the_same_cluster_and_topics_are_fine(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """And so are those that are added, and checkpoints that have no note yet."""
+    """New topics are accepted, and so are checkpoints without stored ids."""
     folder, one, two = Folder.at(checkpoint), kafka.topic("one"), kafka.topic("two")
 
     check(folder, ingress(kafka, one), one)
@@ -55,7 +55,7 @@ def test_the_same_cluster_and_topics_are_fine(kafka: KafkaHarness, checkpoint: P
 
 
 def test_a_topic_that_was_created_anew_is_refused(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """Its offsets would be those of another; the error lists what can be done."""
+    """Its offsets belong to another topic; the error lists the remedies."""
     folder, topic = Folder.at(checkpoint), kafka.topic("users")
     check(folder, ingress(kafka, topic))
     renew(kafka, topic)
@@ -137,7 +137,7 @@ def test_a_topic_without_offsets_may_be_new(kafka: KafkaHarness, checkpoint: Pat
 def test_a_topic_that_is_away_for_a_start_is_still_known(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """As long as there are offsets of it."""
+    """The id stays stored for as long as the checkpoint has offsets of the topic."""
     folder, topic, kept = Folder.at(checkpoint), kafka.topic("users"), kafka.topic("kept")
     check(folder, ingress(kafka, topic, kept), topic, kept)
     renew(kafka, topic)
@@ -170,7 +170,7 @@ def test_another_cluster_is_refused(kafka: KafkaHarness, checkpoint: Path) -> No
 def test_an_application_does_not_skip_what_is_in_a_new_topic(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """The first record of the new one has the offset of one that was read."""
+    """The first record of the new topic has an offset that was read before."""
     users, out = kafka.topic("users"), kafka.topic("out")
     functions = StatefulFunctions()
 

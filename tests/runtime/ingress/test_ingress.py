@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an ingress reads: what module files can switch."""
+"""The options of an ingress in module files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 def forwarding(topic: str) -> StatefulFunctions:
-    """Return a function that puts out what comes in."""
+    """Return a function that publishes its messages."""
     functions = StatefulFunctions()
 
     @functions.bind("test.fns/forward")
@@ -46,7 +46,7 @@ def test_offsets_are_not_committed_if_told_so(kafka: KafkaHarness, checkpoint: P
 def test_records_that_are_gone_are_an_error_or_left_out(
     kafka: KafkaHarness, checkpoint: Path, on_data_loss: str
 ) -> None:
-    """Retention has deleted what was not read yet."""
+    """Retention has deleted records that were not read yet."""
     users, out = kafka.topic("users"), kafka.topic("out")
     module = kafka.module({users: ["test.fns/forward"]}).replace(
         "startupPosition", f"onDataLoss: {on_data_loss}\n  startupPosition"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What records have beside key and value: read by functions, and written for them."""
+"""Headers, timestamps and partitions of records, which functions read and write."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Record:
 
 
 def to(topic: str, *targets: str, value_type: str = "test/text") -> TopicRoute:
-    """Return what becomes of a topic's records."""
+    """Return the route of a topic's records."""
     names = tuple(map(TypeName.parse, targets))
     return TopicRoute(topic, TypeName.parse(value_type), names, Location("module.yaml", 1, 1))
 
@@ -63,7 +63,7 @@ def address(row: Row) -> Address:
 
 
 def test_rows_have_the_form_of_all_messages(spark: SparkSession) -> None:
-    """Types, names and order of the columns are those that the dispatcher expects."""
+    """Types, names and order of the columns are as the dispatcher expects them."""
     frame = spark.createDataFrame([], COLUMNS)
 
     rows = route(frame, [to("users", "test.fns/one")])
@@ -116,7 +116,7 @@ def test_trace_context_is_taken_from_headers(
 
 
 def test_every_target_has_a_row_of_its_own(spark: SparkSession) -> None:
-    """Targets and value type are those of the record's topic."""
+    """Targets and value type come from the record's topic."""
     records = [Record(b"a", topic="one", offset=1), Record(b"b", topic="two", offset=2)]
 
     rows = routed(
@@ -162,7 +162,7 @@ def test_what_no_function_can_receive_is_rejected_once(
 
 
 def test_a_value_without_bytes_is_a_value(spark: SparkSession) -> None:
-    """Only a missing value is a tombstone; an empty one is what a protobuf default looks like."""
+    """Only a missing value is a tombstone; an empty one is a protobuf default."""
     (row,) = routed(spark, [Record(b"Ada", b"")], to("users", "test.fns/one"))
 
     assert str(address(row)) == "test.fns/one/Ada"
@@ -232,7 +232,7 @@ def keys() -> list[bytes]:
 
 
 def decodes(key: bytes) -> bool:
-    """Tell what Python thinks of a key."""
+    """Decode a key in Python."""
     try:
         key.decode()
     except UnicodeDecodeError:

@@ -68,7 +68,7 @@ def delete_before(kafka: KafkaHarness, topic: str, offset: int) -> None:
 
 @pytest.mark.parametrize(("kind", "expected"), [("earliest", EARLIEST), ("latest", LATEST)])
 def test_both_ends_are_left_to_spark(kafka: KafkaHarness, kind: str, expected: int) -> None:
-    """Every partition of every topic has Spark's number, whatever the group has committed."""
+    """Every partition of every topic has Spark's number, regardless of the group's offsets."""
     one, two = kafka.topic("one", partitions=2), kafka.topic("two")
     fill(kafka, one, [3, 3])
     commit(kafka, one, one, {0: 1})
@@ -125,7 +125,7 @@ def test_the_first_record_that_is_left_is_in_range(kafka: KafkaHarness) -> None:
 
 
 def test_a_start_behind_an_open_transaction_is_no_guess(kafka: KafkaHarness) -> None:
-    """It is there for who reads uncommitted records; others have to wait for the end of it."""
+    """Readers of uncommitted records see it; others wait for the transaction's end."""
     topic = kafka.topic("users")
     producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": topic})
     producer.init_transactions(30)
@@ -193,7 +193,7 @@ def test_specific_offsets_of_no_partition_of_the_ingress_are_left_out(
 
 
 def test_without_a_group_nothing_is_committed(kafka: KafkaHarness) -> None:
-    """The group that a client has to have is not asked for offsets that are somebody else's."""
+    """The client's own group is not asked for offsets of the ingress's group."""
     topic = kafka.topic("users", partitions=2)
     fill(kafka, topic, [3, 3])
     listed = f"{{type: specific-offsets, offsets: [{{{topic}/0: 1}}]}}"

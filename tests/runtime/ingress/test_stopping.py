@@ -39,7 +39,7 @@ DATE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 
 def echo(out: str) -> StatefulFunctions:
-    """Return functions that write what they get, by way of another one that keeps state."""
+    """Return functions that write their messages, through another one that keeps state."""
     functions = StatefulFunctions()
 
     @functions.bind("test.fns/first")
@@ -68,12 +68,12 @@ def fill(kafka: KafkaHarness, topic: str, partition: int, numbers: range) -> Non
 
 
 def received(kafka: KafkaHarness, out: str) -> list[str]:
-    """Return what was written, sorted."""
+    """Return the written records, sorted."""
     return sorted(record.value for record in kafka.receive(out))
 
 
 def expected(*ranges: range) -> list[str]:
-    """Return what records of each partition say, sorted."""
+    """Return the values of each partition's records, sorted."""
     return sorted(f"{n}/{number}" for n, numbers in enumerate(ranges) for number in numbers)
 
 
@@ -128,7 +128,7 @@ def test_runs_from_end_to_end_leave_nothing_out(
 
 @pytest.mark.parametrize("type_", ["date", "at-timestamp"])
 def test_a_run_stops_before_a_date(kafka: KafkaHarness, checkpoint: Path, type_: str) -> None:
-    """Partitions without a record of that time or later are read to what is there."""
+    """Partitions without a record of that time or later are read to their end."""
     topic, out = kafka.topic("in", 2), kafka.topic("out")
     producer = Producer({"bootstrap.servers": kafka.address})
     for number in range(6):
@@ -190,7 +190,7 @@ def test_a_planned_batch_is_cut_as_well(kafka: KafkaHarness, checkpoint: Path) -
     ],
 )
 def test_a_stop_position_is_one_of_these(kafka: KafkaHarness, stop: str, message: str) -> None:
-    """What makes no sense as an end is refused."""
+    """Positions that cannot be an end are refused."""
     with pytest.raises(ModuleError) as refused:
         parse_module(module(kafka, "users", stop))
     assert message in str(refused.value)

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 def echo(out: str) -> StatefulFunctions:
-    """Return functions that write what they get, with their name and the topic it was in."""
+    """Return functions that write their messages, with their name and the record's topic."""
     functions = StatefulFunctions()
 
     def write(ctx: Context, message: Message) -> None:
@@ -54,7 +54,7 @@ def module(kafka: KafkaHarness, *topics: str) -> str:
 def test_topics_by_pattern_are_found_while_running(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A later topic is read from its beginning; one that is listed by name goes its own way."""
+    """A later topic is read from its beginning; a topic that is listed by name keeps its route."""
     out = kafka.topic("out")
     prefix = re.escape(out.removesuffix("out"))
     named = kafka.topic("event-named")
@@ -92,7 +92,7 @@ def test_topics_by_pattern_are_found_while_running(
 def test_a_pattern_may_match_nothing_yet(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """That is said, and what comes later is read from its beginning."""
+    """A warning says so, and later topics are read from their beginning."""
     out = kafka.topic("out")
     prefix = out.removesuffix("out")
     text = module(kafka, f"topicPattern: '{re.escape(prefix)}in.*', targets: [test.fns/one]")
@@ -137,7 +137,7 @@ def test_only_the_partitions_that_are_listed_are_read(
 
 
 def test_a_partition_that_is_not_there_is_told(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """With those that are."""
+    """The error lists the existing ones."""
     topic = kafka.topic("one", 2)
     text = module(kafka, f"topic: '{topic}', partitions: [1, 2], targets: [test.fns/one]")
     with pytest.raises(TopicError, match=r"has no partition 2; it has 2, numbered from 0"):
@@ -145,7 +145,7 @@ def test_a_partition_that_is_not_there_is_told(kafka: KafkaHarness, checkpoint: 
 
 
 def test_dead_letters_are_no_input(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """A pattern that takes their topic is refused: what cannot be handled would go round."""
+    """A pattern that takes their topic is refused: dead letters would be read again and again."""
     text = (
         module(kafka, "topicPattern: '.*', targets: [test.fns/one]") + "  deadLetterTopic: dead\n"
     )

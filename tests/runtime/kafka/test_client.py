@@ -64,7 +64,7 @@ def test_a_value_that_the_client_refuses_is_named() -> None:
 
 
 def test_the_client_does_not_write_to_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    """What librdkafka complains about while it reconnects does not reach the user's log."""
+    """Complaints of librdkafka during reconnects do not reach the user's log."""
     shown = logging.handlers.BufferingHandler(1000)
     logging.getLogger("statefun").addHandler(shown)
     admin = connect(AdminClient, "ingress test/in", {"bootstrap.servers": NOWHERE})
@@ -79,7 +79,7 @@ def test_the_client_does_not_write_to_the_terminal(capfd: pytest.CaptureFixture[
 
 
 def test_a_cluster_that_does_not_answer_is_named() -> None:
-    """The error says who asked which address, for how long, and what to look at."""
+    """The error names the component, the address, the time, and the settings to check."""
     admin = connect(AdminClient, "ingress test/in", {"bootstrap.servers": NOWHERE})
 
     with pytest.raises(KafkaError) as caught:
@@ -119,7 +119,7 @@ def test_a_topic_that_is_not_there_is_named(kafka: KafkaHarness) -> None:
 
 @pytest.mark.broker
 def test_a_topic_that_the_cluster_refuses_is_named(kafka: KafkaHarness) -> None:
-    """What the cluster says about a topic is passed on."""
+    """The cluster's error about a topic is passed on."""
     admin = connect(AdminClient, "ingress test/in", {"bootstrap.servers": kafka.address})
     metadata = admin.list_topics("nowhere", timeout=30)
 
@@ -146,7 +146,7 @@ def test_a_cluster_that_has_just_started_is_asked_again() -> None:
 
 @pytest.mark.broker
 def test_offsets_of_many_partitions_are_one_question(kafka: KafkaHarness) -> None:
-    """Of each kind; readers of what is committed stop before an open transaction."""
+    """One request per kind of offset; read-committed readers stop before an open transaction."""
     topic = kafka.topic("users", 50)
     kafka.send(topic, [("k", "v")] * 3, partition=7)
     producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": topic})

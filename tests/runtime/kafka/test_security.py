@@ -142,7 +142,7 @@ def test_javas_names_are_translated(properties: dict[str, str], expected: dict[s
     ],
 )
 def test_what_has_no_counterpart_is_an_error(properties: dict[str, str], reason: str) -> None:
-    """It names the property and what to do, and shows no value."""
+    """The error names the property and a remedy, and shows no value."""
     with pytest.raises(ConfigurationError) as caught:
         translate("egress a/b", properties)
 
@@ -153,7 +153,7 @@ def test_what_has_no_counterpart_is_an_error(properties: dict[str, str], reason:
 
 @given(st.text(min_size=1), st.text(min_size=1), st.sampled_from("\"'"))
 def test_any_password_survives_quoting(username: str, password: str, quote: str) -> None:
-    """What Java reads from a quoted option is what librdkafka gets."""
+    """From a quoted option, librdkafka gets the same value as Java."""
 
     def quoted(text: str) -> str:
         return quote + re.sub(rf"([\\{quote}])", r"\\\1", text) + quote
@@ -188,7 +188,7 @@ class Secured:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """Start a broker whose certificate is its own."""
+    """Start a broker with a self-signed certificate."""
     folder = tmp_path_factory.mktemp("certificates")
     keystore, certificate = folder / "broker.p12", folder / "ca.pem"
     keytool = shutil.which("keytool") or "keytool"
@@ -232,7 +232,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody uses now."""
+    """Return free ports."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [int(each.getsockname()[1]) for each in sockets]
     for each in sockets:

@@ -15,7 +15,7 @@ PATIENCE = timedelta(seconds=5)
 
 @pytest.mark.broker
 def test_a_declared_topic_has_to_be_there(kafka: KafkaHarness) -> None:
-    """Those of dead letters, and those of their replays."""
+    """The topics of dead letters and of their replays are checked."""
     dead = kafka.topic("dead")
     module = kafka.module({"in": ["t/f"]}, dead_letters=dead)
 
@@ -28,7 +28,7 @@ def test_a_declared_topic_has_to_be_there(kafka: KafkaHarness) -> None:
 def test_a_cluster_that_is_gone_does_not_hold_up_a_start(
     kafka: KafkaHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is for it is kept; a line says so."""
+    """Its records are kept; a log line says so."""
     module = kafka.module({"in": ["t/f"]}, dead_letters="dead").replace(
         kafka.address, "127.0.0.1:1"
     )

@@ -63,7 +63,7 @@ def test_a_crash_at_any_point_leaves_logs_that_fit(
 def test_logs_that_lack_batches_are_refused(
     checkpoint: Path, committed: int, planned: int, reason: str
 ) -> None:
-    """The error says what there is, and what to do."""
+    """The error lists the existing files and a remedy."""
     folder = written(checkpoint, files(committed=committed, planned=planned))
 
     with pytest.raises(CheckpointError) as caught:
@@ -76,7 +76,7 @@ def test_logs_that_lack_batches_are_refused(
 
 
 def test_an_outbox_that_is_ahead_of_the_logs_is_refused(checkpoint: Path) -> None:
-    """What was staged was planned before, and what was published was committed before."""
+    """A staged batch was planned before, and a published batch was committed before."""
     folder = written(checkpoint, files(committed=-1, planned=0))
     Outbox(folder).stage(Manifest(batch=0))
     Outbox(folder).mark_published(0)
@@ -110,7 +110,7 @@ def test_a_checkpoint_without_its_id_is_refused(checkpoint: Path) -> None:
     "content", ["", "v", "v1", "v1\n", "v1\n{", "v3\n{}", "v1\n[]", "v1\n{}\n"]
 )
 def test_a_torn_commit_is_refused(checkpoint: Path, content: str) -> None:
-    """The newest one says what the state is."""
+    """The newest one determines the state."""
     folder = written(checkpoint, {**files(committed=4, planned=4), "commits/4": content})
 
     with pytest.raises(CheckpointError, match=r"commits/4 is not what Spark writes"):
@@ -118,7 +118,7 @@ def test_a_torn_commit_is_refused(checkpoint: Path, content: str) -> None:
 
 
 def test_batches_of_a_run_follow_each_other() -> None:
-    """The first one follows what was committed when it began."""
+    """The first batch follows the newest commit at the start."""
     succession = Succession(committed=4)
 
     assert [succession.check(batch) for batch in (5, 6, 7)] == [True, False, False]
@@ -129,7 +129,7 @@ def test_batches_of_a_run_follow_each_other() -> None:
 
 
 def telling(topic: str) -> StatefulFunctions:
-    """Return a function that passes on what it gets, unless that is nothing."""
+    """Return a function that passes its messages on, except empty ones."""
     functions = StatefulFunctions()
 
     @functions.bind("test.fns/tell")

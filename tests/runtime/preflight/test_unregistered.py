@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that a checkpoint knows and that nobody registers any more."""
+"""Functions that a checkpoint knows, but that are no longer registered."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def functions(*names: str) -> StatefulFunctions:
 def test_messages_for_a_function_that_is_gone_refuse_the_start(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Until it is said what becomes of them: dead letters, with nothing lost."""
+    """A start is refused until a policy is set: then they are dead letters, and none is lost."""
     users, dead = kafka.topic("users"), kafka.topic("dead")
     kafka.send(users, [("Ada", "a"), ("Alan", "b")])
     run(kafka.module({users: ["t.fns/old", "t.fns/kept"]}), functions("old", "kept"), checkpoint)

@@ -11,7 +11,7 @@ from statefun.runtime.release.delivery import Delivery
 
 
 def commit(checkpoint: Path, batch: int, delivered: int, sent: int) -> None:
-    """Leave what a micro-batch leaves that has delivered and sent messages."""
+    """Write the files of a micro-batch that has delivered and sent messages."""
     folder = Folder.at(checkpoint)
     feedback = json.dumps({"batch": delivered, "tick": 0})
     folder.child("offsets").write(str(batch), f"v1\n{{}}\n-\n{feedback}".encode())
@@ -26,7 +26,7 @@ def test_a_fresh_checkpoint_has_nothing_on_its_way(checkpoint: Path) -> None:
 
 
 def test_each_micro_batch_settles_those_before_the_last(checkpoint: Path) -> None:
-    """What a micro-batch sends is delivered by the next one, and settled for the one behind it."""
+    """The next micro-batch delivers a batch's messages; for the one after, they are settled."""
     delivery = Delivery(Folder.at(checkpoint))
     settled = []
     for batch in range(4):

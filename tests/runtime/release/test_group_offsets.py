@@ -54,7 +54,7 @@ def test_what_a_cluster_refuses_is_counted_and_told(
 def test_nothing_waits_for_a_cluster_that_does_not_answer(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither a batch nor the end; of what has waited only the newest is committed."""
+    """It holds up neither a batch nor the end; only the newest waiting offsets are committed."""
     users = kafka.topic("users")
     group_offsets = group(kafka, checkpoint, users, *({"0": number} for number in range(5)))
     group_offsets.commit(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark's metrics system knows of a running application."""
+"""The gauges of a running application in Spark's metrics system."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def running(module: str, functions: StatefulFunctions, checkpoint: Path) -> Iter
 
 
 def metrics(spark: SparkSession) -> dict[str, int]:
-    """Return what a sink would get, by name."""
+    """Return the values that a sink gets, by name."""
     jvm: Any = spark._jvm  # noqa: SLF001 - classes of the JVM have no other door
     sources = jvm.org.apache.spark.SparkEnv.get().metricsSystem().getSourcesByName(SOURCE)
     if sources.isEmpty():
@@ -96,7 +96,7 @@ def test_offsets_and_lags_are_told_by_partition(kafka: KafkaHarness, checkpoint:
 
 
 def test_a_lag_grows_while_a_function_works(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """It is what is there and not read yet."""
+    """The lag is the number of records that are not read yet."""
     users = kafka.topic("users")
     spark = open_session(debug=False, state_partitions=2)
     gate = checkpoint.parent / "gate"

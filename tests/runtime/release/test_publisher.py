@@ -85,7 +85,7 @@ def test_what_ends_publishing_keeps_its_traceback(tmp_path: Path) -> None:
 
 
 def test_tasks_of_a_first_run_leave_lanes_to_whoever_has_claimed_one(tmp_path: Path) -> None:
-    """Also if it is in another lane that they publish, which has nobody's marker yet."""
+    """The same holds if they publish in another lane, which has no marker yet."""
     world, checkpoint = World.of(0), Folder.at(tmp_path)
     world.chaos.active = False
     location = Location("module.yaml", 1, 1)

@@ -98,7 +98,7 @@ class Disk(Folder):
 
 @attrs.frozen
 class Batch:
-    """What functions do in a batch, and how far behind publishing is."""
+    """The actions of functions in a batch, and the number of unpublished batches."""
 
     buckets: frozenset[int]
     """Timers that are set, by the ticks from now until they are due."""
@@ -108,7 +108,7 @@ class Batch:
 
 
 def staged(number: int, batch: Batch) -> Manifest:
-    """Return what a batch stages; a tick passes with each one."""
+    """Return the manifest of a batch; a tick passes with each one."""
     segment = Segment()
     if batch.buckets:
         segment.messages.CopyFrom(effect_stream(b"", 1))
@@ -119,7 +119,7 @@ def staged(number: int, batch: Batch) -> Manifest:
 
 
 def run(disk: Disk, batches: Sequence[Batch]) -> None:
-    """Do what a driver does with its outbox, from what the last one has left."""
+    """Run a driver's steps on its outbox, from the state that the last one has left."""
     outbox, commit_log = Outbox(disk), CommitLog(disk)
     newest = commit_log.newest()
     leftovers = outbox.recover(newest)
@@ -187,7 +187,7 @@ TIMER_AND_RECORD = Batch(frozenset({26}), has_egress=True)
 # Batch 2 is marked as published, batch 1 is not; then batch 2 brings a snapshot.
 @example([TIMER, TIMER, TIMER_AND_RECORD, TIMER], [13], 2)
 def test_no_timer_is_forgotten(batches: list[Batch], steps: list[int], length: int) -> None:
-    """Whatever the order in which batches are done with, and wherever drivers die."""
+    """For any order in which batches are finished, and any place where drivers die."""
     with (
         mock.patch.object(wheel, "_LOG_LENGTH", length),
         tempfile.TemporaryDirectory() as folder,

@@ -66,7 +66,7 @@ def test_chunks_are_bounded_by_whole_records(sizes: list[tuple[int, int, int]]) 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 300_000)), max_size=200))
 def test_what_a_task_hands_to_the_driver_is_bounded(streams: list[tuple[int, int]]) -> None:
-    """However many streams, egresses and addresses: all of them together."""
+    """The limit covers all streams, egresses and addresses together."""
     budget, task, taken = InlineBudget(), -1, 0
     for number, size in sorted(streams, key=lambda stream: stream[0]):
         if number != task:

@@ -48,7 +48,7 @@ def test_keys_begin_with_what_tells_them_apart() -> None:
 
 
 def test_rows_have_the_columns_of_the_dispatcher() -> None:
-    """Names, order and types of the columns are what sources and dispatcher agree on."""
+    """Names, order and types of the columns are as agreed between sources and dispatcher."""
     assert SCHEMA.simpleString() == (
         "struct<target:binary,offset:bigint,caller:binary,typename:string,value:binary,"
         "topic:string,partition:int,timestamp:bigint,key:binary,"
@@ -67,5 +67,5 @@ def test_rows_have_the_columns_of_the_dispatcher() -> None:
     ],
 )
 def test_every_rejection_has_words(name: str, expected: str) -> None:
-    """What makes a record unfit for functions is said in words."""
+    """Every reason for a rejection has a text."""
     assert rejection(name).startswith(expected)

@@ -67,7 +67,7 @@ def test_a_letter_fits_and_says_what_it_lacks(
 
 
 def test_a_target_that_a_replay_needs_is_whole() -> None:
-    """What is not to be cut is not, and everything else gives way to it."""
+    """Facts that must stay whole are never cut; the other parts are left out instead."""
     topic = DeadLetterTopic("t/out", "dead", 20_000)
     original = Original(b"k" * 15_000, b"value", [])
 

@@ -72,7 +72,7 @@ def test_other_records_come_from_where_they_are(first: RecordOrigin) -> None:
     ],
 )
 def test_headers_that_are_not_ours_say_nothing(name: str, value: bytes | None) -> None:
-    """Somebody else may write into the topic of replays; then that is where the record is from."""
+    """A record that another program writes into the topic of replays has its origin there."""
     again = replayed(RecordOrigin(topic="users", partition=1, offset=2, timestamp=3), None, b"")
     (header,) = [each for each in again.headers if each.key == f"statefun-{name}"]
     if value is None:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_tested_spark_is_the_one_that_is_installed_with_statefun() -> None:
-    """The package itself asks for the release whose connector is published."""
+    """The package requires the release that has a published connector."""
     assert f'"pyspark=={TESTED}"' in (ROOT / "pyproject.toml").read_text()
 
 

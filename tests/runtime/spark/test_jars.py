@@ -99,7 +99,7 @@ def test_coordinates_need_three_parts(text: str) -> None:
 
 
 def test_maven_central_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without settings an artifact comes from Maven Central, with what it needs."""
+    """Without settings an artifact comes from Maven Central, with its dependencies."""
     monkeypatch.delenv(SETTINGS_VARIABLE, raising=False)
 
     jars = resolve([MavenArtifact.parse("org.slf4j:slf4j-nop:2.0.17")], cache=tmp_path)
@@ -128,7 +128,7 @@ def test_dependencies_come_along(cache: Path) -> None:
 @pytest.mark.usefixtures("repository")
 @pytest.mark.parametrize("exclude", ["codec-2", "com.example.codec:codec-2"])
 def test_excluded_artifacts_take_their_dependencies_along(cache: Path, exclude: str) -> None:
-    """An excluded artifact is left out together with what only it needs."""
+    """An excluded artifact is left out together with its own dependencies."""
     jars = resolve([APP], cache=cache, exclude=[exclude])
 
     assert _names(jars) == ["com.example_app-1.0.jar"]
@@ -136,7 +136,7 @@ def test_excluded_artifacts_take_their_dependencies_along(cache: Path, exclude: 
 
 @pytest.mark.usefixtures("repository")
 def test_second_call_needs_no_java(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is cached is found without starting a JVM, in whatever order it is asked for."""
+    """Cached jars are found without starting a JVM, in any order of the artifacts."""
     first = resolve([CORE, APP], cache=cache)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
@@ -180,7 +180,7 @@ def test_concurrent_calls_agree(cache: Path) -> None:
 
 @pytest.mark.usefixtures("repository")
 def test_wrong_version_is_explained(cache: Path) -> None:
-    """A version that does not exist gives an error that names it, Ivy's words and what to do."""
+    """The error for a version that does not exist names it, Ivy's text and a remedy."""
     with pytest.raises(PlatformError) as caught:
         resolve([MavenArtifact.parse("com.example:app:99")], cache=cache)
 
@@ -192,7 +192,7 @@ def test_wrong_version_is_explained(cache: Path) -> None:
 
 
 def test_missing_dependency_is_named(repository: Repository, cache: Path) -> None:
-    """The error names the artifact that is missing, not only the one that was asked for."""
+    """The error names the missing artifact, not only the requested one."""
     lacking = MavenArtifact("com.example", "lacking", "1")
     repository.publish(lacking, needs=[MavenArtifact("org.gone", "gone", "3")])
 

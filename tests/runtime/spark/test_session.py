@@ -32,7 +32,7 @@ def _context() -> None:
     ],
 )
 def test_state_is_kept_the_way_that_the_guarantees_need(key: str, expected: str) -> None:
-    """The session of a query has the state store that changes cost what they are."""
+    """The session of a query has the state store whose cost follows the changes."""
     session = open_session(debug=False, state_partitions=None)
 
     assert session.conf.get(key) == expected
@@ -65,7 +65,7 @@ def test_what_ends_a_thread_is_not_printed() -> None:
 
 
 def test_sessions_do_not_disturb_each_other() -> None:
-    """Every query has a session of its own, on the one Spark context of the process."""
+    """Every query has a separate session, on the process's only Spark context."""
     one = open_session(debug=False, state_partitions=5)
     two = open_session(debug=False, state_partitions=7)
 
@@ -108,7 +108,7 @@ def test_speculation_is_refused(word: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_configuration_is_that_of_the_running_context() -> None:
-    """Settings of the context, such as those of spark-submit, are found."""
+    """Settings of the context, such as spark-submit's, are found."""
     conf = spark_conf()
 
     assert conf["spark.master"] == "local[2]"
@@ -123,7 +123,7 @@ def test_the_configuration_is_that_of_the_running_context() -> None:
     ],
 )
 def test_spark_prints_no_stack_traces(logger: str) -> None:
-    """What Spark logs when it is stopped in the middle is not for the user."""
+    """The user does not see Spark's log of a stop in the middle of a batch."""
     session = open_session(debug=False, state_partitions=None)
 
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - Log4j has no other door

@@ -120,7 +120,7 @@ def test_a_token_is_free_when_the_driver_says_so(
 
 
 def test_tokens_of_an_earlier_version_go_on(tmp_path: Path) -> None:
-    """What they delayed, at one address for all of an id, is released, or cancelled."""
+    """Their delayed messages, at one address for all tokens of an id, are released or cancelled."""
     engine = Engine(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delays, "token_key", lambda sender, _token: tokens_key(sender))
@@ -134,7 +134,7 @@ def test_tokens_of_an_earlier_version_go_on(tmp_path: Path) -> None:
 
 
 def test_a_bucket_that_an_earlier_version_split_is_emptied() -> None:
-    """Its state says which parts have to be sent ticks: they have none of their own."""
+    """Its state names the parts that need its ticks, because they get none themselves."""
     values, effects = AddressValues(None), Effects()
     values.apply({BUCKET: TypedValue("statefun.timers/split", (1 << 7).to_bytes(32, "big"))})
 

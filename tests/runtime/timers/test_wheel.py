@@ -59,7 +59,7 @@ def test_what_shares_a_tick_is_spread_by_target(
 
 @given(due=st.integers(LATEST, 10**30))
 def test_timers_at_the_end_of_time_have_a_date(due: int) -> None:
-    """What is due when there are no dates any more waits for the last one."""
+    """A message that is due after the last date waits for the last date."""
     effects = Effects()
 
     send_at(due, Row(b"x", b"y", "t/v", b""), effects)
@@ -88,7 +88,7 @@ def test_a_million_timers_of_a_tick_are_several_states() -> None:
 def test_pending_buckets_are_a_set_in_order_of_time(
     steps: list[tuple[str, set[int], int]],
 ) -> None:
-    """Whatever comes and goes, they are what a plain set says."""
+    """After any additions and removals, they equal a plain set."""
     pending, model = PendingBuckets(), set[int]()
     for step, some, tick in steps:
         if step == "add":
@@ -130,7 +130,7 @@ def test_the_log_outlives_its_writer(checkpoint: Path) -> None:
         writer.add(batch, added, pending)
         assert set(pending.all()) <= set(TimerLog(folder).load().all())
 
-    # The snapshot after the 180th batch forgets what was dropped.
+    # The snapshot after the 180th batch omits dropped buckets.
     assert min(TimerLog(folder).load().all()) > 800
     assert len(folder.child("timers").names()) < 110
 
@@ -173,7 +173,7 @@ commands = st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), max_size=9)
 def outcome(
     delayed: Iterable[DelayedMessage | Cancellation], live: dict[str, int]
 ) -> dict[str, int] | None:
-    """Return what is delayed in the end, by token; None if a token was used that was in use."""
+    """Return the delayed messages at the end, by token; None if a token in use was used again."""
     live = dict(live)
     for each in delayed:
         if isinstance(each, Cancellation):
@@ -189,7 +189,7 @@ def outcome(
 def test_what_is_cancelled_at_once_makes_no_difference(
     commands: list[tuple[str, bool]], before: set[str]
 ) -> None:
-    """Whatever was pending before, the rest has the same outcome, and is never longer."""
+    """For any messages pending before, the rest has the same outcome, and is never longer."""
     delayed = [
         DelayedMessage(timedelta(1), message_builder("t/f", "x", int_value=number), token)
         if sends
