@@ -262,5 +262,5 @@ class Module:
 
     @property
     def dead_letters(self) -> KafkaEgress | None:
-        """The egress that dead letters go to, if there is one."""
+        """The egress of dead letters, if there is one."""
         return next((egress for egress in self.egresses if egress.dead_letter_topic), None)

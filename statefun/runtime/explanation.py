@@ -42,7 +42,7 @@ def explained(
     except KafkaError as likeliest:
         return likeliest
     lines = str(cause).strip().splitlines() or [repr(cause)]
-    # What a Python worker raised comes with its traceback, and the error itself last.
+    # An exception of a Python worker comes with its traceback, and the error itself last.
     text = lines[-1] if isinstance(cause, PythonException) else lines[0]
     return EngineError(
         f"the streaming query has ended: {text}; run with spark.statefun.debug=true to see "

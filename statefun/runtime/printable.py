@@ -13,7 +13,7 @@ def printable(text: str, limit: int | None = None, keep: str = "") -> str:
     line of a log would become two.
 
     Args:
-        text: whatever it is.
+        text: any text.
         limit: how long it may be before that; a longer one is cut, and ends with three dots.
         keep: characters that stay as they are.
 

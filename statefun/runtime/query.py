@@ -54,7 +54,7 @@ def joined_rows(
     session: SparkSession, prepared: Prepared, settings: Settings, clock: Clock
 ) -> DataFrame:
     """Return the rows of all ingresses, and of messages between functions."""
-    # Side by side: Spark starts a process to be told of the feedback source.
+    # Side by side: Spark starts a process to read the description of the feedback source.
     with ThreadPoolExecutor(1) as thread:
         feedback = thread.submit(read_feedback, session, settings.checkpoint, clock)
         ingresses = [

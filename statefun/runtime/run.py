@@ -83,7 +83,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         dispatch: ``arrow`` (default) or ``pandas``, Spark's own and slower way to call functions.
         kafka_timeout: how long to try to reach Kafka at start (default 15 seconds), an hour at
             most.
-        on_unregistered: what becomes of messages that wait in the checkpoint for functions that
+        on_unregistered: the policy for messages that wait in the checkpoint for functions that
             are no longer registered: ``fail`` (default) refuses to start, ``dead-letter`` and
             ``skip`` give the messages up.
         quiet: log only warnings and errors. Otherwise a line on the terminal, or a line each

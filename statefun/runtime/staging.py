@@ -63,7 +63,7 @@ class Staging:
             self.stage(frame, batch)
         except Exception as error:  # noqa: BLE001 - all of them are reported, as why the query ended
             self.error = error
-            # Spark matches the text of what is raised here against a regular expression that
+            # Spark matches the text of this exception against a regular expression that
             # overflows the JVM's stack on long ones, such as tracebacks.
             raise RuntimeError("the micro-batch was not staged") from None
 
@@ -97,6 +97,6 @@ class Staging:
             self._flood_gauge.look(manifest)
             self._outbox.stage(manifest)
         elif is_first:
-            self._outbox.remove(batch)  # what another driver has staged and not committed
+            self._outbox.remove(batch)  # effects that another driver has staged and not committed
         self._publisher.add(batch)
         self._on_staged(batch, outcomes)

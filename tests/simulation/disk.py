@@ -73,7 +73,7 @@ class Disk:
         self._folders.add(path)
 
     def sync(self, path: str) -> None:
-        """Put the content of a file, or the names in a folder, on the disk."""
+        """Flush the content of a file, or the names in a folder, to the disk."""
         self._contents.discard(path)
         for name in [name for name in self._names if name.rpartition("/")[0] == path]:
             del self._names[name]

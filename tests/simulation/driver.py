@@ -66,7 +66,7 @@ class Driver:
         self._staging: Staging | None = None
 
     def run(self, batches: int = 1000) -> None:
-        """Recover, publish what is left, then run micro-batches until nothing is left to do."""
+        """Recover, publish the remaining batches, then run micro-batches until no work is left."""
         checkpoint = self._checkpoint
         before, self._chaos.meanwhile = self._chaos.meanwhile, self._meanwhile
         try:

@@ -43,7 +43,7 @@ class CommitLog:
         return self._commits.has(str(batch))
 
     def sync(self, batch: int) -> None:
-        """Let what Spark has written of ``batch`` outlive a loss of power, which Spark does not."""
+        """Flush Spark's files of ``batch`` to the disk, which Spark does not do."""
         self._checkpoint.sync(METADATA)
         self._offsets.sync(str(batch))
         self._commits.sync(str(batch))
@@ -91,7 +91,7 @@ class CommitLog:
         return query_id(content, f"{self._checkpoint.location}/{METADATA}")
 
     def offsets_file(self, batch: int) -> str:
-        """Return the place of the file that says what ``batch`` reads."""
+        """Return the location of the file with the offsets of ``batch``."""
         return f"{self._offsets.location}/{batch}"
 
     def end_offsets(self, batch: int) -> list[dict[str, Any] | None]:
@@ -106,7 +106,7 @@ class CommitLog:
         return [*self._read(batch).sources]
 
     def rewrite_offsets(self, stops: Sequence[Mapping[str, Mapping[str, int]] | None]) -> None:
-        """Rewrite up to where the newest committed batch, and a planned one, have read: less far.
+        """Rewrite the offsets of the newest committed batch, and of a planned one: lower ones.
 
         Args:
             stops: by source, the offsets by topic and partition to cut back to; partitions that

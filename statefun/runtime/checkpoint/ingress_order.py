@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ingresses of a checkpoint, and their order.
 
-Spark tells the sources of a query apart by their order alone: with two of them swapped, each
-would go on at the other's offsets. It can name them instead, from 4.2 on; docs/architecture.md says
+Spark tells the sources of a query apart by their order alone: if two are swapped, each
+continues at the other's offsets. It can name them instead, from 4.2 on; docs/architecture.md says
 why they have no names yet.
 """
 

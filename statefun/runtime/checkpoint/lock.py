@@ -29,7 +29,7 @@ _NAME = "driver.lock"
 _JVM_NAME = "jvm.lock"
 _UNLOCKED = "unlocked"
 """A file that is there if the last run had no lock."""
-# A driver whose JVM was killed needs a moment to notice and go, and the other way round.
+# A program whose JVM was killed needs a moment to notice and end, and the other way round.
 _GRACE = timedelta(seconds=10)
 _SILENCE = timedelta(seconds=1)
 """After this time a message about the wait is logged."""
@@ -105,7 +105,7 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
 
     Args:
         jvm: its packages.
-        checkpoint: one that this process holds.
+        checkpoint: a checkpoint that this process has locked.
         patience: how long to wait.
 
     Raises:

@@ -18,9 +18,9 @@ class Announcement(NamedTuple):
     """Facts about a micro-batch that only the driver knows."""
 
     time: int
-    """When the micro-batch began by the driver's clock, in milliseconds since the epoch."""
+    """The driver's time when the micro-batch began, in milliseconds since the epoch."""
     delivered_up_to: int | None
-    """Up to which micro-batch all messages were delivered before this one began.
+    """The newest micro-batch up to which all messages were delivered before this one began.
 
     None while messages of an earlier run are on their way.
     """
@@ -31,7 +31,7 @@ class Announcement(NamedTuple):
 
 
 def announce(context: SparkContext, announcement: Announcement) -> None:
-    """Tell the tasks of the jobs that this thread starts from now on."""
+    """Pass the facts to the tasks of all later jobs of this thread."""
     time, delivered_up_to = announcement
     context.setLocalProperty(_TIME, str(time))
     context.setLocalProperty(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluating the operator on whole Arrow batches instead of several pandas frames per address."""
+"""Evaluates the operator on whole Arrow batches instead of several pandas frames per address."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class _Chunk:
         self.properties = self._grouped.properties
         self._before = continued
         self.continued = None if starts else continued
-        """Once iterated: the values of the last address, if it goes on in the next batch."""
+        """After the iteration: the values of the last address, if it goes on in the next batch."""
 
     def __iter__(self) -> Iterator[Group]:
-        """Return what there is for each address; the first one may go on from before."""
+        """Return a group for each address; the first one may continue the batch before."""
         grouped = self._grouped
         for index, key in enumerate(self._keys):
             values = (index == 0 and self._before) or AddressValues(grouped.state(index))
@@ -64,5 +64,5 @@ class _Chunk:
             yield Group(key, self._columns, start, end, values, index != grouped.unfinished)
 
     def key_row(self, group: Group) -> bytes:
-        """Return the grouping key of ``group`` as Spark wants it back."""
+        """Return the grouping key of ``group`` in Spark's form."""
         return self._key_rows[group.start]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reserved function of timer buckets: it keeps delayed messages until they are due.
 
-Whatever is added to a bucket is a change of its state, all of which is written again. So a bucket
-that has grown large is split: what it holds, and what still comes for it, goes on to parts of it.
-A part is a bucket of its own, and is sent its own tick.
+Each addition to a bucket changes its state, and the whole state is written again. So a bucket
+that has grown large is split: its messages, and all later ones, move on to its parts. A part is a
+separate bucket, and gets its own tick.
 
 All buckets that get a tick in a micro-batch release their messages in this micro-batch, whether
 they are split or not. The feedback source delivers all of these messages to a target together,
@@ -63,7 +63,7 @@ def run_bucket(group: Group, effects: Effects) -> None:
     rows = slice(group.start, group.end)
     typenames, held = group.columns.typename[rows], group.values.values
     before = [name for name in held if name.startswith(_ARRIVING)]
-    # One Protobuf message behind the other is a message that has all entries.
+    # Concatenated Protobuf messages are a message with the entries of all.
     arrived = b"".join(group.columns.value[rows])
     is_due = TICK in typenames or _FORGET in typenames
     if not (group.last or is_due):

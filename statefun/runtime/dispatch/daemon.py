@@ -2,8 +2,8 @@
 """Spark's Python worker daemon, with workers that evaluate our operator on Arrow batches.
 
 Spark starts this module, which ``spark.python.daemon.module`` names; it forks the workers. In each
-of them the functions that a task runs are watched: our operator is evaluated by ``arrow_path``.
-Everything else is Spark's own, untouched.
+worker we watch which functions a task runs: ``arrow_path`` evaluates our operator. Everything else
+stays as Spark has it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def install() -> None:
         operator = getattr(function, "__self__", None)
         if not isinstance(operator, Operator):
             return None
-        # Ctrl-C in a terminal reaches workers, too. It is the driver that stops then: here it
-        # would be a failure of the function that happens to run.
+        # Ctrl-C in a terminal reaches workers, too. The driver stops the application; here it
+        # would be a failure of the running function.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return partial(evaluate, operator) if operator.arrow else None
 

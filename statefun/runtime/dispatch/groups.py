@@ -88,7 +88,7 @@ class AddressValues:
         self.immediate: deque[Row] = deque()
         """Messages of the address that are delivered in the same micro-batch."""
         self.immediate_count = 0
-        """How many of those there were so far."""
+        """The number of immediate messages so far."""
         self._overflowed_in = _NEVER
         """The newest micro-batch some of whose messages had to be left for the next one."""
         self._expiries: dict[str, int] = {}
@@ -125,7 +125,7 @@ class AddressValues:
                 values[name] = value
 
     def begin(self, delivered_up_to: int | None, clock: Clock) -> None:
-        """Forget what a micro-batch need not know; ``delivered_up_to`` as for :meth:`has_room`."""
+        """Forget facts of earlier micro-batches; ``delivered_up_to`` as for :meth:`has_room`."""
         if delivered_up_to is not None and _NEVER < self._overflowed_in <= delivered_up_to:
             self._overflowed_in = _NEVER
             self.changed = True
@@ -139,8 +139,8 @@ class AddressValues:
 
         Args:
             batch: this micro-batch.
-            delivered_up_to: the newest one whose messages were all delivered before this one; None
-                while there are messages of an earlier run.
+            delivered_up_to: the newest one up to which all messages were delivered before this one;
+                None while there are messages of an earlier run.
             limit: how many messages may be delivered within the micro-batch.
         """
         is_free = delivered_up_to is not None and self._overflowed_in <= delivered_up_to
@@ -183,7 +183,7 @@ class AddressValues:
         return first
 
     def encoded(self) -> bytes | None:
-        """Return what to store; None if the address keeps nothing."""
+        """Return the state to store; None if the address keeps no value."""
         if not self.values and self._overflowed_in == _NEVER:
             return None
         state = AddressState(wake=self._wake)

@@ -55,7 +55,7 @@ class Operator:
     def __call__(
         self, key: tuple[bytes], chunks: Iterator[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        """Dispatch all messages of one address; puts out ``Outcome`` values."""
+        """Dispatch all messages of one address; yield ``Outcome`` values."""
         import pandas as pd  # noqa: PLC0415 - workers that do without it start in half the time
 
         evaluation = self.start()

@@ -73,7 +73,7 @@ class Payload:
 
     @classmethod
     def of(cls, program: Program, paths: tuple[str, ...] = ()) -> Payload:
-        """Pickle ``program`` together with the types that are registered now."""
+        """Pickle ``program`` together with the registered types."""
         content = pickled_closure((program, default_types))
         return cls(hashlib.sha256(content).hexdigest(), content, paths)
 

@@ -77,8 +77,9 @@ class ProgressTopic:
     def create(self, lanes: int, timeout: timedelta) -> int:
         """Create the topic, or its missing partitions.
 
-        One that an earlier version has made stays in use, with its name; unless several egresses
-        would, or did. Then the new one goes on from the markers there, which say whose they are.
+        A topic of an earlier version stays in use, with its name; unless several egresses
+        would share it, or did. Then the new topic goes on from the markers there, which name their
+        owners.
 
         Returns:
             The number of lanes that it has markers for, which includes the lanes of earlier runs.
@@ -110,7 +111,7 @@ class ProgressTopic:
                     more = NewPartitions(self.name, lanes)
                     admin.create_partitions([more])[self.name].result(timeout.total_seconds())
         except KafkaException as error:
-            # Brokers hear of a new topic one after the other.
+            # Brokers learn of a new topic one after the other.
             if error.args[0].code() != ClientError.UNKNOWN_TOPIC_OR_PART:
                 raise TopicError(
                     f"{self._owner}: exactly-once keeps its markers in topic {self.name} at "

@@ -101,7 +101,7 @@ class EgressThread:
             logger.info("stopped with unpublished batches; they are published at the next start")
         except StatefunError as error:
             self._on_error(error)
-        except Exception as error:  # noqa: BLE001 - a thread that just ended would hang the driver
+        except Exception as error:  # noqa: BLE001 - a silent end would hang the driver
             failed = EngineError(
                 f"batch {self._queue[0].manifest.batch} cannot be published to egress "
                 f"{self.factory.egress.id}: {type(error).__name__}: {error}; it is kept in "

@@ -218,7 +218,7 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     offset += len(batch)
 
     def stop(self) -> None:
-        """End the process that asks for offsets, if Spark has left it."""
+        """End the process that answers Spark's requests for offsets, if Spark has left it."""
         end_if_left()
 
     def _look(self) -> None:

@@ -64,7 +64,7 @@ def rewrite_read_offsets(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) 
 
     Args:
         checkpoint: in which Spark's log of offsets is rewritten, if the last run had stops.
-        ingresses: in the order of the query's sources.
+        ingresses: the ingresses in the order of the query's sources.
 
     Raises:
         CheckpointError: if the file of the last run's stops is damaged.
@@ -75,7 +75,7 @@ def rewrite_read_offsets(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) 
 
 
 class Bounds:
-    """Where the ingresses of a run stop."""
+    """The stop positions of the ingresses of a run."""
 
     def __init__(
         self, checkpoint: Folder, commit_log: CommitLog, ingresses: Sequence[KafkaIngress]
@@ -86,7 +86,7 @@ class Bounds:
         self._ingresses = ingresses
         self._have_all = False
         self.stops: list[Offsets | None] = []
-        """Before which offsets each ingress stops; None for one that reads for ever."""
+        """The offsets before which each ingress stops; None for one that reads for ever."""
 
     def decide(
         self,

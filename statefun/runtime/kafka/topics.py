@@ -37,7 +37,7 @@ def check_declared_topics(egress: KafkaEgress, timeout: timedelta) -> ClusterMet
 
 
 def refuse_missing_topics(egresses: Iterable[KafkaEgress], timeout: timedelta) -> None:
-    """Refuse topics that do not exist; what cannot be asked now does not hold up a start.
+    """Refuse topics that do not exist; a cluster that does not answer does not stop a start.
 
     Raises:
         TopicError: if one of the topics does not exist.

@@ -72,11 +72,11 @@ def prepare(module: Module, settings: Settings) -> Prepared:
 def _starts(
     settings: Settings, commit_log: CommitLog, ingresses: Sequence[KafkaIngress], bounds: Bounds
 ) -> list[str]:
-    """Return where Spark's sources start, which it only heeds on a fresh checkpoint."""
+    """Return the starting offsets of Spark's sources; they count on a fresh checkpoint only."""
     timeout, newest = settings.kafka_timeout, commit_log.newest()
     partitions = [check_topics(ingress, timeout) for ingress in ingresses]
     is_fresh = commit_log.is_fresh()
-    # What is planned before the first commit will be read, whatever is asked for.
+    # Spark reads the offsets that were planned before the first commit, whatever is asked for.
     ends = [] if is_fresh else commit_log.end_offsets(max(newest, 0))[:-1]
     known = [offsets or {} for offsets in ends] or [{} for _ in ingresses]
     identities = check_identities(settings.checkpoint, ingresses, partitions, known, timeout)

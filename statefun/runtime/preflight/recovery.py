@@ -55,7 +55,7 @@ def check_logs(checkpoint: Folder) -> None:
 
 
 def upgrade_files(checkpoint: Folder) -> None:
-    """Give the files of an earlier version's checkpoint the form of this one's.
+    """Convert the files of an earlier version's checkpoint to this version's form.
 
     Raises:
         CheckpointError: if a file is damaged.

@@ -77,7 +77,7 @@ class Metrics:
                 self._update(self._source, progress)
 
     def close(self) -> None:
-        """Take the metrics back, so that a later run of this process begins anew."""
+        """Remove the metrics, so that a later run of this process begins anew."""
         if self._source is not None:
             with suppress(JvmError, OSError):  # Spark may have stopped already
                 self._source.clear()

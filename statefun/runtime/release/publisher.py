@@ -196,7 +196,7 @@ class Publisher:
                 self._step()
         except StatefunError as error:
             self._fail(error)
-        except Exception as error:  # noqa: BLE001 - a thread that just ended would hang the driver
+        except Exception as error:  # noqa: BLE001 - a silent end would hang the driver
             failed = EngineError(
                 f"batch {self._oldest()} cannot be published: {type(error).__name__}: {error}; "
                 "it is kept in the outbox"

@@ -18,7 +18,7 @@ from statefun.runtime.timers.wheel import TimerLog, date_of, due_tick, timer_buc
 from statefun.sdk.errors import ConfigurationError
 
 BACKLOG = 16
-"""So many batches may wait for the egresses; then staging waits too."""
+"""The number of batches that may wait for the egresses before staging waits, too."""
 
 
 def check_retained(conf: RuntimeConfig) -> None:

@@ -172,7 +172,7 @@ class Sink(NamedTuple):
     """The serializer and the size limit of an egress."""
 
     max_record_size: int
-    """How many bytes a record may have: key, value and headers together."""
+    """The limit of a record, in bytes: key, value and headers together."""
     serializer: Serializer | None = None
     """Makes records of values; None if only records are taken."""
 

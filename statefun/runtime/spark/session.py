@@ -35,7 +35,7 @@ def shows_terminal() -> bool:
     """Tell whether standard error ends up on a terminal on which a line can be erased."""
     if not is_submitted():
         return renews_lines(sys.stderr)
-    # It goes to the standard output of the JVM of spark-submit.
+    # spark-submit sends it to the standard output of its JVM.
     lang = jvm().java.lang
     console = lang.System.console()
     if console is None or os.environ.get("TERM") == "dumb":

@@ -19,7 +19,7 @@ _FAREWELL = timedelta(seconds=10)
 
 @contextmanager
 def signals_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Let SIGTERM stop the application the way Ctrl-C does, and both without a stack trace.
+    """Make SIGTERM stop the application like Ctrl-C, and both without a stack trace.
 
     Args:
         stop: tells the application to end; it may be called from any thread.
@@ -29,7 +29,7 @@ def signals_interrupt(stop: Callable[[], None]) -> Iterator[None]:
         return
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        # What is raised is lost if a finalizer happens to run just then.
+        # The exception is lost if a finalizer happens to run just then.
         stop()
         raise KeyboardInterrupt
 

@@ -46,7 +46,7 @@ def add_jars(session: SparkSession, jars: Iterable[Path]) -> None:
 
 
 def spark_jars_folder() -> Path:
-    """Find the folder of the jars that Spark ships, the one that Spark itself would start from.
+    """Find the folder of the jars of the Spark that would start.
 
     Raises:
         PlatformError: There is none that has Ivy in it.

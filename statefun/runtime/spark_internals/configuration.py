@@ -23,15 +23,15 @@ RETAINED = "spark.sql.streaming.minBatchesToRetain"
 """How many batches Spark's logs keep."""
 
 QUERY = {
-    # The default store keeps all state on the heap and writes all of a partition each time.
+    # The default store keeps all state on the heap and writes whole partitions each time.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # In version 1 a late commit of a zombie task overwrites state files.
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
-    # It forbids every sort, also one within partitions before a stateful operator, which is
-    # what keeps the order of an address's messages however Spark fetches, merges and spills.
+    # It forbids every sort, also our sort within partitions before the stateful operator, which
+    # keeps the order of an address's messages however Spark fetches, merges and spills.
     "spark.sql.streaming.unsupportedOperationCheck": "false",
     # Not supported with streaming queries; off, so that Spark does not warn.
     "spark.sql.adaptive.enabled": "false",

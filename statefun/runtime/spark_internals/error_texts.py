@@ -24,7 +24,7 @@ def lacks_module(text: str, name: str) -> bool:
 
 
 def first_words(error: BaseException) -> str:
-    """Return what an error of Spark says first, without the stack traces of Java."""
+    """Return the first line of an error of Spark, without the stack traces of Java."""
     java = getattr(error, "java_exception", None)
     lines = str(error if java is None else java.toString()).strip().splitlines()
     return lines[0] if lines else type(error).__name__

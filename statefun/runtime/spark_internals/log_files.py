@@ -24,7 +24,7 @@ METADATA = "metadata"
 
 _OFFSETS_VERSION = "v1"
 _COMMIT_VERSIONS = ("v1", "v2")
-# What Spark writes for a source that has not had any data yet.
+# Spark's line for a source that has not had any data yet.
 _NO_OFFSET = "-"
 
 

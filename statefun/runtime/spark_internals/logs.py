@@ -18,8 +18,8 @@ from pyspark import accumulators
 
 from statefun.runtime.spark_internals.jvm import jvm
 
-# What Spark logs is a stack trace of what ends up as an exception here as well, which the user is
-# told in one line, or of what a signal has interrupted.
+# Spark logs the stack traces of errors that reach us as exceptions as well, and which the user is
+# told in one line, or of calls that a signal has interrupted.
 _SILENCED = ("org.apache.spark", "py4j")
 _GATEWAY_MODULE = "java_gateway"
 _ACCUMULATORS: list[Any] = [
@@ -33,14 +33,14 @@ _ACCUMULATORS: list[Any] = [
 def quieten_jvm() -> None:
     """Let the JVM print nothing by itself; to be called before a context logs its start."""
     packages = jvm()
-    # Spark loads its defaults with the first line that it logs, over whatever is set before.
+    # Spark loads its defaults with the first line that it logs, over earlier settings.
     packages.org.apache.spark.SparkConf(False).initializeLogIfNecessary(False)
     levels = packages.org.apache.logging.log4j.Level
     configurator = packages.org.apache.logging.log4j.core.config.Configurator
     configurator.setRootLevel(levels.ERROR)
     for name in _SILENCED:
         configurator.setLevel(name, levels.OFF)
-    # Java itself prints what ends a thread, such as a query that a signal stops beside its context.
+    # Java prints an exception that ends a thread, such as a query that a signal stops.
     # This handler of Spark's executors logs it instead, and ends a JVM that is out of memory.
     handler = packages.org.apache.spark.util.SparkUncaughtExceptionHandler(False)
     packages.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)

@@ -32,9 +32,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 @contextmanager
 def planners_end() -> Iterator[None]:
-    """Let the processes in which Spark plans a source end at once.
+    """Make the processes in which Spark plans a source end at once.
 
-    It would keep them for a minute. Their daemon is never ours, and prints a traceback when
+    Spark would keep them for a minute. Their daemon is Spark's own, and prints a traceback when
     Spark leaves them.
     """
     conf = live_conf()
@@ -58,7 +58,7 @@ def let_planner_go() -> None:
 def end_if_left() -> None:
     """End the process that asks for offsets, if Spark has left it; to be called as it stops.
 
-    It would try to tell Spark of that, and print the traceback of its failure to do so.
+    Otherwise it would try to report to Spark, fail, and print the traceback.
     """
     if isinstance(sys.exc_info()[1], EOFError | ConnectionError):
         os._exit(0)

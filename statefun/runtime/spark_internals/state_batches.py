@@ -42,7 +42,7 @@ class GroupedBatch:
         self.key_rows: list[bytes] = entries.field("keyRowAsUnsafe").to_pylist()
         """The key of each group as Spark wants it back."""
         self.properties = entries.field("properties")[0].as_py() if len(entries) else "{}"
-        """What Spark says of a state beside its value: the same for all of a micro-batch."""
+        """Spark's properties of a state beside its value, equal for a whole micro-batch."""
         ends = entries.field("isLastChunk").to_pylist()
         self.unfinished = None if not ends or ends[-1] else len(ends) - 1
         """The group that goes on in the next batch, if there is one."""
@@ -116,12 +116,12 @@ def result_batch(name: str, data: Sequence[bytes], updates: StateUpdates) -> pa.
 
 
 def _json(properties: dict[str, object]) -> str:
-    # Spark parses it for every state that changes: the shorter, the better.
+    # Spark parses this text for every changed state: the shorter, the better.
     return json.dumps(properties, separators=(",", ":"))
 
 
 def _struct(columns: list[pa.Array], type_: pa.StructType, rows: int) -> pa.StructArray:
-    """Combine columns, which may be shorter than ``rows``: Spark reads by count."""
+    """Combine columns that may be shorter than ``rows``, as Spark reads them by count."""
     padded = [
         column
         if len(column) == rows

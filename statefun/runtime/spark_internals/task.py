@@ -13,7 +13,7 @@ _BATCH_ID = "streaming.sql.batchId"
 
 
 def batch_number() -> int:
-    """Return the number of the micro-batch that the present task is part of."""
+    """Return the number of the present task's micro-batch."""
     task = TaskContext.get()
     number = task and task.getLocalProperty(_BATCH_ID)
     if not number:

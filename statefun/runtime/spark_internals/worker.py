@@ -20,10 +20,10 @@ from typing import IO, Any
 from pyspark import daemon
 
 Evaluation = Callable[[Iterator[Any]], Iterator[Any]]
-"""Makes result batches of Arrow out of those that Spark hands over."""
+"""Converts Spark's Arrow batches to result batches."""
 
 _ARGUMENTS = ["pyspark.worker"]
-"""Of a daemon whose workers run tasks; others plan the reading of Python sources."""
+"""The arguments of a daemon whose workers run tasks; other daemons plan Python sources."""
 
 
 def run_daemon(prepare: Callable[[], None]) -> None:
@@ -39,7 +39,7 @@ def run_daemon(prepare: Callable[[], None]) -> None:
             prepare()
         try:
             return int(run_worker(sock, authenticated))
-        except ConnectionError:  # Spark waits for nothing more; its daemon would print a traceback
+        except ConnectionError:  # Spark has gone; its daemon would print a traceback
             # Since Python 3.13, deleting a file that cannot be flushed prints one, too.
             sys.unraisablehook = lambda _: None
             return 1
