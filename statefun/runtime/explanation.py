@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a query has ended, in statefun's words: Spark names most reasons by its inner workings."""
+"""Explains why a query has ended; Spark's own errors name its inner workings."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from statefun.sdk.errors import CheckpointError, EngineError, KafkaError, Statef
 def explained(
     cause: Exception, ingresses: Sequence[KafkaIngress], settings: Settings
 ) -> StatefunError:
-    """Return the error that says why a query has ended.
+    """Return the error that explains why a query has ended.
 
     Args:
-        cause: the first thing that is known to have gone wrong.
-        ingresses: in the order of the query's sources; what they read from is looked at.
-        settings: of the application.
+        cause: the first known failure.
+        ingresses: the ingresses in the order of the query's sources; their topics are checked.
+        settings: the application's settings.
     """
     if is_concurrent_update(cause):
         return CheckpointError(
@@ -51,10 +51,10 @@ def explained(
 
 
 def _check_ingresses(ingresses: Sequence[KafkaIngress], settings: Settings) -> None:
-    """Check that everything that is read from is still there.
+    """Check that all topics and records to read still exist.
 
     Raises:
-        KafkaError: if it is not.
+        KafkaError: if they do not.
     """
     for ingress in ingresses:
         check_topics(ingress, settings.kafka_timeout)

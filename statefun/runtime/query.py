@@ -33,7 +33,7 @@ def operator_of(
     settings: Settings,
     clock: Clock,
 ) -> Operator:
-    """Return what calls an application's functions in workers, which are sent what they lack."""
+    """Return the operator that calls an application's functions; ship its modules to workers."""
     program = Program.of(functions, module, settings.on_unregistered)
     paths: tuple[str, ...] = ()
     if is_local(session):
@@ -63,7 +63,7 @@ def joined_rows(
                 prepared.ingresses, prepared.starts, prepared.bounds.stops, strict=True
             )
         ]
-    # The last one: where its offset is looked for in the log of offsets.
+    # The feedback source is the last one: its offset is the last one in the log of offsets.
     return reduce(DataFrame.unionAll, [*ingresses, feedback.result()])
 
 
@@ -73,7 +73,7 @@ def start_query(
     stage: Callable[[DataFrame, int], None],
     settings: Settings,
 ) -> StreamingQuery:
-    """Let an operator handle rows, and stage what comes of each micro-batch."""
+    """Start the query: an operator handles rows, and the effects of each micro-batch are staged."""
     writer = (
         dispatch(rows, operator)
         .writeStream.foreachBatch(stage)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staging: what Spark has done with a micro-batch before it commits it."""
+"""Staging: the step of a micro-batch between its computation and its commit."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Staging:
     """Runs micro-batches, and makes their effects durable.
 
     Args:
-        run_id: of the query, whose files are told from those of others by it.
-        settings: of the application.
-        prepared: what the run begins with.
-        publisher: publishes what is staged here once it is committed.
+        run_id: the id of the query's run, which is in the names of its files.
+        settings: the application's settings.
+        prepared: the facts that the run begins with.
+        publisher: publishes staged batches once they are committed.
         clock: gives the time of a micro-batch.
-        on_staged: is told of each batch, and of what its tasks have done.
+        on_staged: called with each batch, and with the outcome of its tasks.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - all of a driver's parts meet here
@@ -51,7 +51,7 @@ class Staging:
         self._commit_log = CommitLog(settings.checkpoint)
         self._flood_gauge = FloodGauge(self._outbox)
         self.error: Exception | None = None
-        """Why a batch was not staged."""
+        """The reason why a batch was not staged."""
 
     def try_to_stage(self, frame: DataFrame, batch: int) -> None:
         """Stage a batch, as Spark's ``foreachBatch`` asks for it; keep the reason if that fails.
@@ -61,14 +61,14 @@ class Staging:
         """
         try:
             self.stage(frame, batch)
-        except Exception as error:  # noqa: BLE001 - all of them are reported, as why the query ended
+        except Exception as error:  # noqa: BLE001 - every error is reported as the end of the query
             self.error = error
             # Spark matches the text of this exception against a regular expression that
             # overflows the JVM's stack on long ones, such as tracebacks.
             raise RuntimeError("the micro-batch was not staged") from None
 
     def stage(self, frame: DataFrame, batch: int) -> None:
-        """Run a batch, in the one action that is allowed, and make its effects durable.
+        """Run a batch in a single action, as Spark requires, and make its effects durable.
 
         Raises:
             StatefunError: if a function has failed and is to stop the application, or another

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is prepared before the query starts: the checkpoint is checked, recovered, and positioned."""
+"""Prepares a checkpoint before the query starts: it is checked, recovered, and positioned."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from statefun.runtime.settings import Settings
 
 @attrs.frozen
 class Prepared:
-    """What a run begins with."""
+    """The facts that a run begins with."""
 
     newest: int
     """The newest committed batch, or -1."""
     ingresses: Sequence[KafkaIngress]
-    """In the order of the query's sources."""
+    """The ingresses in the order of the query's sources."""
     starts: Sequence[str]
-    """From where they read, as Spark's sources take it."""
+    """Their starting offsets, in the form of Spark's sources."""
     bounds: Bounds
-    """Where they stop."""
+    """Their stop positions."""
     leftovers: Leftovers
-    """What an earlier run has left."""
+    """The batches that an earlier run has left."""
     delivery: Delivery
-    """Knows which messages of an earlier run are on their way."""
+    """Tracks the messages of an earlier run that are on their way."""
     succession: Succession
-    """Finds out if another driver commits micro-batches, too."""
+    """Detects another driver that commits micro-batches."""
 
 
 def prepare(module: Module, settings: Settings) -> Prepared:
     """Check a checkpoint, recover it, and decide where its ingresses start and stop.
 
     Args:
-        module: whose ingresses and egresses are checked, too.
-        settings: with the checkpoint, which this process holds.
+        module: the module with the ingresses and egresses to check.
+        settings: the settings, with the checkpoint that this process has locked.
 
     Raises:
-        StatefunError: what stands in the way; the checkpoint stays as of the last committed batch.
+        StatefunError: if the run cannot begin; the checkpoint stays as of the last committed batch.
     """
     checkpoint = settings.checkpoint
     check_logs(checkpoint)

@@ -54,7 +54,7 @@ def check_functions(
     functions: StatefulFunctions,
     policy: OnFailure,
 ) -> KnownFunctions:
-    """Check for which functions that are not registered messages wait, and tell what is left.
+    """Warn of state and waiting messages of functions that are not registered.
 
     Args:
         session: reads the state, if that is needed.
@@ -63,7 +63,7 @@ def check_functions(
         policy: the policy for messages to other functions.
 
     Returns:
-        What is known of functions now, for :func:`write_functions`.
+        The known functions, for :func:`write_functions`.
 
     Raises:
         CheckpointError: if there are such messages and the policy is to fail.
@@ -100,7 +100,7 @@ def check_functions(
 
 
 def write_functions(checkpoint: Folder, known: KnownFunctions) -> None:
-    """Write into a checkpoint what is known of functions, unless it has that already."""
+    """Write the known functions into a checkpoint, unless it has them already."""
     if known != known_functions(checkpoint):
         content = {
             "registered": sorted(known.registered),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that depends on what Spark does not promise, in one place.
+"""All code that depends on details that Spark does not promise.
 
-Each module is about one part of Spark, and says where each detail comes from. No other module
-names these details; ``tests/runtime/spark_internals/`` has a test for each of them.
+Each module covers one part of Spark, and names the source of each detail. No other module
+knows these details; ``tests/runtime/spark_internals/`` has a test for each of them.
 """

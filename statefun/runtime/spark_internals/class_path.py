@@ -2,7 +2,7 @@
 """The class path of a running Spark, and the jars that PySpark comes with.
 
 From ``SessionResourceLoader.addJar`` (``SessionState.scala``) and ``SharedState.jarClassLoader`` of Spark
-4.2.0: what the statement ADD JAR does.
+4.2.0, which implement the statement ADD JAR.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from statefun.runtime.spark_internals.jvm import JvmError, jvm
 from statefun.sdk.errors import PlatformError
 
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
-"""What makes a source of the format kafka, in the jar of Spark's connector."""
+"""The class that makes sources of the format kafka, in the jar of Spark's connector."""
 
 
 def has_class(name: str) -> bool:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pickling functions by value, with the copy of cloudpickle that PySpark ships.
+"""Pickles functions by value, with the copy of cloudpickle that PySpark ships.
 
-Its workers have it, of the same version. What users register with
-``pyspark.cloudpickle.register_pickle_by_value`` counts, too.
+Spark's workers have the same copy. Modules that users register with
+``pyspark.cloudpickle.register_pickle_by_value`` count, too.
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ def pickled_closure(value: object) -> bytes:
 
 
 def unpickled_closure(content: bytes) -> Any:
-    """Return what :func:`pickled_closure` has pickled."""
+    """Return the value that :func:`pickled_closure` has pickled."""
     return cloudpickle.loads(content)

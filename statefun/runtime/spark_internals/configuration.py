@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of Spark's that its documentation does not list, and what they are set to.
+"""Settings of Spark that its documentation does not list, and our values for them.
 
 From ``SQLConf.scala`` and ``internal/config/Python.scala`` of Spark 4.2.0. A key that Spark no longer
-knows would be ignored without a word.
+knows would be ignored silently.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ other.
 """
 HAS_UNIX_SOCKETS = str(hasattr(socket, "AF_UNIX")).lower()
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
-"""How many batches Spark's logs keep."""
+"""The number of batches that Spark's logs keep."""
 
 QUERY = {
     # The default store keeps all state on the heap and writes whole partitions each time.
@@ -36,7 +36,7 @@ QUERY = {
     # Not supported with streaming queries; off, so that Spark does not warn.
     "spark.sql.adaptive.enabled": "false",
 }
-"""Of the session of a query."""
+"""Settings of the session of a query."""
 
 LOCAL_CHECKPOINT = {
     # Spark's default manager writes through Hadoop's FileContext, whose checksum files cannot be
@@ -45,4 +45,4 @@ LOCAL_CHECKPOINT = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""Of a session whose checkpoint is on a local disk, beside ``hadoop.write_no_checksums``."""
+"""Settings for a checkpoint on a local disk, beside ``hadoop.write_no_checksums``."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark says when something fails, where its text alone tells what it was.
+"""Texts of Spark's errors, where only the text tells the reason.
 
-From ``error-conditions.json`` of Spark 4.2.0, and from what its JVM tells of a Python daemon that
+From ``error-conditions.json`` of Spark 4.2.0, and from its JVM's report of a Python daemon that
 has ended (``PythonWorkerFactory.scala``).
 """
 
@@ -19,7 +19,7 @@ def is_concurrent_update(error: BaseException) -> bool:
 
 
 def lacks_module(text: str, name: str) -> bool:
-    """Tell whether Spark's words are about a Python process that lacks a top-level module."""
+    """Tell whether Spark's text is about a Python process that lacks a top-level module."""
     return name in _NO_MODULE.findall(text)
 
 

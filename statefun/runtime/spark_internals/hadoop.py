@@ -12,9 +12,9 @@ from statefun.runtime.spark_internals.jvm import jvm
 
 
 def write_no_checksums(session: SparkSession) -> None:
-    """Let the process write no file with checksums beside each local file.
+    """Keep the process from writing a file with checksums beside each local file.
 
-    Files are read and replaced with those that they have, as before.
+    Existing files with checksums are read and replaced as before.
     """
     state = session._jsparkSession.sessionState()  # noqa: SLF001 - there is no public question for it
     jvm().org.apache.hadoop.fs.FileSystem.getLocal(state.newHadoopConf()).setWriteChecksum(False)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JVM in which Spark runs, as py4j shows it.
+"""The JVM in which Spark runs, through py4j.
 
 From ``pyspark/core/context.py``, ``pyspark/java_gateway.py`` and py4j, as of 4.2.0: PySpark keeps
-one gateway per process, launches it with the first context, and joins that of spark-submit.
+one gateway per process, launches it with the first context, and joins spark-submit's gateway.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
 JvmError: type[Exception] = Py4JError
-"""What a call raises when the JVM fails; one that has ended may also cause an ``OSError``."""
+"""The errors of a call when the JVM fails; a JVM that has ended may also cause ``OSError``."""
 JVM_GONE: tuple[type[Exception], ...] = (Py4JNetworkError, ConnectionError)
-"""What a call raises when the JVM has ended, or is about to."""
+"""The errors of a call when the JVM has ended, or is about to."""
 
 
 def jvm() -> Any:
@@ -27,7 +27,7 @@ def jvm() -> Any:
 
 
 def accept_calls() -> None:
-    """Let the JVM call Python objects."""
+    """Enable calls of Python objects from the JVM."""
     jvm()
     gateway = SparkContext._gateway  # noqa: SLF001 - it has no public name
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # as pyspark has it
@@ -50,7 +50,7 @@ def live_conf() -> Any:
 
 
 def is_submitted() -> bool:
-    """Tell whether spark-submit runs the program: then its JVM is there before the program.
+    """Tell whether spark-submit runs the program, so that the JVM exists before the program.
 
     ``PythonRunner.scala`` sets the variable.
     """

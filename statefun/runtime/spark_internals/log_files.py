@@ -2,8 +2,8 @@
 """The files that Spark writes into the checkpoint of a streaming query.
 
 From ``HDFSMetadataLog``, ``OffsetSeqLog``, ``CommitLog`` and ``StreamMetadata`` of Spark 4.2.0. ``offsets/N``
-says what micro-batch N reads, and ``commits/N`` that it is done. Both are created atomically, by a
-rename from a name that begins with a dot; the newest hundred are kept. Their first line is a
+has the offsets of micro-batch N, and ``commits/N`` marks it as done. Both are created atomically,
+by a rename from a name that begins with a dot; the newest hundred are kept. Their first line is a
 version. In ``offsets/N`` a line of JSON follows about the batch, and one per source in the order of the
 query.
 """
@@ -63,16 +63,16 @@ def check_commit(content: bytes, file: str) -> None:
 
 @attrs.frozen
 class BatchOffsets:
-    """What ``offsets/N`` says."""
+    """The content of ``offsets/N``."""
 
     head: Sequence[str]
     """The lines before the offsets."""
     sources: Sequence[dict[str, Any] | None]
-    """Up to where each source is read; None stands for one that has not had any data yet."""
+    """The end offset of each source; None for a source that has not had any data yet."""
 
     @classmethod
     def decode(cls, content: bytes, file: str) -> BatchOffsets:
-        """Read what Spark has written.
+        """Read a file of Spark.
 
         Raises:
             CheckpointError: if ``file`` has another form.
@@ -86,7 +86,7 @@ class BatchOffsets:
             raise _unlike(file, error) from error
 
     def encode(self) -> bytes:
-        """Return it as Spark writes it."""
+        """Return the content in Spark's form."""
         lines = [_NO_OFFSET if each is None else json.dumps(each) for each in self.sources]
         return "\n".join([*self.head, *lines]).encode()
 
@@ -96,7 +96,7 @@ def _offset(line: str) -> dict[str, Any] | None:
         return None
     offset = json.loads(line)
     if not isinstance(offset, dict):
-        raise ValueError(f"{line} is no offset")  # noqa: TRY004 - as of what is no JSON
+        raise ValueError(f"{line} is no offset")  # noqa: TRY004 - the error of malformed JSON
     return offset
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark, PySpark and py4j print by themselves, and how to keep them from it.
+"""Keeps Spark, PySpark and py4j from printing logs and stack traces by themselves.
 
 From ``Logging.scala``, ``SparkUncaughtExceptionHandler.scala`` and ``pyspark/accumulators.py`` of Spark 4.2.0,
 and py4j 0.10.9.9, whose module ``java_gateway`` logs failed calls.
@@ -31,7 +31,7 @@ _ACCUMULATORS: list[Any] = [
 
 
 def quieten_jvm() -> None:
-    """Let the JVM print nothing by itself; to be called before a context logs its start."""
+    """Keep the JVM from printing by itself; call it before a context logs its start."""
     packages = jvm()
     # Spark loads its defaults with the first line that it logs, over earlier settings.
     packages.org.apache.spark.SparkConf(False).initializeLogIfNecessary(False)
@@ -50,8 +50,8 @@ def quieten_jvm() -> None:
 def silent_connections() -> Iterator[None]:
     """Keep py4j and PySpark from printing stack traces when a connection to the JVM breaks.
 
-    The call that fails raises, and is told of so. Beside that, py4j tells its own loggers, which
-    programs may show, and the root logger, which prints where nobody has set it up; and the
+    The failed call raises an exception, which is enough. In addition, py4j logs to its own loggers,
+    which programs may show, and to the root logger, which prints unless it is set up; and the
     server of accumulators prints.
     """
     root, own = logging.getLogger(), logging.getLogger("py4j")
@@ -79,6 +79,6 @@ def _is_not_of_gateway(record: logging.LogRecord) -> bool:
 
 
 def _handle_error(server: socketserver.BaseServer, request: Any, address: Any) -> None:
-    """Print what has failed in a server, unless the JVM has ended."""
+    """Print the failure of a server, unless the JVM has ended."""
     if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
         socketserver.BaseServer.handle_error(server, request, address)

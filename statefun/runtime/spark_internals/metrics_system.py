@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's metrics system, from which its sinks take numbers: JMX, Prometheus, Graphite.
+"""Spark's metrics system, whose sinks export numbers: JMX, Prometheus, Graphite.
 
 From ``MetricsSystem.scala`` of Spark 4.2.0: a source is an object with a name and a registry of
 Dropwizard's, and may be of any class.
@@ -16,7 +16,7 @@ class MetricsSource:
     """A source of metrics that the Spark context of this process has under a name.
 
     Args:
-        name: of the source; the first one who names it makes it.
+        name: the source's name; the first caller with this name makes the source.
     """
 
     def __init__(self, name: str) -> None:
@@ -32,7 +32,7 @@ class MetricsSource:
         self._gauges: dict[str, Any] = {}
 
     def set(self, name: str, value: int) -> None:
-        """Set a gauge; the first value takes the place of an earlier gauge of that name."""
+        """Set a gauge; its first value replaces an earlier gauge of that name."""
         if name not in self._gauges:
             self._gauges[name] = self._new_gauge()
             self._registry.remove(name)
@@ -46,7 +46,7 @@ class MetricsSource:
 
 
 class _Source:
-    """What Spark asks for its name and registry, once, through py4j."""
+    """The object that Spark asks once, through py4j, for name and registry."""
 
     def __init__(self, name: str, registry: Any) -> None:
         self._name = name

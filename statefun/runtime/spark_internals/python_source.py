@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streaming sources in Python: where Spark plans them, and the Arrow schema of their rows.
+"""Streaming sources in Python: the processes that plan them, and the Arrow schema of their rows.
 
 From ``PythonStreamingSourceRunner.scala``, ``PythonPlannerRunner.scala``, ``pyspark/sql/worker/`` and
 ``pyspark/sql/streaming/python_streaming_source_runner.py`` of 4.2.0: Spark asks for offsets in a
-process of its own beside the driver, and makes the source in another one, that plans.
+separate process beside the driver, and makes the source in another process, which plans.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def planners_end() -> Iterator[None]:
 def let_planner_go() -> None:
     """End this process as other programs do when Spark leaves it, if it is one that plans.
 
-    What it would say to that is to nobody.
+    Nobody reads its output then.
     """
     if sys.argv[1:] == [_PLANNER]:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 def end_if_left() -> None:
-    """End the process that asks for offsets, if Spark has left it; to be called as it stops.
+    """End the process of offsets, if Spark has left it; call it when the process stops.
 
     Otherwise it would try to report to Spark, fail, and print the traceback.
     """

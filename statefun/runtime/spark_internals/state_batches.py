@@ -3,9 +3,9 @@
 
 From ``ApplyInPandasWithStateSerializer`` (``pyspark/sql/pandas/serializers.py``) and
 ``ApplyInPandasWithStateWriter.scala`` of 4.2.0. A batch holds the rows of many groups, one after the
-other, and in its last column, one struct per group from the top: the group's state and which rows
-are its. A group with many rows goes on in the next batches. A result batch has three columns that
-are read independently, each from the top: counts, data, and states.
+other. Its last column has one struct per group, from the top: the group's state and the range of
+its rows. A group with many rows goes on in the next batches. A result batch has three columns that are
+read independently, each from the top: counts, data, and states.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_TIMEOUT = -1
 
 
 class GroupedBatch:
-    """Which rows of a batch are whose, and the state of each group."""
+    """The rows and the state of each group of a batch."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         state = batch.column(batch.num_columns - 1)
@@ -38,9 +38,9 @@ class GroupedBatch:
         self.starts: list[int] = entries.field("startOffset").to_pylist()
         """The first row of each group."""
         self.counts: list[int] = entries.field("numRows").to_pylist()
-        """How many rows each group has."""
+        """The number of rows of each group."""
         self.key_rows: list[bytes] = entries.field("keyRowAsUnsafe").to_pylist()
-        """The key of each group as Spark wants it back."""
+        """The key of each group, in Spark's form."""
         self.properties = entries.field("properties")[0].as_py() if len(entries) else "{}"
         """Spark's properties of a state beside its value, equal for a whole micro-batch."""
         ends = entries.field("isLastChunk").to_pylist()
@@ -62,7 +62,7 @@ class StateUpdates:
     """New states of groups, on their way back to Spark.
 
     Args:
-        properties: as a batch of the task has them.
+        properties: the states' properties, from a batch of the task.
     """
 
     def __init__(self, properties: str) -> None:
@@ -79,7 +79,7 @@ class StateUpdates:
         return len(self._key_rows)
 
     def add(self, key_row: bytes, value: bytes | None) -> None:
-        """Let a group have a state from now on; None removes it."""
+        """Set the state of a group; None removes it."""
         self.size += len(value or b"")
         self._key_rows.append(key_row)
         self._properties.append(self._removed if value is None else self._updated)
@@ -99,8 +99,8 @@ def result_batch(name: str, data: Sequence[bytes], updates: StateUpdates) -> pa.
     """Return a result batch.
 
     Args:
-        name: of the operator's only column, a binary one.
-        data: its values.
+        name: the name of the operator's only column, which is binary.
+        data: the column's values.
         updates: new states.
     """
     rows = max(1, len(data), len(updates))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver tells a task of a streaming query.
+"""Facts that the driver passes to a task of a streaming query.
 
 From ``MicroBatchExecution.scala`` and ``StreamExecution.scala`` (``BATCH_ID_KEY``) of Spark 4.2.0:
 the number of the micro-batch is a local property of its jobs.

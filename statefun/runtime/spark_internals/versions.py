@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which releases of Spark statefun runs on.
+"""The releases of Spark that statefun runs on.
 
-The other modules of this package are right for those that are tested. A later release is tried: all
-that is read is checked, and functions are called through pandas.
+The other modules of this package fit the tested releases. A later release may run, too: all data
+from Spark is checked, and functions are called through pandas.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 """Spark's Python worker, and the daemon that forks it.
 
 From ``pyspark/daemon.py`` and ``pyspark/worker.py`` of 4.2.0. The daemon calls ``worker`` in each
-process that it forks, and the latter calls ``read_udfs`` for each task, which returns what evaluates
-the task: a function, a profiler or None, a deserializer and a serializer. For each function of the
+process that it forks, and ``worker`` calls ``read_udfs`` for each task, which returns the parts that
+evaluate the task: a function, a profiler or None, a deserializer and a serializer. For each function of the
 task it calls ``read_command``, which returns the function and its type.
 
-Nothing but the daemon is imported before the fork: the rest starts threads, which a fork loses.
+Only the daemon is imported before the fork: other modules start threads, which a fork loses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def run_daemon(prepare: Callable[[], None]) -> None:
     """Run the daemon until Spark closes its input.
 
     Args:
-        prepare: called in each process that was forked for tasks, before each task.
+        prepare: called before each task, in each process that was forked for tasks.
     """
     run_worker: Any = daemon.worker
 
@@ -49,7 +49,7 @@ def run_daemon(prepare: Callable[[], None]) -> None:
 
 
 def watch_functions(evaluation_of: Callable[[object], Evaluation | None]) -> None:
-    """Replace the evaluation of certain functions in this worker process; to be called once.
+    """Replace the evaluation of certain functions in this worker process; call it once.
 
     Args:
         evaluation_of: called with each function that a task of ``applyInPandasWithState`` or any
@@ -81,7 +81,7 @@ def watch_functions(evaluation_of: Callable[[object], Evaluation | None]) -> Non
 
 
 class _ArrowStream:
-    """Takes the place of Spark's serializer; evaluates while it writes."""
+    """Replaces Spark's serializer; evaluates while it writes."""
 
     def __init__(self, evaluation: Evaluation) -> None:
         # After the fork.
@@ -91,7 +91,7 @@ class _ArrowStream:
         self._evaluation = evaluation
 
     def load_stream(self, stream: IO[bytes]) -> Iterator[Any]:
-        """Read what Spark hands over."""
+        """Read Spark's input."""
         batches: Iterator[Any] = self._serializer().load_stream(stream)
         return batches
 
