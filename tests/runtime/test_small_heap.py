@@ -12,7 +12,7 @@ import pytest
 from class_archive import java_options
 from harness import KafkaHarness
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 PROGRAM = """
 import statefun
