@@ -38,7 +38,7 @@ def test_totals_survive_sigkill(own_broker: EmbeddedKafka, tmp_path: Path) -> No
     kafka = KafkaHarness(own_broker, "")
     for topic, partitions in data.TOPICS.items():
         own_broker.create_topic(topic, partitions=partitions)
-    flights, _ = data.load(12_000)
+    flights, _ = data.load(5_000)
     expected = data.expected(flights)
     kafka.send("flights", data.records(flights))
     options = (*DRAIN, "--conf", "spark.statefun.records-per-batch=2000")
