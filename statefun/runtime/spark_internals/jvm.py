@@ -17,7 +17,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 JvmError: type[Exception] = Py4JError
 """The errors of a call when the JVM fails; a JVM that has ended may also cause ``OSError``."""
 JVM_GONE: tuple[type[Exception], ...] = (Py4JNetworkError, ConnectionError)
-"""The errors of a call when the JVM has ended, or is about to."""
+"""The errors of a call to a JVM that has ended, unless it ended while the call was under way."""
 
 
 def jvm() -> Any:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import socketserver
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from pyspark import accumulators
@@ -52,26 +53,66 @@ def silent_connections() -> Iterator[None]:
 
     The failed call raises an exception, which is enough. In addition, py4j logs to its own loggers,
     which programs may show, and to the root logger, which prints unless it is set up; and the
-    server of accumulators prints.
+    server of accumulators prints. Several runs of a process may overlap: the last one that ends
+    restores everything.
     """
-    root, own = logging.getLogger(), logging.getLogger("py4j")
-    level, handler = own.level, logging.lastResort or logging.NullHandler()
-    adds_handler = not root.handlers  # or logging would add one for good, that prints more
-    own.setLevel(logging.CRITICAL + 1)
-    root.addFilter(_is_not_of_gateway)
-    for server in _ACCUMULATORS:
-        server.handle_error = _handle_error
-    if adds_handler:
-        root.addHandler(handler)
+    _silence.begin()
     try:
         yield
     finally:
-        own.setLevel(level)
-        root.removeFilter(_is_not_of_gateway)
+        _silence.end()
+
+
+class _Silence:
+    """Silences connections while at least one run wants it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs = 0
+        self._changes = ExitStack()
+
+    def begin(self) -> None:
+        with self._lock:
+            self._runs += 1
+            if self._runs == 1:
+                self._change()
+
+    def end(self) -> None:
+        with self._lock:
+            self._runs -= 1
+            if self._runs == 0:
+                self._changes.close()
+
+    def _change(self) -> None:
+        root, own = logging.getLogger(), logging.getLogger("py4j")
+        restore = self._changes.callback
+        restore(own.setLevel, own.level)
+        own.setLevel(logging.CRITICAL + 1)
+        restore(root.removeFilter, _is_not_of_gateway)
+        root.addFilter(_is_not_of_gateway)
         for server in _ACCUMULATORS:
-            del server.handle_error
-        if adds_handler:
-            root.removeHandler(handler)
+            restore(delattr, server, "handle_error")
+            server.handle_error = _handle_error
+        if not root.handlers:  # or logging would add one for good, that prints more
+            handler = _LastResort(logging.WARNING)
+            restore(root.removeHandler, handler)
+            root.addHandler(handler)
+
+
+_silence = _Silence()
+
+
+class _LastResort(logging.Handler):
+    """Prints the records that logging prints while the root logger has no handler."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        while logger is not None and logger.parent is not None:
+            if logger.handlers:  # printed there, or not to be printed at all
+                return
+            logger = logger.parent
+        if logging.lastResort is not None:
+            logging.lastResort.handle(record)
 
 
 def _is_not_of_gateway(record: logging.LogRecord) -> bool:

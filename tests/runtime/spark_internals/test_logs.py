@@ -45,3 +45,34 @@ def test_logging_is_as_it_was_after_a_run_that_fails() -> None:
 
     assert left == ([], [], logging.NOTSET)
     assert "handle_error" not in vars(accumulators.AccumulatorTCPServer)
+
+
+def test_a_logger_with_a_handler_of_its_own_prints_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Statefun's own logger is one; its status line moves out of the way of its handler alone."""
+    logger = logging.getLogger("others.own")
+    handler = logging.StreamHandler()
+    logger.addHandler(handler)
+    try:
+        with nothing_set_up(), silent_connections():
+            logger.warning("once")
+            logging.getLogger("others.own.child").warning("once")
+    finally:
+        logger.removeHandler(handler)
+
+    assert capsys.readouterr().err == "once\nonce\n"
+
+
+def test_runs_that_overlap_leave_nothing_behind() -> None:
+    """Whichever ends first."""
+    with nothing_set_up() as root:
+        first, second = silent_connections(), silent_connections()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        between = logging.getLogger("py4j").level
+        second.__exit__(None, None, None)
+        left = (root.handlers[:], root.filters[:], logging.getLogger("py4j").level)
+
+    assert between > logging.CRITICAL
+    assert left == ([], [], logging.NOTSET)
+    assert "handle_error" not in vars(accumulators.AccumulatorTCPServer)
