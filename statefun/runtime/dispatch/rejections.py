@@ -8,6 +8,7 @@ from statefun.runtime.dispatch.failures import Policies
 from statefun.runtime.rows.envelope import UNDECODABLE_KEY, rejection
 from statefun.runtime.rows.keys import id_of_key
 from statefun.sdk.errors import RecordError
+from statefun.sdk.raised import class_name, text_of
 from statefun.sdk.types import default_types
 
 
@@ -26,5 +27,5 @@ def rejected(name: str, record: RecordOrigin | None, policies: Policies) -> Reco
         try:
             id_of_key(record.key, type_)
         except Exception as error:  # noqa: BLE001 - it is the reason, whatever it is
-            text += f": {type(error).__name__}: {error}"
+            text += f": {class_name(error)}: {text_of(error)}"
     return RecordError(text)

@@ -9,6 +9,7 @@ from statefun.runtime.dispatch.failures import Policies
 from statefun.runtime.dispatch.rejections import rejected
 from statefun.runtime.rows.envelope import UNDECODABLE_KEY
 from statefun.sdk.address import TypeName
+from statefun.sdk.types import SimpleType, default_types
 
 POLICIES = Policies(
     records=[
@@ -25,6 +26,7 @@ POLICIES = Policies(
         for topic, key_type in (
             ("texts", None),
             ("numbers", TypeName("io.statefun.kafka", "int")),
+            ("nameless", TypeName("t", "nameless")),
         )
     ]
 )
@@ -62,3 +64,22 @@ def test_a_key_that_is_decoded_now_has_no_reason() -> None:
 
     assert rejected(UNDECODABLE_KEY, seven, POLICIES).message.endswith("the topic's keyType")
     assert rejected("null-key", None, POLICIES).message.startswith("the record has no key")
+
+
+class NamelessError(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def test_an_error_without_a_text_is_a_reason_as_well() -> None:
+    """The record is rejected as any other; nothing escapes."""
+
+    def fail(_: bytes) -> str:
+        raise NamelessError
+
+    default_types.add(SimpleType("t/nameless", str.encode, fail))
+    error = rejected(UNDECODABLE_KEY, RecordOrigin(topic="nameless", key=b"x"), POLICIES)
+
+    assert error.message.endswith("keyType: NamelessError: (its text cannot be shown)")
