@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from statefun.protocol.runtime_pb2 import Bucket, CancellableMessage
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
-from statefun.runtime.dispatch.buckets import DELAYED, release, run_bucket, send
+from statefun.runtime.dispatch.buckets import DELAYED, RELEASED, release, run_bucket, send
 from statefun.runtime.dispatch.groups import Group, Row
 from statefun.runtime.rows.effects import Effects
 from statefun.runtime.rows.envelope import address_of
@@ -114,6 +114,11 @@ def schedule_wake_up(group: Group, effects: Effects) -> None:
 def wake_up_time(value: bytes) -> int:
     """Return the due time of a wake-up, in milliseconds since the epoch."""
     return int(value)
+
+
+def is_wake_up(typename: str, value: bytes) -> bool:
+    """Tell whether a message in the outbox is a wake-up, on its way from its bucket."""
+    return typename == RELEASED and Entry.FromString(value).typename == WAKE_UP
 
 
 OnConflict = Callable[[Row, FunctionError, Effects], None]

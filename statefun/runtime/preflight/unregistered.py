@@ -22,7 +22,7 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.dispatch.delays import WAKE_UP, delayed_messages
+from statefun.runtime.dispatch.delays import delayed_messages, is_wake_up
 from statefun.runtime.ingress.feedback import delivered, feedback_offset
 from statefun.runtime.preflight.stored_state import OWN, StoredState, stored_state
 from statefun.runtime.rows.effects import MESSAGE_SCHEMA, read_batches
@@ -151,7 +151,7 @@ def undelivered(checkpoint: Folder) -> Iterator[str]:
                         rows.column(index).to_pylist() for index in (target, typename, value)
                     )
                     for to, name, content in zip(*columns, strict=True):
-                        if name != WAKE_UP:  # which tells of no message
+                        if not is_wake_up(name, content):
                             yield typename_of(to)
                         for message in delayed_messages(name, content):
                             yield typename_of(message.target)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import cast
 
+import pyarrow as pa
 import pytest
 from harness import KafkaHarness, run
 from pyspark.sql import SparkSession
@@ -28,6 +29,7 @@ from statefun.protocol.runtime_pb2 import Bucket, DelayedMessage, Manifest, Retr
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
+from statefun.runtime.dispatch.buckets import release
 from statefun.runtime.dispatch.calls import failed_row
 from statefun.runtime.dispatch.delays import WAKE_UP
 from statefun.runtime.dispatch.failures import RETRY
@@ -38,7 +40,7 @@ from statefun.runtime.preflight.unregistered import (
     undelivered,
     write_functions,
 )
-from statefun.runtime.rows.effects import MESSAGE_SCHEMA, EffectRows
+from statefun.runtime.rows.effects import MESSAGE_SCHEMA, EffectRows, Effects
 
 
 def functions(*names: str) -> StatefulFunctions:
@@ -134,12 +136,23 @@ def test_messages_that_are_not_delivered_yet_are_found(tmp_path: Path) -> None:
             content = delayed.SerializeToString()
             bucket = b"1\0statefun.timers/bucket"
             rows.append((bucket, b"", "statefun.timers/delayed", content, None))
-            rows.append((b"x\0t/expires", b"x\0t/expires", WAKE_UP, b"1", None))
+            for number, type_ in enumerate((WAKE_UP, "t/t")):
+                name = b"x\0t/released-%d" % number
+                entry = DelayedMessage(due=1, target=name, caller=name, typename=type_, value=b"1")
+                effects = Effects()
+                release(entry, effects)
+                (row,) = pa.ipc.open_stream(effects.messages.take()).read_all().to_pylist()
+                rows.append(tuple(row.values()))
         count = len(rows)
         segment = Segment(messages=effect_stream(rows.take(), count))
         Outbox(checkpoint).stage(Manifest(batch=batch, segments=[segment]))
 
-    assert list(undelivered(checkpoint)) == ["t/of-1", "statefun.timers/bucket", "t/late"]
+    assert list(undelivered(checkpoint)) == [
+        "t/of-1",
+        "statefun.timers/bucket",
+        "t/late",
+        "t/released-1",
+    ]
 
 
 def test_what_is_tried_again_is_buried_as_what_it_was() -> None:
