@@ -57,8 +57,8 @@ def add_command(commands: Any) -> None:
     skip_.add_argument(
         "--no-lock",
         action="store_true",
-        help="for a checkpoint that is not on a local file system, or whose last run had "
-        "checkpoint-lock=none: nobody but you makes sure that no application runs with it",
+        help="for a checkpoint that is not on a local file system, or that has a run "
+        "with checkpoint-lock=none: nobody but you makes sure that no application runs with it",
     )
 
 
@@ -142,8 +142,8 @@ def _skip(checkpoint: Folder, options: argparse.Namespace) -> None:
         )
     if not (shows_runs(checkpoint) or options.no_lock):
         raise ConfigurationError(
-            f"checkpoint {checkpoint.location} was last run with checkpoint-lock=none, and nothing "
-            "here can tell whether that run goes on: see to it that none does, and give --no-lock"
+            f"checkpoint {checkpoint.location} has a run with checkpoint-lock=none that goes on or was "
+            "killed, and nothing here can tell which: see to it that none goes on, and give --no-lock"
         )
     chosen = len(to_skip(checkpoint, batch, egress, numbers))
     what = f"{chosen:,} record{'' if chosen == 1 else 's'} of batch {batch} for egress {egress}"

@@ -18,7 +18,7 @@ from statefun.runtime.checkpoint.lock import (
     checkpoint_lock,
     create_privately,
     jvm_lock,
-    write_lock_note,
+    unlocked,
 )
 from statefun.runtime.explanation import explained
 from statefun.runtime.preflight.binding import check_binding
@@ -81,8 +81,8 @@ class Application:
         """
         settings = self._settings
         create_privately(settings.checkpoint)
-        with checkpoint_lock(settings.checkpoint) if settings.has_lock else nullcontext():
-            write_lock_note(settings.checkpoint, has_lock=settings.has_lock)
+        lock = checkpoint_lock if settings.has_lock else unlocked
+        with lock(settings.checkpoint):
             prepared = prepare(self._module, settings)
             retention = Retention(settings.checkpoint)
             group_offsets = GroupOffsets(

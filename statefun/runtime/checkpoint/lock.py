@@ -28,7 +28,7 @@ logger = logging.getLogger("statefun")
 _NAME = "driver.lock"
 _JVM_NAME = "jvm.lock"
 _UNLOCKED = "unlocked"
-"""A file that is there if the last run had no lock."""
+"""A file that is there while a run has no lock, and after one that was killed."""
 # A program whose JVM was killed needs a moment to notice and end, and the other way round.
 _GRACE = timedelta(seconds=10)
 _SILENCE = timedelta(seconds=1)
@@ -121,17 +121,20 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
             file.close()
 
 
-def write_lock_note(checkpoint: Folder, *, has_lock: bool) -> None:
-    """Write into a local checkpoint whether the run that begins holds its lock.
+@contextmanager
+def unlocked(checkpoint: Folder) -> Iterator[None]:
+    """Write into a local checkpoint, until the end of a run without a lock, that there is one.
 
-    Whoever else comes by sees a run with a lock as long as it goes on, and one without it never.
+    Nobody else sees whether such a run goes on. One that was killed leaves the note behind.
     """
     if not checkpoint.is_local:
+        yield
         return
-    if has_lock:
+    checkpoint.write(_UNLOCKED, b"")
+    try:
+        yield
+    finally:
         checkpoint.remove(_UNLOCKED)
-    else:
-        checkpoint.write(_UNLOCKED, b"")
 
 
 def shows_runs(checkpoint: Folder) -> bool:
