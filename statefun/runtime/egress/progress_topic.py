@@ -200,10 +200,16 @@ class ProgressTopic:
         return admin_for(self._owner, self._egress.address, self._egress.properties)
 
     def _check(self, admin: AdminClient, name: str, timeout: timedelta) -> None:
+        """Refuse a topic that forgets; one that the asked broker does not know (yet) passes."""
         resource = ConfigResource(ResourceType.TOPIC, name)
-        described: dict[str, Any] = admin.describe_configs([resource])[resource].result(
-            timeout.total_seconds()
-        )
+        try:
+            described: dict[str, Any] = admin.describe_configs([resource])[resource].result(
+                timeout.total_seconds()
+            )
+        except KafkaException as error:
+            if error.args[0].code() == ClientError.UNKNOWN_TOPIC_OR_PART:
+                return
+            raise
         policy = described["cleanup.policy"].value
         if policy != _CONFIG["cleanup.policy"]:
             raise TopicError(

@@ -102,10 +102,10 @@ class EgressThread:
         except StatefunError as error:
             self._on_error(error)
         except Exception as error:  # noqa: BLE001 - a silent end would hang the driver
+            where = f"batch {self._queue[0].manifest.batch}" if self._queue else "the last batch"
             failed = EngineError(
-                f"batch {self._queue[0].manifest.batch} cannot be published to egress "
-                f"{self.factory.egress.id}: {type(error).__name__}: {error}; it is kept in "
-                "the outbox"
+                f"{where} cannot be published to egress {self.factory.egress.id}: "
+                f"{type(error).__name__}: {error}; it is kept in the outbox"
             )
             failed.__cause__ = error  # with its traceback, which debug shows
             self._on_error(failed)

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from queue import Queue
 
+import pytest
+
 from statefun.module.model import KafkaEgress, Location
 from statefun.protocol.runtime_pb2 import Manifest
 from statefun.runtime.checkpoint.folder import Folder
@@ -32,7 +34,21 @@ class BrokenLanes:
         """Nothing is open."""
 
 
-def test_a_defect_is_told_with_its_traceback(tmp_path: Path) -> None:
+class LanesThatBreakBehind(BrokenLanes):
+    """Lanes with a defect behind the last batch."""
+
+    def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
+        """Publish all, and fail."""
+        yield from (Published(staged, 0) for staged in batches)
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("lanes", "where"), [(BrokenLanes, "batch 3"), (LanesThatBreakBehind, "the last batch")]
+)
+def test_a_defect_is_told_with_its_traceback(
+    tmp_path: Path, lanes: type[BrokenLanes], where: str
+) -> None:
     """Debug shows it: the error's text alone does not say where it comes from."""
     timeout = Settings.resolve({}, None).kafka_timeout
     failed: Queue[StatefunError] = Queue()
@@ -41,7 +57,7 @@ def test_a_defect_is_told_with_its_traceback(tmp_path: Path) -> None:
         lambda published: None,
         failed.put,
     )
-    thread.use(BrokenLanes())
+    thread.use(lanes())
     thread.start()
 
     thread.add(Staged(Manifest(batch=3), b"digest"))
@@ -50,7 +66,7 @@ def test_a_defect_is_told_with_its_traceback(tmp_path: Path) -> None:
     thread.stop()
     assert isinstance(error, EngineError)
     assert error.message.startswith(
-        "batch 3 cannot be published to egress t/out: ZeroDivisionError"
+        f"{where} cannot be published to egress t/out: ZeroDivisionError"
     )
     assert isinstance(error.__cause__, ZeroDivisionError)
     assert error.__cause__.__traceback__ is not None
