@@ -81,7 +81,7 @@ class Reports:
 
     def close(self) -> None:
         """Tell the rest, when the query has ended."""
-        self._status.close()
         self._failure_log.tell(at_once=True)
+        self._status.close()
         self._metrics.close()
         self._new_topics.look(at_once=True)

@@ -45,7 +45,7 @@ class _Chunk:
             caller, typename, value, trace, lambda name, row: batch.column(name)[row].as_py()
         )
         starts = self._grouped.starts
-        self._keys = batch.column("target").take(starts).to_pylist()
+        self._keys = batch.column("target").take(pa.array(starts, pa.int32())).to_pylist()
         self._key_rows = dict(zip(starts, self._grouped.key_rows, strict=True))
         self.properties = self._grouped.properties
         self._before = continued
