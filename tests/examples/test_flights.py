@@ -41,7 +41,7 @@ def test_totals_survive_sigkill(own_broker: EmbeddedKafka, tmp_path: Path) -> No
     flights, _ = data.load(5_000)
     expected = data.expected(flights)
     kafka.send("flights", data.records(flights))
-    options = (*DRAIN, "--conf", "spark.statefun.records-per-batch=2000")
+    options = (*DRAIN, "--conf", "spark.statefun.records-per-batch=800")
 
     process = submit(own_broker, "flights", tmp_path, *options)
     while len(list(tmp_path.glob("checkpoint/commits/[0-9]*"))) < 3:

@@ -39,18 +39,18 @@ def test_flights_survive_sigterm_and_sigkill(own_broker: EmbeddedKafka, tmp_path
     kafka = KafkaHarness(own_broker, "")
     for topic in ("users", "greetings"):
         own_broker.create_topic(topic, partitions=2)
-    tail_numbers, without = flights.greeted_flights(12_000)
+    tail_numbers, without = flights.greeted_flights(5_000)
     kafka.send("users", flights.records(tail_numbers))
     options = (
         *("--conf", "spark.statefun.available-now=true"),
-        *("--conf", "spark.statefun.records-per-batch=1000"),
+        *("--conf", "spark.statefun.records-per-batch=400"),
     )
 
     log = tmp_path / "log"
     for number in (signal.SIGTERM, signal.SIGKILL):
         before = commits(tmp_path)
         process = submit(own_broker, "greeter", tmp_path, *options)
-        while commits(tmp_path) < before + 2:
+        while commits(tmp_path) < before + 2 or not greetings(kafka):
             assert process.poll() is None, log.read_text()
             time.sleep(0.1)
         process.send_signal(number)

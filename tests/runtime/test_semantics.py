@@ -313,12 +313,12 @@ def test_random_programs_do_what_the_model_does(
     follow(fresh(), seed, ["x", "y"], depth=2, roots=roots, steps=1, immediate=immediate)
 
 
-def test_tens_of_thousands_of_commands(system: System) -> None:
+def test_ten_thousand_commands(system: System) -> None:
     """The same over 128 addresses, in full micro-batches."""
     ids = [f"id {n}" for n in range(43)]
 
     assert len(NAMES) * len(ids) >= 128
-    assert follow(system, 7, ids, depth=4, roots=1_500, steps=2, immediate=30) >= 20_000
+    assert follow(system, 7, ids, depth=4, roots=1_500, steps=1, immediate=30) >= 10_000
 
 
 @attrs.frozen

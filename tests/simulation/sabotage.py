@@ -75,7 +75,7 @@ SABOTAGES = {
     "anybodys-records": Sabotage(
         "what was published with a copy is not taken for one's own",
         [Change(Lane, "open", broken.anybodys_records)],
-        663,
+        502,
     ),
     "forgotten-runs": Sabotage(
         "runs are kept for as long as markers name them",

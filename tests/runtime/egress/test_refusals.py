@@ -287,13 +287,13 @@ def test_what_was_sent_is_published_or_refused(
 def test_a_refusal_may_come_while_a_large_batch_is_written(bench: Bench) -> None:
     """A transaction that fails meanwhile takes no more, and says why only behind that."""
     poison = REFUSED["too large"][0]
-    records = [bench.record(f"{n}") for n in range(40_000)]
+    records = [bench.record(f"{n}") for n in range(15_000)]
 
     refused = bench.publish(bench.stage(0, [poison, *records]))
 
     assert refused == 1
     values = in_order[bench.egress.delivery_semantic](bench.values())
-    assert values == [f"{n}" for n in range(40_000)]
+    assert values == [f"{n}" for n in range(15_000)]
     assert [letter.value for letter in bench.dead()] == ["x" * 5000]
 
 
