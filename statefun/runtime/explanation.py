@@ -13,7 +13,7 @@ from statefun.runtime.ingress.data_loss import check_kept
 from statefun.runtime.ingress.starting_offsets import check_topics
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.shipping import lacks_statefun
-from statefun.runtime.spark_internals.error_texts import is_concurrent_update
+from statefun.runtime.spark_internals.error_texts import first_words, is_concurrent_update
 from statefun.sdk.errors import CheckpointError, EngineError, KafkaError, StatefunError
 
 
@@ -41,9 +41,10 @@ def explained(
         _check_ingresses(ingresses, settings)
     except KafkaError as likeliest:
         return likeliest
-    lines = str(cause).strip().splitlines() or [repr(cause)]
-    # An exception of a Python worker comes with its traceback, and the error itself last.
-    text = lines[-1] if isinstance(cause, PythonException) else lines[0]
+    if isinstance(cause, PythonException):  # it comes with its traceback, and the error itself last
+        *_, text = str(cause).strip().splitlines() or [repr(cause)]
+    else:
+        text = first_words(cause)
     return EngineError(
         f"the streaming query has ended: {text}; run with spark.statefun.debug=true to see "
         "what Spark says"
