@@ -17,6 +17,7 @@ import hashlib
 import io
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
 import attrs
@@ -186,9 +187,11 @@ class Outbox:
     def remove(self, batch: int) -> None:
         """Delete ``batch``, its manifest first: from then on it is published and delivered."""
         folder = self.batch_folder(batch)
-        if folder.has(MANIFEST):
-            folder.remove(MANIFEST)
-            folder.sync_names()  # or a loss of power could bring it back, without its records
+        folder.remove(MANIFEST)
+        # Or a loss of power could bring the manifest back, without its records; also a manifest
+        # that an earlier process deleted just before it ended.
+        with suppress(FileNotFoundError):
+            folder.sync_names()
         folder.remove_all()
 
     def recover(self, newest_commit: int) -> Leftovers:
