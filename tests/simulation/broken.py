@@ -12,7 +12,7 @@ import pyarrow as pa
 from simulation.cluster import ExactlyOnceModel
 from simulation.disk import LocalPath
 from statefun.runtime.checkpoint.known_runs import Runs
-from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, Staged
+from statefun.runtime.checkpoint.outbox import MANIFEST, Leftovers, Outbox, Staged
 from statefun.runtime.dispatch import buckets, delays
 from statefun.runtime.dispatch.groups import Group
 from statefun.runtime.egress.lane import Lane, LaneBatch, Marker, UncertainError
@@ -266,6 +266,12 @@ def written_unsynced(folder: LocalPath, name: str, content: bytes) -> None:
         file.write(content)
     temporary.replace(folder / name)
     folder.system.disk._names.pop(f"{folder.path}/{name}", None)
+
+
+def removed_unsynced(outbox: Outbox, batch: int) -> None:
+    """Delete a manifest and its records in whichever order the disk has it."""
+    outbox.batch_folder(batch).remove(MANIFEST)
+    outbox.batch_folder(batch).remove_all()
 
 
 def written_in_place(folder: LocalPath, name: str, content: bytes) -> None:

@@ -209,6 +209,11 @@ SABOTAGES = {
         [Change(filesystem, "_write_locally", broken.written_unsynced)],
         115,
     ),
+    "deletion-not-synced": Sabotage(
+        "a manifest is deleted on the disk before its records are",
+        [Change(Outbox, "remove", broken.removed_unsynced)],
+        564,
+    ),
     "written-in-place": Sabotage(
         "a file appears by its name when it is complete",
         [Change(filesystem, "_write_locally", broken.written_in_place)],
