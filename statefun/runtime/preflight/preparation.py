@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 
@@ -58,34 +59,44 @@ def prepare(module: Module, settings: Settings) -> Prepared:
     refuse_missing_topics(module.egresses, settings.kafka_timeout)
     commit_log = CommitLog(checkpoint)
     ingresses = in_order(checkpoint, list(all_ingresses(module)))
-    if commit_log.is_fresh():
+    is_fresh = commit_log.is_fresh()
+    if is_fresh:
         write_order(checkpoint, ingresses)
     rewrite_read_offsets(checkpoint, ingresses)
     bounds = Bounds(checkpoint, commit_log, ingresses)
     newest = commit_log.newest()
     leftovers = Outbox(checkpoint).recover(newest)
     delivery = Delivery(checkpoint)
-    starts = _starts(settings, commit_log, ingresses, bounds)
+    # Spark reads the offsets that were planned before the first commit, whatever is asked for.
+    ends = None if is_fresh else commit_log.end_offsets(max(newest, 0))[:-1]
+    starts = _starts(settings, ends, ingresses, bounds)
     return Prepared(newest, ingresses, starts, bounds, leftovers, delivery, Succession(newest))
 
 
 def _starts(
-    settings: Settings, commit_log: CommitLog, ingresses: Sequence[KafkaIngress], bounds: Bounds
+    settings: Settings,
+    ends: Sequence[dict[str, Any] | None] | None,
+    ingresses: Sequence[KafkaIngress],
+    bounds: Bounds,
 ) -> list[str]:
-    """Return the starting offsets of Spark's sources; they count on a fresh checkpoint only."""
-    timeout, newest = settings.kafka_timeout, commit_log.newest()
+    """Return the starting offsets of Spark's sources; they count on a fresh checkpoint only.
+
+    Args:
+        settings: the settings, with the checkpoint.
+        ends: the end offsets that the checkpoint holds for each source; None if it is fresh.
+        ingresses: the ingresses in the order of the sources.
+        bounds: decides on the stop positions and writes them.
+    """
+    timeout = settings.kafka_timeout
     partitions = [check_topics(ingress, timeout) for ingress in ingresses]
-    is_fresh = commit_log.is_fresh()
-    # Spark reads the offsets that were planned before the first commit, whatever is asked for.
-    ends = [] if is_fresh else commit_log.end_offsets(max(newest, 0))[:-1]
-    known = [offsets or {} for offsets in ends] or [{} for _ in ingresses]
+    known = [offsets or {} for offsets in ends or ()] or [{} for _ in ingresses]
     identities = check_identities(settings.checkpoint, ingresses, partitions, known, timeout)
     write_identities(settings.checkpoint, identities)
-    if is_fresh:
+    if ends is None:
         known = [
             starting_offsets(ingress, there, timeout)
             for ingress, there in zip(ingresses, partitions, strict=True)
         ]
     starts = bounds.decide(partitions, known, timeout)
     bounds.write()
-    return [json.dumps(start) if is_fresh else "latest" for start in starts]
+    return [json.dumps(start) if ends is None else "latest" for start in starts]
