@@ -11,6 +11,7 @@ import attrs
 from google.protobuf.message import DecodeError
 
 from statefun.protocol.runtime_pb2 import AddressState, RecordOrigin
+from statefun.runtime.rows.envelope import headers_of
 from statefun.runtime.rows.origin import original
 from statefun.runtime.timers.clock import Clock, in_milliseconds
 from statefun.sdk.errors import CheckpointError
@@ -58,9 +59,8 @@ class Columns:
             offset=int(self.cell("offset", row)),
             timestamp=int(self.cell("timestamp", row)),
         )
-        headers = self.cell("headers", row)
-        for header in () if headers is None else headers:
-            origin.headers.add(key=header["key"], value=header["value"])
+        for name, content in headers_of(self.cell("headers", row)):
+            origin.headers.add(key=name, value=content)
         key = self.cell("key", row)
         if key is not None:
             origin.key = bytes(key)

@@ -138,33 +138,30 @@ def _rows(
     # Records that cannot name their address are gathered per partition, in order.
     rejected = F.encode(F.concat_ws("/", topic, F.col("partition")), "utf-8")
     is_id = is_text & (id_ == key)
-    return (
-        # Not by .to(SCHEMA), which would take the headers apart and put them together again.
-        records.select(
-            F.when(is_text, id_).otherwise(rejected).alias("id"),
-            F.explode(suffixes).alias("suffix"),
-            "offset",
-            typename.alias("typename"),
-            "value",
-            "topic",
-            "partition",
-            F.unix_millis("timestamp").alias("timestamp"),
-            F.when(~is_id, key).alias("key"),
-            "headers",
-            _trace().alias("trace"),
-        ).select(
-            F.concat("id", "suffix").alias("target"),
-            "offset",
-            F.lit(None).cast("binary").alias("caller"),
-            "typename",
-            "value",
-            "topic",
-            "partition",
-            "timestamp",
-            "key",
-            "headers",
-            "trace",
-        )
+    return records.select(
+        F.when(is_text, id_).otherwise(rejected).alias("id"),
+        F.explode(suffixes).alias("suffix"),
+        "offset",
+        typename.alias("typename"),
+        "value",
+        "topic",
+        "partition",
+        F.unix_millis("timestamp").alias("timestamp"),
+        F.when(~is_id, key).alias("key"),
+        F.when(F.size("headers") > 0, F.to_json("headers")).alias("headers"),
+        _trace().alias("trace"),
+    ).select(
+        F.concat("id", "suffix").alias("target"),
+        "offset",
+        F.lit(None).cast("binary").alias("caller"),
+        "typename",
+        "value",
+        "topic",
+        "partition",
+        "timestamp",
+        "key",
+        "headers",
+        "trace",
     )
 
 

@@ -62,7 +62,7 @@ ARROW_SCHEMA = pa.schema(
         ("partition", pa.int32()),
         ("timestamp", pa.int64()),
         ("key", pa.binary()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("headers", pa.string()),
         ("trace", pa.string()),
     ]
 )

@@ -12,7 +12,13 @@ from pyspark.sql import Row, SparkSession
 
 from statefun.module.model import Location, TopicRoute
 from statefun.runtime.ingress.routing import route, route_replays
-from statefun.runtime.rows.envelope import REJECTION_NAMESPACE, SCHEMA, address_key, address_of
+from statefun.runtime.rows.envelope import (
+    REJECTION_NAMESPACE,
+    SCHEMA,
+    address_key,
+    address_of,
+    headers_of,
+)
 from statefun.runtime.spark.session import open_session
 from statefun.sdk.address import Address, TypeName
 
@@ -88,9 +94,34 @@ def test_a_record_becomes_a_message_to_the_address_of_its_key(spark: SparkSessio
         "partition": 3,
         "timestamp": round(TIME.timestamp() * 1000),
         "key": None,
-        "headers": [Row(key="a", value=bytearray(b"1")), Row(key="a", value=None)],
+        "headers": '[{"key":"a","value":"MQ=="},{"key":"a"}]',
         "trace": None,
     }
+
+
+def test_headers_survive_their_row(spark: SparkSession) -> None:
+    """Any names and values come back, in order; no headers are null."""
+    generator = random.Random(7)
+    characters = '"\\/\n\0\x7f\u2028aé€😀'
+    sent = [
+        [
+            (
+                "".join(generator.choices(characters, k=generator.randrange(6))),
+                generator.choice([None, generator.randbytes(generator.randrange(6))]),
+            )
+            for _ in range(count % 4)
+        ]
+        for count in range(200)
+    ]
+    records = [
+        Record(b"a", offset=offset, headers=headers or generator.choice([None, []]))
+        for offset, headers in enumerate(sent)
+    ]
+
+    rows = routed(spark, records, to("users", "test.fns/one"))
+
+    assert [list(headers_of(row.headers)) for row in rows] == sent
+    assert [row.headers is None for row in rows] == [not headers for headers in sent]
 
 
 @pytest.mark.parametrize(

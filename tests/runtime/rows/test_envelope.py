@@ -4,6 +4,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pyspark.sql.types import ArrayType, MapType, StructType
 from strategies import addresses, ids
 
 from statefun.runtime.rows.envelope import SCHEMA, address_key, address_of, rejection
@@ -52,8 +53,19 @@ def test_rows_have_the_columns_of_the_dispatcher() -> None:
     assert SCHEMA.simpleString() == (
         "struct<target:binary,offset:bigint,caller:binary,typename:string,value:binary,"
         "topic:string,partition:int,timestamp:bigint,key:binary,"
-        "headers:array<struct<key:string,value:binary>>,trace:string>"
+        "headers:string,trace:string>"
     )
+
+
+def test_rows_have_no_nested_columns() -> None:
+    """Spark measures its Arrow batches after each row, and nested columns from the start.
+
+    ``ArrowWriter.sizeInBytes`` sets the value count of every vector; for a list that takes time
+    which grows with the rows so far.
+    """
+    nested = (ArrayType, MapType, StructType)
+
+    assert not [field.name for field in SCHEMA if isinstance(field.dataType, nested)]
 
 
 @pytest.mark.parametrize(
