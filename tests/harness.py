@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import attrs
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from statefun.dev import EmbeddedKafka
@@ -108,9 +108,20 @@ class KafkaHarness:
         """Return the committed offsets of a consumer group, by partition."""
         consumer = Consumer({"bootstrap.servers": self.address, "group.id": group})
         asked = [TopicPartition(topic, number) for number in range(partitions)]
-        committed = [partition.offset for partition in consumer.committed(asked, timeout=10)]
+        committed: list[TopicPartition] = []
+
+        def have_come() -> bool:
+            try:
+                committed.extend(consumer.committed(asked, timeout=10))
+            except KafkaException as error:
+                # A broker that was frozen is nobody's coordinator for a moment.
+                if error.args[0].code() != KafkaError.NOT_COORDINATOR:
+                    raise
+            return bool(committed)
+
+        wait(have_come)
         consumer.close()
-        return committed
+        return [partition.offset for partition in committed]
 
     def module(
         self,
