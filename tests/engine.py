@@ -13,7 +13,6 @@ from random import Random
 from typing import Any
 
 import attrs
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from statefun import (
     Context,
@@ -31,7 +30,7 @@ from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.dispatch.dispatcher import Dispatcher
 from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
 from statefun.runtime.dispatch.payload import Program
-from statefun.runtime.ingress.feedback import FeedbackReader
+from statefun.runtime.ingress.feedback import FeedbackReader, read_task
 from statefun.runtime.release.retention import Retention
 from statefun.runtime.rows.effects import Effects
 from statefun.runtime.timers.clock import BatchClock
@@ -133,7 +132,7 @@ class Engine:
 
     def step(self, delays: Sequence[Delay], *, crash: bool = False) -> bool:
         """Send delayed messages; run a micro-batch, unless there is nothing to do."""
-        end = self._reader.latestOffset(self._start, ReadAllAvailable())
+        end = self._reader.latest_offset(self._start)
         if end == self._start and not delays:
             return False
         if crash:  # Spark has planned the batch, and will run it after the restart
@@ -180,8 +179,8 @@ class Engine:
             for place, each in enumerate(asked)
         ]
         if end != self._start:
-            tasks = self._reader.partitions(self._start, end)
-            for batch in (batch for task in tasks for batch in self._reader.read(task)):
+            tasks = self._reader.tasks(self._start, end)
+            for batch in (batch for task in tasks for batch in read_task(self._outbox, task)):
                 names = ("target", "timestamp", "offset", "caller", "typename", "value")
                 rows += zip(*(batch.column(name).to_pylist() for name in names), strict=True)
         # As the plan of the query says; what else there may be to order Spark does in any way.

@@ -21,15 +21,15 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import SparkContext
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.state import GroupStateTimeout
-from pyspark.sql.types import StructType
 from spark_probe_daemon import Counter
 
 from statefun.runtime.spark_internals import configuration
 from statefun.runtime.spark_internals.class_path import KAFKA_SOURCE, add_jars, has_class
 from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
+from statefun.runtime.spark_internals.driver_source import TASK, tasks_of
 from statefun.runtime.spark_internals.error_texts import first_words, lacks_module
 from statefun.runtime.spark_internals.hadoop import write_no_checksums
 from statefun.runtime.spark_internals.jvm import (
@@ -42,19 +42,15 @@ from statefun.runtime.spark_internals.jvm import (
 )
 from statefun.runtime.spark_internals.logs import quieten_jvm, silent_connections
 from statefun.runtime.spark_internals.metrics_system import MetricsSource
-from statefun.runtime.spark_internals.python_source import (
-    arrow_schema,
-    end_if_left,
-    let_planner_go,
-    planners_end,
-)
 from statefun.runtime.spark_internals.state_reader import read_states
 
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
-PLANNED = "planned.txt"
+FAILS = "fails"
+"""A file that makes the source fail."""
 STARTED = "probe: Spark has started"
 CHECKPOINT = "checkpoint"
 SCHEMA = "target binary, value binary"
+NAMES = ["target", "value"]
 BATCHES = [["many"] * 5 + ["gone"], ["many", "gone"]]
 findings: dict[str, Any] = {}
 
@@ -72,56 +68,34 @@ def finds(function: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-class Source(DataSource):
-    """A source of two batches."""
+class Numbers:
+    """A source of two batches, whose tasks are numbers; it fails when there is no third one."""
 
-    @classmethod
-    def name(cls) -> str:
-        """Return its name."""
-        return "probe"
-
-    def schema(self) -> str:
-        """Return its columns."""
-        return SCHEMA
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Note whether this process plans, by the handler that it has afterwards."""
-        import signal  # noqa: PLC0415 - Spark pickles the class by value
-
-        let_planner_go()
-        if signal.getsignal(signal.SIGPIPE) == signal.SIG_DFL:
-            (Path(self.options["folder"]) / PLANNED).write_text("yes")
-        return Reader(schema)
-
-
-class Reader(DataSourceStreamReader):
-    """Reads two batches."""
-
-    def __init__(self, schema: StructType) -> None:
-        self._schema = schema
+    def __init__(self) -> None:
         self._next = 0
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
+    def initial_offset(self) -> dict[str, int]:
         """Begin at the first batch."""
         return {"batch": 0}
 
-    def latestOffset(self, *_: Any) -> dict[str, int]:  # noqa: N802 - Spark's
+    def latest_offset(self, start: dict[str, int]) -> dict[str, int]:
         """Tell of one more batch each time."""
+        if self._next == len(BATCHES) and (FOLDER / FAILS).exists():
+            raise KeyError(str(start))
         self._next = min(self._next + 1, len(BATCHES))
         return {"batch": self._next}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+    def tasks(self, start: dict[str, int], end: dict[str, int]) -> list[bytes]:
         """Read each batch in a task."""
-        return [InputPartition(number) for number in range(start["batch"], end["batch"])]
+        return [b"%d" % number for number in range(start["batch"], end["batch"])]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a batch of Arrow."""
-        rows = [{"target": key.encode(), "value": b"\xff"} for key in BATCHES[partition.value]]
-        yield pa.RecordBatch.from_pylist(rows, arrow_schema(self._schema))
 
-    def stop(self) -> None:
-        """End quietly."""
-        end_if_left()
+def read(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of tasks."""
+    for batch in tasks:
+        for task in batch.column(TASK).to_pylist():
+            keys = [key.encode() for key in BATCHES[int(task)]]
+            yield pa.record_batch([pa.array(keys), pa.repeat(b"\xff", len(keys))], NAMES)
 
 
 @finds
@@ -225,10 +199,10 @@ def outcomes(session: SparkSession) -> list[Any]:
     def stage(frame: DataFrame, _: int) -> None:
         found.extend(json.loads(bytes(row.outcome)) for row in frame.collect())
 
-    session.dataSource.register(Source)
-    source = session.readStream.format("probe").option("folder", str(FOLDER)).load()
+    failures: list[Exception] = []
+    rows = tasks_of(session, "probe", Numbers(), failures.append).mapInArrow(read, SCHEMA)
     query = (
-        source.groupBy("target")
+        rows.groupBy("target")
         .applyInPandasWithState(
             Counter().__call__,
             outputStructType="outcome binary",
@@ -243,8 +217,12 @@ def outcomes(session: SparkSession) -> list[Any]:
     try:
         while sum(batch == 1 for _, batch, *_ in found) < len(BATCHES[1]):
             query.processAllAvailable()
+        (FOLDER / FAILS).touch()
+        with suppress(StreamingQueryException):
+            query.awaitTermination(60)
     finally:
         query.stop()
+    findings["failures"] = [str(failure) for failure in failures]
     return sorted(found)
 
 
@@ -253,18 +231,6 @@ def states(session: SparkSession) -> list[Any]:
     """Read the state of the query."""
     rows = read_states(session, str(FOLDER / CHECKPOINT), "target", "state").collect()
     return [[bytes(row.target).decode(), list(bytes(row.state))] for row in rows]
-
-
-@finds
-def reuse_of_workers() -> list[str]:
-    """Read the setting that is changed while a source is planned, then and afterwards."""
-
-    def reused() -> str:
-        return str(live_conf().get("spark.python.worker.reuse", "unset"))
-
-    with planners_end():
-        meanwhile = reused()
-    return [meanwhile, reused()]
 
 
 @finds
@@ -354,7 +320,7 @@ def main() -> None:
         step()
     for step in (jars_on_class_path, files_of_hadoop, outcomes, states):
         step(session)
-    for step in (reuse_of_workers, lacking_module, end_of_jvm):
+    for step in (lacking_module, end_of_jvm):
         step()
     (FOLDER / "findings.json").write_text(json.dumps(findings))
 

@@ -190,7 +190,7 @@ class Application:
         self, session: SparkSession, prepared: Prepared, staging: Staging
     ) -> StreamingQuery:
         settings, clock, count = self._settings, self._clock, len(self._functions)
-        rows = joined_rows(session, prepared, settings, clock)
+        rows = joined_rows(session, prepared, settings, clock, staging.fail)
         operator = operator_of(session, self._module, self._functions, settings, clock)
         query = start_query(rows, operator, staging.try_to_stage, settings)
         ui = session.sparkContext.uiWebUrl

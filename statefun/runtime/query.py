@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import reduce
 
@@ -51,20 +50,30 @@ def operator_of(
 
 
 def joined_rows(
-    session: SparkSession, prepared: Prepared, settings: Settings, clock: Clock
+    session: SparkSession,
+    prepared: Prepared,
+    settings: Settings,
+    clock: Clock,
+    failed: Callable[[Exception], None],
 ) -> DataFrame:
-    """Return the rows of all ingresses, and of messages between functions."""
-    # Side by side: Spark starts a process to read the description of the feedback source.
-    with ThreadPoolExecutor(1) as thread:
-        feedback = thread.submit(read_feedback, session, settings.checkpoint, clock)
-        ingresses = [
-            read_kafka(session, ingress, start, stops, settings.records_per_batch)
-            for ingress, start, stops in zip(
-                prepared.ingresses, prepared.starts, prepared.bounds.stops, strict=True
-            )
-        ]
+    """Return the rows of all ingresses, and of messages between functions.
+
+    Args:
+        session: the session.
+        prepared: the ingresses, and where they start and stop.
+        settings: the application's settings.
+        clock: tells which timers are due.
+        failed: gets the exception if a micro-batch cannot be planned.
+    """
+    ingresses = [
+        read_kafka(session, ingress, start, stops, settings.records_per_batch)
+        for ingress, start, stops in zip(
+            prepared.ingresses, prepared.starts, prepared.bounds.stops, strict=True
+        )
+    ]
     # The feedback source is the last one: its offset is the last one in the log of offsets.
-    return reduce(DataFrame.unionAll, [*ingresses, feedback.result()])
+    feedback = read_feedback(session, settings.checkpoint, clock, failed)
+    return reduce(DataFrame.unionAll, [*ingresses, feedback])
 
 
 def start_query(

@@ -51,7 +51,7 @@ class Staging:
         self._commit_log = CommitLog(settings.checkpoint)
         self._flood_gauge = FloodGauge(self._outbox)
         self.error: Exception | None = None
-        """The reason why a batch was not staged."""
+        """The reason why a batch was not planned or staged."""
 
     def try_to_stage(self, frame: DataFrame, batch: int) -> None:
         """Stage a batch, as Spark's ``foreachBatch`` asks for it; keep the reason if that fails.
@@ -62,10 +62,14 @@ class Staging:
         try:
             self.stage(frame, batch)
         except Exception as error:  # noqa: BLE001 - every error is reported as the end of the query
-            self.error = error
+            self.fail(error)
             # Spark matches the text of this exception against a regular expression that
             # overflows the JVM's stack on long ones, such as tracebacks.
             raise RuntimeError("the micro-batch was not staged") from None
+
+    def fail(self, error: Exception) -> None:
+        """Keep the reason why a batch was not planned or staged."""
+        self.error = error
 
     def stage(self, frame: DataFrame, batch: int) -> None:
         """Run a batch in a single action, as Spark requires, and make its effects durable.

@@ -30,7 +30,7 @@ from statefun.runtime.timers.wheel import PendingBuckets, TimerLog
 _exactly_once_open, _exactly_once_write = ExactlyOnceModel.open, ExactlyOnceModel.write
 _accepted, _lane_open, _of = Lane._accepted, Lane.open, LaneBatch.of
 _forget, _recover, _check = Runs.forget_all_but, Outbox.recover, Succession.check
-_batches, _latest = Outbox.batches, FeedbackReader.latestOffset
+_batches, _latest = Outbox.batches, FeedbackReader.latest_offset
 _publish, _call, _add, _drop = (
     LaneTask._publish,
     LaneTask.__call__,
@@ -175,7 +175,7 @@ def small_snapshot(log: TimerLog, batch: int, added: Collection[int], all_: Pend
     _add(log, batch, added, few)
 
 
-def tick_ahead(reader: Any, start: dict[str, int], limit: Any) -> dict[str, int]:
+def tick_ahead(reader: Any, start: dict[str, int]) -> dict[str, int]:
     """Let ticks come a little early."""
     clock = reader._clock
 
@@ -185,14 +185,14 @@ def tick_ahead(reader: Any, start: dict[str, int], limit: Any) -> dict[str, int]
 
     reader._clock = Ahead()
     try:
-        return _latest(reader, start, limit)
+        return _latest(reader, start)
     finally:
         reader._clock = clock
 
 
-def tick_never_back(reader: Any, start: dict[str, int], limit: Any) -> dict[str, int]:
+def tick_never_back(reader: Any, start: dict[str, int]) -> dict[str, int]:
     """Keep a tick that was too early."""
-    offset = _latest(reader, start, limit)
+    offset = _latest(reader, start)
     return {**offset, "tick": max(offset["tick"], start["tick"])}
 
 

@@ -149,12 +149,12 @@ SABOTAGES = {
     ),
     "tick-ahead": Sabotage(
         "a bucket gets its tick when its time has come",
-        [Change(FeedbackReader, "latestOffset", broken.tick_ahead)],
+        [Change(FeedbackReader, "latest_offset", broken.tick_ahead)],
         37,
     ),
     "tick-never-back": Sabotage(
         "the tick follows a clock that is set back",
-        [Change(FeedbackReader, "latestOffset", broken.tick_never_back)],
+        [Change(FeedbackReader, "latest_offset", broken.tick_never_back)],
         72,
     ),
     "ticks-of-arrivals": Sabotage(

@@ -20,11 +20,12 @@ from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, PARTITIONS, Attempt, H
 from statefun import StringType
 from statefun.module.model import MAX_RECORD_SIZE
 from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.segments import SegmentWriter
-from statefun.runtime.ingress.feedback import FeedbackReader
+from statefun.runtime.ingress.feedback import FeedbackReader, read_task
 from statefun.runtime.rows.effects import Sink
 from statefun.sdk.errors import CheckpointError
 
@@ -106,7 +107,7 @@ class Engine:
             read, start = self._ends(batch - 1)
             most = self._chaos.random.randrange(0 if self._chaos.active else 1, 3)
             ingress = min(read + most, len(self._world.records))
-            feedback = self._reader.latestOffset(start, cast("Any", None))
+            feedback = self._reader.latest_offset(start)
             if (ingress, feedback) == (read, start):
                 return None
             lines = ["v1", "{}", json.dumps({"in": {"0": ingress}}), json.dumps(feedback)]
@@ -147,7 +148,7 @@ class Engine:
 
     def _ends(self, batch: int) -> tuple[int, Offset]:
         if batch < 0:
-            return 0, self._reader.initialOffset()
+            return 0, self._reader.initial_offset()
         *ingress, feedback = self._log.end_offsets(batch)
         return int((ingress[0] or {})["in"]["0"]), cast("Offset", feedback)
 
@@ -168,8 +169,9 @@ class Engine:
             yield Row(self._world.records[offset], offset, None, StringType.typename, value)
 
     def _messages(self, start: Offset, end: Offset) -> Iterator[Row]:
-        for partition in self._reader.partitions(start, end):
-            for batch in self._reader.read(partition):
+        outbox = Outbox(self._checkpoint)
+        for task in self._reader.tasks(start, end):
+            for batch in read_task(outbox, task):
                 columns = (batch.column(name).to_pylist() for name in Row._fields)
                 yield from map(Row, *columns)
 

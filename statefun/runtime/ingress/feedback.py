@@ -6,21 +6,17 @@ functions sent in batches up to this one were delivered, and all timers due by t
 released. Only committed batches count, so that no message is delivered that a repeated batch
 would not send. The offset does not change while nothing is sent or due: an idle stream
 runs no batches.
-
-Spark asks for offsets in a separate process, beside the driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
 
 from statefun.protocol.runtime_pb2 import DelayedMessage, EffectStream
 from statefun.runtime.checkpoint.commit_log import CommitLog
@@ -29,12 +25,7 @@ from statefun.runtime.checkpoint.outbox import Outbox, has_messages
 from statefun.runtime.dispatch.buckets import RELEASED, TICK
 from statefun.runtime.rows.effects import MESSAGE_SCHEMA, read_batches
 from statefun.runtime.rows.envelope import SCHEMA
-from statefun.runtime.spark_internals.python_source import (
-    arrow_schema,
-    end_if_left,
-    let_planner_go,
-    planners_end,
-)
+from statefun.runtime.spark_internals.driver_source import Offset, arrow_schema, tasks_of
 from statefun.runtime.timers.clock import Clock
 from statefun.runtime.timers.wheel import (
     PendingBuckets,
@@ -47,7 +38,6 @@ from statefun.runtime.timers.wheel import (
 from statefun.sdk.errors import CheckpointError
 
 _NAME = "statefun-feedback"
-_CHECKPOINT = "checkpoint"
 _BATCH = "batch"
 _TICK = "tick"
 _NONE = -1
@@ -56,16 +46,26 @@ _TASK_RECORDS = 50_000
 """The number of messages that one task reads before another task is worth its start."""
 
 
-def read_feedback(session: SparkSession, checkpoint: Folder, clock: Clock) -> DataFrame:
-    """Return the messages that the query in ``checkpoint`` sends to its own functions."""
+def read_feedback(
+    session: SparkSession, checkpoint: Folder, clock: Clock, failed: Callable[[Exception], None]
+) -> DataFrame:
+    """Return the messages that the query in ``checkpoint`` sends to its own functions.
 
-    class FeedbackSource(_FeedbackSource):  # local to this call, because Spark makes the instances
-        pass
+    Args:
+        session: the session.
+        checkpoint: the query's checkpoint.
+        clock: tells which timers are due.
+        failed: gets the exception if it cannot be decided what a micro-batch delivers.
+    """
+    outbox = Outbox(checkpoint)
 
-    FeedbackSource.clock = clock
-    with planners_end():
-        session.dataSource.register(FeedbackSource)
-        return session.readStream.format(_NAME).option(_CHECKPOINT, checkpoint.location).load()
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                yield from read_task(outbox, task)
+
+    tasks = tasks_of(session, _NAME, FeedbackReader(checkpoint, clock), failed)
+    return tasks.mapInArrow(read, SCHEMA)
 
 
 def feedback_offset(log: CommitLog, batch: int) -> Mapping[str, Any] | None:
@@ -113,32 +113,8 @@ class _Ticks:
     """The number of messages before them in the same micro-batch: all."""
 
 
-class _Task(InputPartition):
-    """The messages and ticks that one Spark task reads."""
-
-    def __init__(self, parts: Sequence[_Stream | _Ticks]) -> None:
-        super().__init__(tuple(parts))
-
-
-class _FeedbackSource(DataSource):
-    """The data source from which Spark makes readers."""
-
-    clock: Clock
-
-    @classmethod
-    def name(cls) -> str:
-        return _NAME
-
-    def schema(self) -> StructType:
-        return SCHEMA
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's
-        let_planner_go()
-        return FeedbackReader(Folder.at(self.options[_CHECKPOINT]), self.clock)
-
-
-class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the messages of committed batches, and ticks for timers."""
+class FeedbackReader:
+    """Decides which messages of committed batches, and which ticks for timers, are delivered."""
 
     def __init__(self, checkpoint: Folder, clock: Clock) -> None:
         self._outbox = Outbox(checkpoint)
@@ -151,14 +127,11 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._arriving: dict[int, set[int]] = {}
         """Timer buckets by the batch that has sent to them; delivered batches are dropped."""
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
+    def initial_offset(self) -> Offset:
         """Begin before the first batch and tick."""
         return {_BATCH: _NONE, _TICK: _NONE}
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
-        """Do not stop at the present messages: the effects of ingress records belong to the run."""
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802, ARG002 - Spark's
+    def latest_offset(self, start: Offset) -> Offset:
         """Return the newest committed batch that has sent messages, or the batch of ``start``.
 
         New batches are found by asking for the next batch by name, without listing folders. The
@@ -180,7 +153,7 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         return {_BATCH: newest, _TICK: tick}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+    def tasks(self, start: Offset, end: Offset) -> list[bytes]:
         """Divide the messages and ticks behind ``start``, up to ``end``, among tasks."""
         tasks: list[list[_Stream | _Ticks]] = []
         records, full_at = 0, 0
@@ -202,24 +175,7 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if buckets:
             tasks = tasks or [[]]
             tasks[-1].append(_Ticks(buckets, records))
-        return [_Task(parts) for parts in tasks]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the messages of one task, as rows of ``envelope.SCHEMA``, numbered in order."""
-        for part in partition.value:
-            if isinstance(part, _Ticks):
-                yield _rows(_ticks(part.buckets), part.first)
-                continue
-            found = self._messages(part.batch)[part.segment]
-            offset = part.first
-            with self._outbox.open(part.batch, found) as file:
-                for batch in read_batches(file):
-                    yield _rows(batch, offset)
-                    offset += len(batch)
-
-    def stop(self) -> None:
-        """End the process that answers Spark's requests for offsets, if Spark has left it."""
-        end_if_left()
+        return [json.dumps([attrs.asdict(part) for part in parts]).encode() for parts in tasks]
 
     def _look(self) -> None:
         """Look for newly committed batches."""
@@ -247,7 +203,7 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if buckets:
             self._arriving[batch] = buckets
 
-    def _due(self, start: dict[str, int], end: dict[str, int]) -> list[int]:
+    def _due(self, start: Offset, end: Offset) -> list[int]:
         """Return the buckets that are due by ``end`` and have not had a tick by ``start``."""
         self._look()
         arriving = {
@@ -263,15 +219,33 @@ class FeedbackReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return sorted(arriving | waiting)
 
     def _messages(self, batch: int) -> dict[int, EffectStream]:
-        """Return the streams of messages of a batch, by their segment's number."""
-        manifest = self._outbox.manifest(batch)
-        if manifest is None:
-            return {}
-        return {
-            index: segment.messages
-            for index, segment in enumerate(manifest.segments)
-            if segment.messages.records
-        }
+        return _messages(self._outbox, batch)
+
+
+def read_task(outbox: Outbox, task: bytes) -> Iterator[pa.RecordBatch]:
+    """Read the messages and ticks of one task, as rows of ``envelope.SCHEMA``, numbered in order."""
+    for part in json.loads(task):
+        offset = part["first"]
+        if "buckets" in part:
+            yield _rows(_ticks(part["buckets"]), offset)
+            continue
+        batch = part["batch"]
+        with outbox.open(batch, _messages(outbox, batch)[part["segment"]]) as file:
+            for rows in read_batches(file):
+                yield _rows(rows, offset)
+                offset += len(rows)
+
+
+def _messages(outbox: Outbox, batch: int) -> dict[int, EffectStream]:
+    """Return the streams of messages of a batch, by their segment's number."""
+    manifest = outbox.manifest(batch)
+    if manifest is None:
+        return {}
+    return {
+        index: segment.messages
+        for index, segment in enumerate(manifest.segments)
+        if segment.messages.records
+    }
 
 
 def _ticks(buckets: Sequence[int]) -> pa.RecordBatch:
@@ -281,7 +255,7 @@ def _ticks(buckets: Sequence[int]) -> pa.RecordBatch:
 
 
 def _rows(messages: pa.RecordBatch, offset: int) -> pa.RecordBatch:
-    import pyarrow.compute as pc  # noqa: PLC0415 - slow, and no need of those that only plan
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow, and no need of the driver
 
     count = len(messages)
     columns = dict(zip(MESSAGE_SCHEMA.names, messages.columns, strict=True))

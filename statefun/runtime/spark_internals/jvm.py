@@ -8,6 +8,7 @@ one gateway per process, launches it with the first context, and joins spark-sub
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -31,6 +32,15 @@ def accept_calls() -> None:
     jvm()
     gateway = SparkContext._gateway  # noqa: SLF001 - it has no public name
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # as pyspark has it
+
+
+def new_array(class_: Any, items: Sequence[Any]) -> Any:
+    """Return a Java array of ``class_``."""
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - it has no public name
+    array = gateway.new_array(class_, len(items))
+    for index, item in enumerate(items):
+        array[index] = item
+    return array
 
 
 def spark_conf() -> dict[str, str]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,6 @@ import pyarrow as pa
 import pytest
 from harness import KafkaHarness, run
 from programs import Program, obedient
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from statefun import (
     Address,
@@ -34,7 +30,7 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.dispatch.groups import Row
-from statefun.runtime.ingress.feedback import FeedbackReader
+from statefun.runtime.ingress.feedback import FeedbackReader, read_task
 from statefun.runtime.rows.effects import MESSAGE_SCHEMA, EffectRows
 from statefun.runtime.rows.envelope import SCHEMA, address_key
 from statefun.runtime.timers.clock import SystemClock
@@ -253,7 +249,7 @@ class Checkpoint:
 
     def latest(self, reader: FeedbackReader, start: int) -> int:
         """Ask a reader how far it could read."""
-        return reader.latestOffset(offset(start), ReadAllAvailable())["batch"]
+        return int(reader.latest_offset(offset(start))["batch"])
 
 
 def offset(batch: int, tick: int = -1) -> dict[str, int]:
@@ -265,7 +261,7 @@ def test_only_what_is_committed_is_released(checkpoint: Path) -> None:
     """A staged batch may run again and send something else."""
     files = Checkpoint(checkpoint)
     reader = FeedbackReader(files.folder, SystemClock())
-    assert reader.initialOffset() == offset(-1)
+    assert reader.initial_offset() == offset(-1)
 
     seen = []
     for batch in range(3):
@@ -288,7 +284,7 @@ def test_batches_that_send_nothing_do_not_wake_the_stream(checkpoint: Path) -> N
         files.commit(batch)
 
     assert files.latest(reader, 0) == 0
-    assert reader.partitions(offset(0), offset(0)) == []
+    assert reader.tasks(offset(0), offset(0)) == []
 
 
 def test_a_new_reader_finds_what_is_left(checkpoint: Path) -> None:
@@ -313,8 +309,8 @@ def test_messages_are_numbered_across_segments_and_batches(checkpoint: Path) -> 
     files.send(4, 5)
     reader = FeedbackReader(files.folder, SystemClock())
 
-    tasks = reader.partitions(offset(2), offset(4))
-    tables = [pa.Table.from_batches(reader.read(task)) for task in tasks]
+    tasks = reader.tasks(offset(2), offset(4))
+    tables = [pa.Table.from_batches(read_task(files.outbox, task)) for task in tasks]
 
     assert [len(table) for table in tables] == [60_002, 5]
     rows = pa.concat_tables(tables)
@@ -326,55 +322,6 @@ def test_messages_are_numbered_across_segments_and_batches(checkpoint: Path) -> 
     assert rows["topic"].null_count == rows["partition"].null_count == len(rows)
 
 
-LEFT = """
-from statefun.runtime.timers.clock import SystemClock
-from statefun.runtime.ingress.feedback import FeedbackReader
-from statefun.runtime.checkpoint.folder import Folder
-
-reader = FeedbackReader(Folder.at("/nowhere"), SystemClock())
-reader.stop()
-try:
-    raise ValueError("is reported")
-except ValueError:
-    reader.stop()
-try:
-    raise EOFError
-finally:
-    reader.stop()
-"""
-
-
-def test_a_process_that_spark_has_left_ends_quietly() -> None:
-    """Its last words would be a traceback on the user's terminal."""
-    done = subprocess.run([sys.executable, "-c", LEFT], check=False, capture_output=True, text=True)
-
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-PLANNED = """
-import socket
-from statefun.runtime.ingress.feedback import _FeedbackSource
-
-_FeedbackSource.clock = None
-_FeedbackSource({"checkpoint": "/nowhere"}).streamReader(None)
-ours, sparks = socket.socketpair()
-sparks.close()
-ours.send(b"is heard by nobody")
-"""
-
-
-def test_a_planner_that_spark_has_left_ends_quietly() -> None:
-    """It ends like any program without a reader of its output."""
-    done = subprocess.run(
-        [sys.executable, "-c", PLANNED, "pyspark.sql.worker.plan_data_source_read"],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-
-    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, "")
-
-
 def test_messages_that_are_gone_are_an_error(checkpoint: Path) -> None:
     """After a deletion of the outbox, the error tells what it had."""
     files = Checkpoint(checkpoint)
@@ -383,16 +330,4 @@ def test_messages_that_are_gone_are_an_error(checkpoint: Path) -> None:
     files.outbox.remove(3)
 
     with pytest.raises(CheckpointError, match="the messages of batch 3 are no longer in"):
-        reader.partitions(offset(2), offset(3))
-
-
-def test_planning_loads_little() -> None:
-    """Spark starts a Python process for each query that asks for offsets, and for nothing else."""
-    slow = {"pandas", "pyarrow.compute", "yaml"}
-    program = f"import sys, {FeedbackReader.__module__}; print(*sorted({slow} & set(sys.modules)))"
-
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-
-    assert ended.stdout.split() == []
+        reader.tasks(offset(2), offset(3))

@@ -116,7 +116,7 @@ def test_levels_of_logs(probe: Probe) -> None:
     assert probe["levels_of_logs"] == ["OFF", "OFF", "ERROR"]
 
 
-@origin("daemon.py, python_streaming_source_runner.py, plan_data_source_read.py")
+@origin("daemon.py, worker.py")
 def test_quiet_processes(probe: Probe) -> None:
     """Neither the JVM nor a Python process of Spark's prints anything."""
     assert probe.errors.partition("probe: Spark has started\n")[2] == ""
@@ -236,16 +236,11 @@ def test_metadata(probe: Probe) -> None:
     assert len(query_id(content, METADATA)) == 36
 
 
-@origin("PythonPlannerRunner.scala: plan_data_source_read")
-def test_planner(probe: Probe) -> None:
-    """A process that plans a source is known by its argument."""
-    assert (probe.folder / "planned.txt").exists()
-
-
-@origin("SparkContext.conf, SparkEnv.conf")
-def test_reuse_of_planners(probe: Probe) -> None:
-    """The setting that ends planners is changed for as long as they plan."""
-    assert probe["reuse_of_workers"] == ["false", "true"]
+@origin("StreamingRelationV2.scala, MicroBatchExecution.scala, memory.scala")
+def test_source_in_the_driver(probe: Probe) -> None:
+    """Python objects plan micro-batches; the exception of one ends the query, and is kept."""
+    assert [batch for _, batch, *_ in probe["outcomes"]].count(1) == 2
+    assert probe["failures"] == [repr("{'batch': 2}")]
 
 
 @origin("PythonWorkerFactory.scala, SparkEnv.conf")

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A streaming source that this process plans: the JVM asks a Python object for offsets and tasks.
+
+A Python data source of Spark's would be planned in processes of its own: five are started with an
+application, each of which imports PySpark, and one of them stays.
+
+From ``MicroBatchExecution.scala``, ``StreamingRelationV2.scala``, ``MicroBatchScanExec.scala`` and
+``memory.scala`` (``MemoryStreamInputPartition``) of 4.2.0: a source is a table whose scan makes a
+stream, all of which are interfaces. Spark compares streams and logs their names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from statefun.runtime.spark_internals.jvm import accept_calls, jvm, new_array
+
+TASK = "task"
+"""The only column of a source's rows, which are its tasks: bytes."""
+_SCHEMA = StructType([StructField(TASK, BinaryType())])
+_CONNECTOR = "org.apache.spark.sql.connector"
+
+Offset = dict[str, Any]
+"""A position in a source, as JSON has it."""
+
+
+class Source(Protocol):
+    """Decides what each micro-batch reads."""
+
+    def initial_offset(self) -> Offset:
+        """Return the position before everything."""
+
+    def latest_offset(self, start: Offset) -> Offset:
+        """Return how far a micro-batch could read from ``start``; equal if there is nothing new."""
+
+    def tasks(self, start: Offset, end: Offset) -> Sequence[bytes]:
+        """Divide what lies between two positions among tasks; the same each time."""
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the schema of the Arrow batches that become rows of ``schema``."""
+    return to_arrow_schema(schema)
+
+
+def tasks_of(
+    session: SparkSession, name: str, source: Source, failed: Callable[[Exception], None]
+) -> DataFrame:
+    """Return the tasks of a source as a streaming DataFrame: each is a row of its own partition.
+
+    Args:
+        session: the session.
+        name: the name of the source in Spark's logs.
+        source: decides on offsets and tasks, in a thread of this process that Spark calls.
+        failed: gets the exception of the source that ends the query.
+    """
+    accept_calls()
+    packages, none = jvm(), jvm().scala.Option.empty()
+    stream = _Stream(name, source, failed)
+    relation = packages.org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
+    plan = relation(
+        none,
+        name,
+        stream,
+        packages.org.apache.spark.sql.util.CaseInsensitiveStringMap.empty(),
+        packages.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(stream.schema),
+        none,
+        none,
+        none,
+        getattr(relation, "apply$default$9")(),
+    )
+    of_rows = packages.org.apache.spark.sql.classic.Dataset.ofRows
+    return DataFrame(of_rows(session._jsparkSession, plan), session)  # noqa: SLF001 - it has no public name
+
+
+class _Stream:
+    """Spark's table, scan and stream of a source; the names of its methods are Spark's."""
+
+    class Java:  # read by py4j
+        implements = (
+            f"{_CONNECTOR}.catalog.SupportsRead",
+            f"{_CONNECTOR}.read.ScanBuilder",
+            f"{_CONNECTOR}.read.Scan",
+            f"{_CONNECTOR}.read.streaming.MicroBatchStream",
+            f"{_CONNECTOR}.read.streaming.SupportsTriggerAvailableNow",
+        )
+
+    def __init__(self, name: str, source: Source, failed: Callable[[Exception], None]) -> None:
+        sql = jvm().org.apache.spark.sql
+        self._name = name
+        self._source = source
+        self._failed = failed
+        self._connector = sql.connector
+        self.schema = sql.types.DataType.fromJson(_SCHEMA.json())
+        self._offset = lru_cache(4)(sql.execution.datasources.v2.python.PythonStreamingSourceOffset)
+        self._rows = sql.catalyst.expressions
+        self._to_row = self._rows.UnsafeProjection.create(self.schema)
+        self._memory = sql.execution.streaming.runtime
+        self._planned: tuple[str, str, Any] = ("", "", None)
+        """The newest start, end and partitions: Spark asks twice."""
+
+    def name(self) -> str:
+        return self._name
+
+    def description(self) -> str:
+        return self._name
+
+    def capabilities(self) -> Any:
+        return jvm().java.util.Set.of(self._connector.catalog.TableCapability.MICRO_BATCH_READ)
+
+    def newScanBuilder(self, _options: Any) -> _Stream:  # noqa: N802 - Spark's
+        return self
+
+    def build(self) -> _Stream:
+        return self
+
+    def toMicroBatchStream(self, _checkpoint: str) -> _Stream:  # noqa: N802 - Spark's
+        return self
+
+    def readSchema(self) -> Any:  # noqa: N802 - Spark's
+        return self.schema
+
+    def columnarSupportMode(self) -> Any:  # noqa: N802 - Spark's
+        return getattr(self._connector.read, "Scan$ColumnarSupportMode").UNSUPPORTED
+
+    def supportedCustomMetrics(self) -> Any:  # noqa: N802 - Spark's
+        return new_array(self._connector.metric.CustomMetric, [])
+
+    def reportDriverMetrics(self) -> Any:  # noqa: N802 - Spark's
+        return new_array(self._connector.metric.CustomTaskMetric, [])
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's
+        return self._connector.read.streaming.ReadLimit.allAvailable()
+
+    def reportLatestOffset(self) -> None:  # noqa: N802 - Spark's
+        return None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
+        """Do not stop at the present end: what a micro-batch causes belongs to the run."""
+
+    def initialOffset(self) -> Any:  # noqa: N802 - Spark's
+        return self._offset(json.dumps(self._source.initial_offset()))
+
+    def deserializeOffset(self, text: str) -> Any:  # noqa: N802 - Spark's
+        return self._offset(text)
+
+    def latestOffset(self, start: Any, _limit: Any) -> Any:  # noqa: N802 - Spark's
+        text = start.json()
+        latest = self._ask(lambda: self._source.latest_offset(json.loads(text)))
+        return self._offset(json.dumps(latest))
+
+    def planInputPartitions(self, start: Any, end: Any) -> Any:  # noqa: N802 - Spark's
+        first, last = start.json(), end.json()
+        if self._planned[:2] != (first, last):
+            tasks = self._ask(lambda: self._source.tasks(json.loads(first), json.loads(last)))
+            partitions = [self._partition(task) for task in tasks]
+            found = new_array(self._connector.read.InputPartition, partitions)
+            self._planned = (first, last, found)
+        return self._planned[2]
+
+    def createReaderFactory(self) -> Any:  # noqa: N802 - Spark's
+        return getattr(getattr(self._memory, "MemoryStreamReaderFactory$"), "MODULE$")
+
+    def commit(self, _end: Any) -> None:
+        """Need not know."""
+
+    def stop(self) -> None:
+        """Have nothing to stop."""
+
+    def equals(self, other: object) -> bool:
+        return other is self
+
+    def hashCode(self) -> int:  # noqa: N802 - Java's
+        return 1
+
+    def toString(self) -> str:  # noqa: N802 - Java's
+        return self._name
+
+    def _partition(self, task: bytes) -> Any:
+        values = new_array(jvm().java.lang.Object, [bytearray(task)])
+        row = self._to_row.apply(self._rows.GenericInternalRow(values)).copy()
+        return self._memory.MemoryStreamInputPartition(new_array(self._rows.UnsafeRow, [row]))
+
+    def _ask(self, question: Callable[[], Any]) -> Any:
+        """Ask the source, and report its exception: Spark would keep no more than a text of it."""
+        try:
+            return question()
+        except Exception as error:  # noqa: BLE001 - every error is reported as the end of the query
+            self._failed(error)
+            raise RuntimeError("the micro-batch was not planned") from None
