@@ -18,6 +18,7 @@ from _signal import (  # type: ignore[import-not-found] # the typeshed has none
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from signal import ITIMER_REAL, getitimer
 from types import FrameType
 from typing import Any
 
@@ -46,7 +47,7 @@ def standby() -> Iterator[None]:
         yield
         return
     setup = _take_over(0)
-    _kept.append(True)
+    _kept.append(threading.get_ident())
     try:
         yield
     finally:
@@ -64,6 +65,8 @@ class Alarm:
         target: who is called.
     """
 
+    __slots__ = ("_begun", "_is_on", "_setup", "_target", "_warned", "seconds")
+
     def __init__(self, timeout: timedelta | None, target: Address) -> None:
         self.seconds = None if timeout is None else timeout.total_seconds()
         self._target = target
@@ -73,13 +76,13 @@ class Alarm:
         self._setup: _Setup | None = None
 
     def __enter__(self) -> Alarm:  # noqa: PYI034 - Python 3.10 has no Self
-        if self.seconds is not None and _is_main_thread():
+        if self.seconds is not None and (_kept == [threading.get_ident()] or _is_main_thread()):
             _ringing.append(self)
             self._is_on = True
             half = self.seconds / 2
             if not _kept or getsignal(signal.SIGALRM) is not _on_alarm:
                 self._setup = _take_over(half)
-            elif not 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= half + _ROUNDING:
+            elif not 0 < getitimer(ITIMER_REAL)[0] <= half + _ROUNDING:
                 _ring_in(half)
         return self
 
@@ -95,7 +98,7 @@ class Alarm:
     def begin(self) -> None:
         """Begin a call."""
         self._warned = False
-        self.resume()
+        self._begun = time.monotonic()
 
     def resume(self) -> None:
         """Begin a stretch of a coroutine, which lasts until the coroutine waits again."""
@@ -132,8 +135,8 @@ class Alarm:
 
 _ringing: list[Alarm] = []
 """The alarms that are on; the last one counts."""
-_kept: list[bool] = []
-"""Not empty while the timer is kept between calls."""
+_kept: list[int] = []
+"""The main thread, while the timer is kept between calls."""
 _Setup = tuple[Any, tuple[float, float]]
 """The signal handler to set again, if any, and the timer's former setting."""
 
@@ -149,20 +152,20 @@ def _take_over(seconds: float) -> _Setup:
         signal.signal(signal.SIGALRM, _on_alarm)
     # The default handler is not set again: with it, a signal that comes late ends the process.
     mine = handler is _on_alarm or handler == signal.SIG_DFL
-    before = _ring_in(seconds) if seconds else signal.setitimer(signal.ITIMER_REAL, 0)
+    before = _ring_in(seconds) if seconds else signal.setitimer(ITIMER_REAL, 0)
     return None if mine else handler, before
 
 
 def _give_back(setup: _Setup) -> None:
     handler, timer = setup
-    signal.setitimer(signal.ITIMER_REAL, *timer)
+    signal.setitimer(ITIMER_REAL, *timer)
     if handler is not None:  # the user's own
         signal.signal(signal.SIGALRM, handler)
 
 
 def _ring_in(seconds: float) -> tuple[float, float]:
     """Set the timer; return when it would have rung, and how often."""
-    return signal.setitimer(signal.ITIMER_REAL, min(seconds + _ROUNDING, _LONGEST))
+    return signal.setitimer(ITIMER_REAL, min(seconds + _ROUNDING, _LONGEST))
 
 
 def _on_alarm(_number: int, _frame: FrameType | None) -> None:

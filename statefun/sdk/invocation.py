@@ -181,8 +181,9 @@ class _Run:
         record = None if self._record is None else partial(self._record, index)
         message = Message(target.typename, target.id, argument, record)
         begin_message(self.context, message, caller, trace)
-        self._counts_before = self._sent.counts()
-        self._changes_before = changes(self.context.storage).copy()
+        if index:
+            self._counts_before = self._sent.counts()
+            self._changes_before = changes(self.context.storage).copy()
         return message
 
     def _new_context(self) -> Context:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import attrs
@@ -278,13 +279,22 @@ def check_value(typed_value: TypedValue) -> TypedValue:
             runtime's own.
     """
     typename, content = typed_value
-    if not (is_unicode(typename) and isinstance(content, bytes)):
+    if not (isinstance(typename, str) and isinstance(content, bytes)):
         raise DefinitionError(f"a typed value is a typename and bytes, not {typed_value!r}")
-    if is_reserved(typename):
-        raise DefinitionError(f"typename {typename!r} {RESERVED}")
+    problem = _typename_problem(typename)
+    if problem:
+        raise DefinitionError(problem)
     if len(content) > MAX_VALUE_BYTES:
         raise DefinitionError(
             f"a value of type {typename} has {len(content):,} bytes, and {MAX_VALUE_BYTES:,} are "
             "the most that can be sent or stored; keep it elsewhere, and send where it is"
         )
     return typed_value
+
+
+@lru_cache
+def _typename_problem(typename: str) -> str:
+    """Return why no value can have that typename; empty if one can."""
+    if not is_unicode(typename):
+        return f"typename {typename!r} holds a lone surrogate"
+    return f"typename {typename!r} {RESERVED}" if is_reserved(typename) else ""

@@ -10,7 +10,12 @@ import pyarrow as pa
 from statefun.runtime.dispatch.groups import COLUMNS, AddressValues, Columns, Group
 from statefun.runtime.dispatch.operator import OUTCOME, Operator
 from statefun.runtime.rows.effects import BATCH_BYTES
-from statefun.runtime.spark_internals.state_batches import GroupedBatch, StateUpdates, result_batch
+from statefun.runtime.spark_internals.state_batches import (
+    GroupedBatch,
+    StateUpdates,
+    result_batch,
+    values_of,
+)
 
 
 def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -40,12 +45,12 @@ class _Chunk:
 
     def __init__(self, batch: pa.RecordBatch, continued: AddressValues | None) -> None:
         self._grouped = GroupedBatch(batch)
-        caller, typename, value, trace = (batch.column(name).to_pylist() for name in COLUMNS)
+        caller, typename, value, trace = (values_of(batch.column(name)) for name in COLUMNS)
         self._columns = Columns(
             caller, typename, value, trace, lambda name, row: batch.column(name)[row].as_py()
         )
         starts = self._grouped.starts
-        self._keys = batch.column("target").take(pa.array(starts, pa.int32())).to_pylist()
+        self._keys = values_of(batch.column("target").take(pa.array(starts, pa.int32())))
         self._key_rows = dict(zip(starts, self._grouped.key_rows, strict=True))
         self.properties = self._grouped.properties
         self._before = continued

@@ -13,7 +13,7 @@ from statefun.runtime.dispatch.calls import Call, call_for, failed_message, fail
 from statefun.runtime.dispatch.coroutines import await_all
 from statefun.runtime.dispatch.deserializing import deserialized
 from statefun.runtime.dispatch.failures import RETRY, FailedMessage, Failures
-from statefun.runtime.dispatch.groups import Group, Row
+from statefun.runtime.dispatch.groups import OWN, Group, Row
 from statefun.runtime.dispatch.payload import Program
 from statefun.runtime.dispatch.rejections import rejected
 from statefun.runtime.rows.effects import Effects, egress_record, egress_row
@@ -44,9 +44,6 @@ from statefun.sdk.invocation import (
 )
 from statefun.sdk.message import Message
 from statefun.sdk.types import TypedValue
-
-_OWN = "statefun."
-"""The typename prefix of the runtime's own messages, and of records that are not decoded yet."""
 
 _SEQUENCE_BITS = 32
 """Bits of a task's sequence numbers; a task sends fewer delayed messages than they count."""
@@ -142,8 +139,10 @@ class Dispatcher:
             self._reject(address.name, group, effects)
             return None
         rows: Sequence[int] = range(group.start, group.end)
-        typenames = group.columns.typename[group.start : group.end]
-        special = [name for name in typenames if name.startswith(_OWN)]
+        special: Sequence[str] = ()
+        if group.columns.has_own:
+            typenames = group.columns.typename[group.start : group.end]
+            special = [name for name in typenames if name.startswith(OWN)]
         if delays.WAKE_UP in special:
             rows = self._wake_up(group, rows, effects)
             if not rows:

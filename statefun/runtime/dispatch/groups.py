@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import attrs
 from google.protobuf.message import DecodeError
 
 from statefun.protocol.runtime_pb2 import AddressState, RecordOrigin
@@ -17,6 +16,9 @@ from statefun.runtime.timers.clock import Clock, in_milliseconds
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.storage import ValueSpec
 from statefun.sdk.types import TypedValue
+
+OWN = "statefun."
+"""The typename prefix of the runtime's own messages, and of records that are not decoded yet."""
 
 _NEVER = -2
 
@@ -35,17 +37,32 @@ COLUMNS = ("caller", "typename", "value", "trace")
 """The columns that are read for every row."""
 
 
-@attrs.frozen
 class Columns:
-    """Rows of ``envelope.SCHEMA``, column by column."""
+    """Rows of ``envelope.SCHEMA``, column by column.
 
-    caller: Sequence[bytes | None]
-    typename: Sequence[str]
-    value: Sequence[bytes]
-    """None for a record without a value, which no function gets."""
-    trace: Sequence[str | None]
-    cell: Callable[[str, int], Any]
-    """Looks up a row in one of the other columns."""
+    Args:
+        caller: the keys of the addresses that have sent the messages; None for records.
+        typename: the typenames of the values.
+        value: the values; None for a record without a value, which no function gets.
+        trace: the trace-context headers, or None.
+        cell: looks up a row in one of the other columns.
+    """
+
+    def __init__(
+        self,
+        caller: Sequence[bytes | None],
+        typename: Sequence[str],
+        value: Sequence[bytes],
+        trace: Sequence[str | None],
+        cell: Callable[[str, int], Any],
+    ) -> None:
+        self.caller = caller
+        self.typename = typename
+        self.value = value
+        self.trace = trace
+        self.cell = cell
+        self.has_own = any(name.startswith(OWN) for name in set(typename))
+        """Whether there is a message of the runtime's own, or a record that is not decoded yet."""
 
     def record(self, row: int) -> RecordOrigin | None:
         """Return the origin of a row that is an ingress record; None for other rows."""

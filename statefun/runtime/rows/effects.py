@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
@@ -63,9 +64,11 @@ def row_size(row: tuple[Any, ...]) -> int:
     """
     size = 0
     for cell in row:
-        if isinstance(cell, bytes | str):
+        if cell is None:
+            size += _NUMBER_BYTES
+        elif isinstance(cell, (bytes, str)):
             size += len(cell)
-        elif isinstance(cell, tuple | list):
+        elif isinstance(cell, (tuple, list)):
             size += headers_size(cell)
         else:
             size += _NUMBER_BYTES
@@ -83,6 +86,10 @@ class EffectRows:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._rows: list[tuple[Any, ...]] = []
+        self._ends: list[int] = []
+        """Where Arrow batches end, each of little more than ``BATCH_BYTES``."""
+        self._full = BATCH_BYTES
+        """The size at which the next one ends."""
         self.size = 0
         """Bytes of all columns so far."""
 
@@ -93,29 +100,25 @@ class EffectRows:
         """Add an effect, of the schema's columns."""
         self._rows.append(row)
         self.size += row_size(row)
+        if self.size >= self._full:
+            self._ends.append(len(self._rows))
+            self._full = self.size + BATCH_BYTES
 
     def take(self) -> bytes:
         """Return the collected effects as one Arrow IPC stream, and start anew."""
-        rows, self._rows, self.size = self._rows, [], 0
+        rows, ends = self._rows, [*self._ends, len(self._rows)]
+        self._rows, self._ends, self._full, self.size = [], [], BATCH_BYTES, 0
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._schema) as writer:
-            for part in _parts(rows):
-                columns = [
-                    pa.array(column, field.type)
-                    for column, field in zip(zip(*part, strict=True), self._schema, strict=True)
-                ]
-                writer.write_batch(pa.record_batch(columns, schema=self._schema))
+            for start, end in pairwise([0, *ends]):
+                if start < end:
+                    writer.write_batch(_record_batch(rows[start:end], self._schema))
         return bytes(sink.getvalue())
 
 
-def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
-    """Cut rows into batches of little more than ``BATCH_BYTES``."""
-    first = size = 0
-    for number, row in enumerate(rows, 1):
-        size += row_size(row)
-        if size >= BATCH_BYTES or number == len(rows):
-            yield rows[first:number]
-            first, size = number, 0
+def _record_batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = zip(zip(*rows, strict=True), schema, strict=True)
+    return pa.record_batch([pa.array(each, field.type) for each, field in columns], schema=schema)
 
 
 class Effects:

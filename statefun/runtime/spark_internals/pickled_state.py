@@ -9,7 +9,6 @@ behind its length in four bytes. Spark takes any pickle of a tuple back.
 
 from __future__ import annotations
 
-import pickle
 import struct
 
 import pyspark
@@ -18,12 +17,21 @@ from statefun.sdk.errors import CheckpointError
 
 _TEXT = b"c__builtin__\nbytearray\nX"
 _LENGTH = struct.Struct("<I")
+_SHORT = 256
+"""From so many bytes on, a length takes four bytes instead of one."""
 _END = b"q\x03X\x07\x00\x00\x00latin-1q\x04\x86Rq\x05\x85Rq\x06tRq\x07."
 
 
 def pickled(value: bytes) -> bytes:
-    """Return a row of one binary column as Spark takes it back."""
-    return pickle.dumps((value,))
+    """Return a row of one binary column as Spark takes it back.
+
+    >>> import pickle
+    >>> pickle.loads(pickled(b"state"))
+    (b'state',)
+    """
+    if len(value) < _SHORT:
+        return b"\x80\x03C%c%b\x85." % (len(value), value)
+    return b"\x80\x03B%b%b\x85." % (_LENGTH.pack(len(value)), value)
 
 
 def unpickled(row: bytes) -> bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,24 +30,35 @@ _STATE = pa.struct(
 _NO_TIMEOUT = -1
 
 
+def values_of(column: pa.Array) -> list[Any]:
+    """Convert a column; a column of numbers has no nulls.
+
+    Arrow's own ``to_pylist`` makes a scalar of each value first, which takes ten times as long.
+    """
+    if column.null_count == len(column):
+        return [None] * len(column)
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return values
+
+
 class GroupedBatch:
     """The rows and the state of each group of a batch."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         state = batch.column(batch.num_columns - 1)
         entries = state.slice(0, batch.num_rows - state.null_count)
-        self.starts: list[int] = entries.field("startOffset").to_pylist()
+        self.starts: list[int] = values_of(entries.field("startOffset"))
         """The first row of each group."""
-        self.counts: list[int] = entries.field("numRows").to_pylist()
+        self.counts: list[int] = values_of(entries.field("numRows"))
         """The number of rows of each group."""
-        self.key_rows: list[bytes] = entries.field("keyRowAsUnsafe").to_pylist()
+        self.key_rows: list[bytes] = values_of(entries.field("keyRowAsUnsafe"))
         """The key of each group, in Spark's form."""
         self.properties = entries.field("properties")[0].as_py() if len(entries) else "{}"
         """Spark's properties of a state beside its value, equal for a whole micro-batch."""
-        ends = entries.field("isLastChunk").to_pylist()
+        ends = values_of(entries.field("isLastChunk"))
         self.unfinished = None if not ends or ends[-1] else len(ends) - 1
         """The group that goes on in the next batch, if there is one."""
-        self._objects: list[bytes | None] = entries.field("object").to_pylist()
+        self._objects: list[bytes | None] = values_of(entries.field("object"))
 
     def state(self, group: int) -> bytes | None:
         """Return the state of a group, one binary column.

@@ -81,13 +81,12 @@ def test_what_a_task_hands_to_the_driver_is_bounded(streams: list[tuple[int, int
 @given(values=st.lists(st.binary(max_size=30), min_size=1, max_size=20))
 def test_what_one_invocation_sends_may_be_larger_than_an_arrow_batch(values: list[bytes]) -> None:
     """It is cut into several, in order: a column of a batch ends at 2 GiB."""
-    rows = EffectRows(EGRESS_SCHEMA)
     records = [EgressRecord("t", b"k", value, [("h", value)]) for value in values]
-    for record in records:
-        rows.append(record)
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(effects, "BATCH_BYTES", 64)
+        rows = EffectRows(EGRESS_SCHEMA)
+        for record in records:
+            rows.append(record)
         content = rows.take()
 
     batches = list(effects.read_batches(io.BytesIO(content)))

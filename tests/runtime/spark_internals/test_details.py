@@ -202,9 +202,12 @@ def test_stored_state(probe: Probe) -> None:
 
 
 @origin("net.razorvine.pickle")
-def test_pickled_state() -> None:
-    """What Spark takes back as a row is a pickled tuple."""
-    assert pickle.loads(pickled(ODD)) == (ODD,)
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 70_000])
+def test_pickled_state(size: int) -> None:
+    """What Spark takes back as a row is a pickled tuple, however many bytes its length takes."""
+    value = ODD * size
+
+    assert pickle.loads(pickled(value[:size])) == (value[:size],)
 
 
 @origin("HDFSMetadataLog.scala, OffsetSeqLog.scala")
