@@ -178,7 +178,7 @@ class Application:
                 raise KeyboardInterrupt from None
             cause = staging.error or publisher.error or error
             reason = explained(cause, prepared.ingresses, self._settings)
-            raise reason from reason.__cause__ or error
+            raise reason from reason.__cause__ or (error if reason is cause else cause)
         except BaseException:
             publisher.stop()  # or the stage that waits for it would never return
             _stop_all(session)

@@ -12,7 +12,8 @@ stream, all of which are interfaces. Spark compares streams and logs their names
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -54,6 +55,8 @@ def tasks_of(
     session: SparkSession, name: str, source: Source, failed: Callable[[Exception], None]
 ) -> DataFrame:
     """Return the tasks of a source as a streaming DataFrame: each is a row of its own partition.
+
+    Spark counts tasks where it reports the rows of its sources.
 
     Args:
         session: the session.
@@ -100,9 +103,14 @@ class _Stream:
         self._connector = sql.connector
         self.schema = sql.types.DataType.fromJson(_SCHEMA.json())
         self._offset = lru_cache(4)(sql.execution.datasources.v2.python.PythonStreamingSourceOffset)
-        self._rows = sql.catalyst.expressions
-        self._to_row = self._rows.UnsafeProjection.create(self.schema)
-        self._memory = sql.execution.streaming.runtime
+        rows, memory = sql.catalyst.expressions, sql.execution.streaming.runtime
+        self._value, self._row = jvm().java.lang.Object, rows.GenericInternalRow
+        self._unsafe_row, self._to_unsafe = (
+            rows.UnsafeRow,
+            rows.UnsafeProjection.create(self.schema),
+        )
+        self._partition = memory.MemoryStreamInputPartition
+        self._reader_factory = getattr(memory, "MemoryStreamReaderFactory$")
         self._planned: tuple[str, str, Any] = ("", "", None)
         """The newest start, end and partitions: Spark asks twice."""
 
@@ -152,21 +160,22 @@ class _Stream:
         return self._offset(text)
 
     def latestOffset(self, start: Any, _limit: Any) -> Any:  # noqa: N802 - Spark's
-        text = start.json()
-        latest = self._ask(lambda: self._source.latest_offset(json.loads(text)))
-        return self._offset(json.dumps(latest))
+        with self._kept_reason():
+            latest = self._source.latest_offset(json.loads(start.json()))
+            return self._offset(json.dumps(latest))
 
     def planInputPartitions(self, start: Any, end: Any) -> Any:  # noqa: N802 - Spark's
-        first, last = start.json(), end.json()
-        if self._planned[:2] != (first, last):
-            tasks = self._ask(lambda: self._source.tasks(json.loads(first), json.loads(last)))
-            partitions = [self._partition(task) for task in tasks]
-            found = new_array(self._connector.read.InputPartition, partitions)
-            self._planned = (first, last, found)
-        return self._planned[2]
+        with self._kept_reason():
+            first, last = start.json(), end.json()
+            if self._planned[:2] != (first, last):
+                tasks = self._source.tasks(json.loads(first), json.loads(last))
+                partitions = [self._one_row(task) for task in tasks]
+                found = new_array(self._connector.read.InputPartition, partitions)
+                self._planned = (first, last, found)
+            return self._planned[2]
 
     def createReaderFactory(self) -> Any:  # noqa: N802 - Spark's
-        return getattr(getattr(self._memory, "MemoryStreamReaderFactory$"), "MODULE$")
+        return getattr(self._reader_factory, "MODULE$")
 
     def commit(self, _end: Any) -> None:
         """Need not know."""
@@ -183,15 +192,17 @@ class _Stream:
     def toString(self) -> str:  # noqa: N802 - Java's
         return self._name
 
-    def _partition(self, task: bytes) -> Any:
-        values = new_array(jvm().java.lang.Object, [bytearray(task)])
-        row = self._to_row.apply(self._rows.GenericInternalRow(values)).copy()
-        return self._memory.MemoryStreamInputPartition(new_array(self._rows.UnsafeRow, [row]))
+    def _one_row(self, task: bytes) -> Any:
+        """Return a partition that holds a task."""
+        values = new_array(self._value, [bytearray(task)])
+        row = self._to_unsafe.apply(self._row(values)).copy()
+        return self._partition(new_array(self._unsafe_row, [row]))
 
-    def _ask(self, question: Callable[[], Any]) -> Any:
-        """Ask the source, and report its exception: Spark would keep no more than a text of it."""
+    @contextmanager
+    def _kept_reason(self) -> Iterator[None]:
+        """Report an exception: Spark would keep no more than a text of it, and fails on long ones."""
         try:
-            return question()
+            yield
         except Exception as error:  # noqa: BLE001 - every error is reported as the end of the query
             self._failed(error)
             raise RuntimeError("the micro-batch was not planned") from None

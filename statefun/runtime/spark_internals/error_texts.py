@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from pyspark.errors import PySparkException
+
 _CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
@@ -24,7 +26,15 @@ def lacks_module(text: str, name: str) -> bool:
 
 
 def first_words(error: BaseException) -> str:
-    """Return the first line of an error of Spark, without the stack traces of Java."""
+    """Return the first line of an error, without the stack traces of Java.
+
+    >>> first_words(KeyError("batch"))
+    "KeyError: 'batch'"
+    """
     java = getattr(error, "java_exception", None)
-    lines = str(error if java is None else java.toString()).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    if java is not None:
+        text = str(java.toString())
+    else:
+        text = str(error) if isinstance(error, PySparkException) else ""
+    lines = text.strip().splitlines()
+    return lines[0] if lines else f"{type(error).__name__}: {error}".splitlines()[0]

@@ -23,7 +23,7 @@ Evaluation = Callable[[Iterator[Any]], Iterator[Any]]
 """Converts Spark's Arrow batches to result batches."""
 
 _ARGUMENTS = ["pyspark.worker"]
-"""The arguments of a daemon whose workers run tasks; other daemons plan Python sources."""
+"""The arguments of a daemon whose workers run tasks; other daemons plan the sources of others."""
 
 
 def run_daemon(prepare: Callable[[], None]) -> None:

@@ -202,7 +202,7 @@ class TimerLog:
     ``timers/<batch>`` has additions; ``timers/<batch>.all`` is a snapshot that replaces
     all files that exist when it is written. All remaining files count, regardless of their
     numbers: batches are added in any order, and a superfluous bucket does no harm.
-    One process writes; another may read at any time.
+    One object writes; another may read at any time, in another thread or process.
     """
 
     def __init__(self, checkpoint: Folder) -> None:
