@@ -15,7 +15,8 @@ setup: ## Prepare Java and .venv (every other target does this first)
 demo: setup ## Run the greeter on an embedded Kafka; ARGS=--flights for 334,264 real records
 	@$(VENV)/python examples/demo.py $(ARGS)
 
-WORKERS ?= 2
+# More than cores: tests wait for processes to end, and for brokers that do not answer.
+WORKERS ?= 3
 test: setup ## Run all tests, the real broker and Spark included; ARGS goes to pytest
 	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 

@@ -33,8 +33,17 @@ settings.register_profile("statefun", deadline=None)
 settings.load_profile("statefun")
 
 
+def _minutes(item: pytest.Function) -> float:
+    marker = item.get_closest_marker("takes")
+    return float(marker.kwargs["minutes"]) if marker else 0
+
+
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Refuse unmarked tests that start the broker: ``make test-quick`` could not leave them out."""
+    """Begin with what takes long, so that no process works alone in the end.
+
+    Refuse unmarked tests that start the broker: ``make test-quick`` could not leave them out.
+    """
+    items.sort(key=_minutes, reverse=True)
     unmarked = [
         item.nodeid
         for item in items

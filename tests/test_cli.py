@@ -51,6 +51,7 @@ def functions(out: str, *, fixed: bool) -> StatefulFunctions:
 
 
 @pytest.mark.spark
+@pytest.mark.takes(minutes=0.8)
 def test_dead_letters_are_listed_shown_and_replayed(
     kafka: KafkaHarness, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from submitting import submit
 
 from statefun.dev import EmbeddedKafka
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=2)]
 
 
 def greetings(kafka: KafkaHarness) -> list[tuple[str, str]]:

@@ -33,6 +33,7 @@ def own_broker() -> Iterator[EmbeddedKafka]:
 
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.takes(minutes=2.5)
 def test_the_topic_holds_what_the_surviving_state_says(
     own_broker: EmbeddedKafka, tmp_path: Path
 ) -> None:

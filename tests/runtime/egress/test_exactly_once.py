@@ -731,6 +731,7 @@ def lossy(tmp_path: Path) -> Iterator[tuple[LossyProxy, Bench]]:
     proxy.close()
 
 
+@pytest.mark.takes(minutes=0.8)
 def test_answers_to_commits_get_lost_fifty_times(
     lossy: tuple[LossyProxy, Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
