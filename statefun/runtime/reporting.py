@@ -51,6 +51,7 @@ class Reports:
         self._publisher = publisher
         self._failure_log = FailureLog(summary)
         self._status = Status(summary, ingresses, stops, line, ui)
+        self._has_begun = False
         self._metrics = Metrics(ingresses, stops, group_offsets, summary)
         self._watch = IngressWatch(ingresses)
         self._jumps = JumpLog(clock)
@@ -74,6 +75,10 @@ class Reports:
         self._publisher.tally(self._summary)
         progress = query.lastProgress
         self._metrics.update(progress)
+        if progress is not None and not self._has_begun:
+            # The newest one may be of an idle moment already.
+            self._status.begin(query.recentProgress[0])
+            self._has_begun = True
         self._status.tell(progress)
         self._watch.look()
         self._jumps.look()

@@ -70,6 +70,20 @@ class Status:
         self._interval = (_INTERVAL if line is None else _WINDOW).total_seconds()
         self._next_log = time.monotonic() + self._interval
 
+    def begin(self, first: StreamingQueryProgress) -> None:
+        """Count what is read from where the run began.
+
+        Args:
+            first: the query's first progress.
+        """
+        found = positions(self._ingresses, self._stops, first)
+        # A new checkpoint has no offsets of before: a topic's first record may have any.
+        before = sum(
+            total(position.read) - source.numInputRows
+            for position, source in zip(found, first.sources, strict=False)
+        )
+        self._samples = deque([attrs.evolve(each, read=before) for each in self._samples])
+
     def staged(self, batch: int) -> None:
         """Record the newest micro-batch."""
         self._batch, self._batch_at = batch, time.monotonic()
@@ -100,11 +114,7 @@ class Status:
 
     def _take(self, progress: StreamingQueryProgress) -> None:
         found = list(positions(self._ingresses, self._stops, progress))
-        read = sum(total(position.read) for position in found)
-        if self._read is None and any(position.start for position in found):
-            before = sum(total(position.start) for position in found)
-            self._samples = deque([attrs.evolve(each, read=before) for each in self._samples])
-        self._read = read
+        self._read = sum(total(position.read) for position in found)
         self._lag = sum(total(position.lags) for position in found)
 
     def _sentence(self, now: _Sample) -> str:

@@ -10,6 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from harness import PATIENCE, KafkaHarness, wait
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
@@ -25,7 +27,10 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 def application(
     kafka: KafkaHarness, checkpoint: Path, line: StatusLine | None, **settings: object
 ) -> Application:
-    """Return an application that repeats ten records, and skips "bad" ones."""
+    """Return an application that repeats the ten records of a topic, and skips "bad" ones.
+
+    The topic had others before, which are deleted: its offsets are no counts.
+    """
     users, out = kafka.topic("users", 2), kafka.topic("out")
     functions = StatefulFunctions()
 
@@ -35,6 +40,10 @@ def application(
             raise ValueError("bad")
         ctx.send(KafkaEgressMessage("test/out", topic=out, value=message.raw_value()))
 
+    kafka.send(users, [("Ada", "gone")] * 100, partition=0)
+    before = TopicPartition(users, 0, 100)
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    admin.delete_records([before])[before].result(PATIENCE.total_seconds())
     kafka.send(users, [("Ada", "a")] * 9 + [("Ada", "bad")])
     resolved = Settings.resolve({}, None, checkpoint=checkpoint, **settings)
     return Application(
