@@ -66,7 +66,8 @@ class Status:
         self._lag: int | None = None
         self._batch = -1
         self._batch_at = 0.0
-        self._samples: deque[_Sample] = deque()
+        # The first micro-batch may be done before anything is told of it.
+        self._samples = deque([_Sample(time.monotonic(), 0, 0)])
         self._interval = (_INTERVAL if line is None else _WINDOW).total_seconds()
         self._next_log = time.monotonic() + self._interval
 
@@ -99,7 +100,7 @@ class Status:
         now = time.monotonic()
         sample = _Sample(now, self._read or 0, self._summary.egress_records)
         self._samples.append(sample)
-        while now - self._samples[0].time > self._interval:
+        while now - self._samples[1].time > self._interval:
             self._samples.popleft()
         if self._line is not None:
             self._line.show(self._sentence(sample))
