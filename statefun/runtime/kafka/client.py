@@ -31,13 +31,16 @@ _client_logger.addHandler(logging.NullHandler())
 _client_logger.propagate = False
 
 C = TypeVar("C")
+T = TypeVar("T")
 _PAUSE = timedelta(milliseconds=100)
 _LOOKING = {
     ClientError.COORDINATOR_LOAD_IN_PROGRESS,
     ClientError.COORDINATOR_NOT_AVAILABLE,
+    ClientError.LEADER_NOT_AVAILABLE,
     ClientError.NOT_COORDINATOR,
+    ClientError.NOT_LEADER_FOR_PARTITION,
 }
-"""Answers of a cluster that has not found a group's coordinator yet."""
+"""Answers of a cluster that has not found a group's coordinator or a partition's leader yet."""
 _UNKNOWN_PROPERTY = 'No such configuration property: "'
 
 
@@ -126,11 +129,23 @@ def committed_offsets(
     Raises:
         KafkaException: if the cluster refuses, or has no answer within ``timeout``.
     """
+    return _answer(lambda left: consumer.committed(partitions, timeout=left), timeout)
+
+
+def _answer(question: Callable[[float], T], timeout: timedelta) -> T:
+    """Ask a cluster, again if it is still looking for a coordinator or a leader.
+
+    Args:
+        question: asks, and waits for so many seconds at most.
+        timeout: how long the cluster may take to answer.
+
+    Raises:
+        KafkaException: if the cluster refuses, or has no answer within ``timeout``.
+    """
     deadline = time.monotonic() + timeout.total_seconds()
     while True:
-        left = max(0.0, deadline - time.monotonic())
         try:
-            return consumer.committed(partitions, timeout=left)
+            return question(max(0.0, deadline - time.monotonic()))
         except KafkaException as error:
             if error.args[0].code() not in _LOOKING or time.monotonic() > deadline:
                 raise
@@ -159,18 +174,20 @@ def watermarks(
     asked = {TopicPartition(*partition): partition for partition in partitions}
     if not asked:
         return {}
-    first, end = (
-        admin.list_offsets(
-            dict.fromkeys(asked, spec),
-            isolation_level=isolation,
-            request_timeout=timeout.total_seconds(),
+
+    def question(left: float) -> dict[tuple[str, int], tuple[int, int]]:
+        first, end = (
+            admin.list_offsets(
+                dict.fromkeys(asked, spec), isolation_level=isolation, request_timeout=left
+            )
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call] # as the client has it
         )
-        for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call] # as the client has it
-    )
-    return {
-        partition: (first[key].result().offset, end[key].result().offset)
-        for key, partition in asked.items()
-    }
+        return {
+            partition: (first[key].result().offset, end[key].result().offset)
+            for key, partition in asked.items()
+        }
+
+    return _answer(question, timeout)
 
 
 def cluster_metadata(
