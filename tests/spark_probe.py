@@ -30,7 +30,7 @@ from statefun.runtime.spark_internals import configuration
 from statefun.runtime.spark_internals.class_path import KAFKA_SOURCE, add_jars, has_class
 from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
 from statefun.runtime.spark_internals.driver_source import TASK, tasks_of
-from statefun.runtime.spark_internals.error_texts import first_words, lacks_module
+from statefun.runtime.spark_internals.error_texts import first_words, lacking_module
 from statefun.runtime.spark_internals.hadoop import write_no_checksums
 from statefun.runtime.spark_internals.jvm import (
     JVM_GONE,
@@ -251,7 +251,7 @@ def knows_concurrent_update() -> bool:
 
 
 @finds
-def lacking_module() -> list[bool]:
+def end_of_daemon() -> str | None:
     """Run a task whose daemon's module does not exist."""
     context = SparkContext.getOrCreate()
     context.environment["PROBE"] = "a daemon of its own"
@@ -259,9 +259,8 @@ def lacking_module() -> list[bool]:
     try:
         context.parallelize([1], 1).map(str).count()
     except Exception as error:  # noqa: BLE001 - it is of another class in each release
-        text = str(error)
-        return [lacks_module(text, "nowhere"), lacks_module(text, "daemon")]
-    return []
+        return lacking_module(str(error))
+    return None
 
 
 @finds
@@ -320,7 +319,7 @@ def main() -> None:
         step()
     for step in (jars_on_class_path, files_of_hadoop, outcomes, states):
         step(session)
-    for step in (lacking_module, end_of_jvm):
+    for step in (end_of_daemon, end_of_jvm):
         step()
     (FOLDER / "findings.json").write_text(json.dumps(findings))
 

@@ -22,14 +22,13 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
-from statefun.runtime.spark_internals.error_texts import lacks_module
+from statefun.runtime.spark_internals.error_texts import lacking_module
 from statefun.sdk.errors import PlatformError
 from statefun.sdk.functions import StatefulFunctions
 
 _ADVICE = (
-    "the Python workers cannot import statefun, with which they start: install it wherever workers "
-    "run, or name a Python that has it in spark.pyspark.python; what --py-files sends comes too "
-    "late for that"
+    "with which they start: install statefun wherever workers run, or name a Python that has it in "
+    "spark.pyspark.python; what --py-files sends comes too late for that"
 )
 _INSTALLED = tuple(
     Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")
@@ -37,11 +36,14 @@ _INSTALLED = tuple(
 
 
 def lacks_statefun(text: str) -> PlatformError | None:
-    """Return the error for workers without statefun, if Spark's text reports them.
+    """Return the error for workers without statefun or its packages, if Spark's text reports them.
 
     Their daemon is a module of statefun, and starts before the shipped modules have arrived.
     """
-    return PlatformError(_ADVICE) if lacks_module(text, "statefun") else None
+    lacking = lacking_module(text)
+    return (
+        PlatformError(f"the Python workers cannot import {lacking}, {_ADVICE}") if lacking else None
+    )
 
 
 def import_paths() -> tuple[str, ...]:

@@ -12,7 +12,9 @@ import re
 from pyspark.errors import PySparkException
 
 _CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
-_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
+_NO_MODULE = re.compile(
+    r"Error from python worker:.*?ModuleNotFoundError: No module named '(\w+)", re.DOTALL
+)
 
 
 def is_concurrent_update(error: BaseException) -> bool:
@@ -20,9 +22,14 @@ def is_concurrent_update(error: BaseException) -> bool:
     return _CONCURRENT in str(error)
 
 
-def lacks_module(text: str, name: str) -> bool:
-    """Tell whether Spark's text is about a Python process that lacks a top-level module."""
-    return name in _NO_MODULE.findall(text)
+def lacking_module(text: str) -> str | None:
+    """Return the top-level module whose lack has ended a Python daemon, if Spark's text tells.
+
+    >>> lacking_module("Error from python worker: ModuleNotFoundError: No module named 'a.b'")
+    'a'
+    """
+    found = _NO_MODULE.search(text)
+    return found[1] if found else None
 
 
 def first_words(error: BaseException) -> str:

@@ -13,6 +13,9 @@ from statefun import StatefulFunctions
 from statefun.runtime.spark.session import open_session
 from statefun.runtime.spark.shipping import lacks_statefun, send_modules
 
+DAEMON = "\nError from python worker:\n"
+NO_MODULE = "No module named"
+
 
 @pytest.mark.spark
 def test_modules_of_functions_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,18 +51,22 @@ def test_modules_of_functions_are_sent(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "lacking"),
     [
-        ("/usr/bin/python3: ... (ModuleNotFoundError: No module named 'statefun')", True),
-        ("Failed to ...:\nModuleNotFoundError: No module named 'statefun.runtime'\n", True),
-        ("ModuleNotFoundError: No module named 'statefun_extras'", False),
-        ("ModuleNotFoundError: No module named 'orders'", False),
+        (
+            f"{DAEMON}  python3: Error ... (ModuleNotFoundError: {NO_MODULE} 'statefun')\n",
+            "statefun",
+        ),
+        (f"{DAEMON}  Traceback ...\n  ModuleNotFoundError: {NO_MODULE} 'google.rpc'\n", "google"),
+        (f"Failed to ...:\nModuleNotFoundError: {NO_MODULE} 'orders'\n", None),
     ],
 )
-def test_workers_that_lack_statefun_are_known_by_what_spark_says(text: str, expected: bool) -> None:
-    """Of another module, the error that names it says more."""
+def test_workers_that_lack_statefun_are_known_by_what_spark_says(
+    text: str, lacking: str | None
+) -> None:
+    """It may lack one of its packages; of a module of functions, the error itself says more."""
     error = lacks_statefun(text)
 
-    assert (error is not None) is expected
+    assert (error is not None) is (lacking is not None)
     if error is not None:
-        assert error.message.startswith("the Python workers cannot import statefun, with which")
+        assert error.message.startswith(f"the Python workers cannot import {lacking}, with which")
