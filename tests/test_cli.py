@@ -24,7 +24,7 @@ from statefun.module.loader import parse_module
 
 TEXT = SimpleType("t/text", str.encode, bytes.decode)
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=1.6)]
 
 
 def functions(out: str, *, fixed: bool) -> StatefulFunctions:
@@ -51,7 +51,6 @@ def functions(out: str, *, fixed: bool) -> StatefulFunctions:
 
 
 @pytest.mark.spark
-@pytest.mark.takes(minutes=0.8)
 def test_dead_letters_are_listed_shown_and_replayed(
     kafka: KafkaHarness, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,6 +31,8 @@ from statefun.module.model import AvroValues, FromDate
 from statefun.sdk.functions import default_functions
 from statefun.sdk.types import typed
 
+pytestmark = pytest.mark.takes(minutes=1.5)
+
 
 @pytest.mark.broker
 @pytest.mark.spark

@@ -27,7 +27,7 @@ from harness import wait
 from statefun.dev import EmbeddedKafka, read_records, send_record
 from statefun.runtime.spark.jars import cache_folder
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=5)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=4)]
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = 700

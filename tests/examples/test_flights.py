@@ -22,7 +22,7 @@ from statefun.sdk.functions import default_functions
 # Workers cannot import modules beside a program that was not launched.
 cloudpickle.register_pickle_by_value(app)  # type: ignore[no-untyped-call] # as pyspark has it
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1.5)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1.1)]
 
 DRAIN = ("--conf", "spark.statefun.available-now=true")
 

@@ -14,7 +14,7 @@ import pytest
 from harness import KafkaHarness
 from soak_processes import Driver
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1.5)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1.3)]
 
 PROGRAM = """\
 import os, sys, time

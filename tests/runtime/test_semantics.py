@@ -25,7 +25,7 @@ from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.spark.session import open_session
 from statefun.runtime.summary import Summary
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=3)]
 
 # Workers cannot import test modules.
 cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call] # as pyspark has it

@@ -51,7 +51,7 @@ from statefun.runtime.egress.refusals import Refusals
 from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
 from statefun.sdk.address import TypeName
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=3.5)]
 spark = pytest.mark.spark
 
 NOWHERE = Location("module.yaml", 1, 1)
@@ -731,7 +731,6 @@ def lossy(tmp_path: Path) -> Iterator[tuple[LossyProxy, Bench]]:
     proxy.close()
 
 
-@pytest.mark.takes(minutes=0.8)
 def test_answers_to_commits_get_lost_fifty_times(
     lossy: tuple[LossyProxy, Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
