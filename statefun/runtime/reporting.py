@@ -77,8 +77,7 @@ class Reports:
         self._metrics.update(progress)
         if progress is not None and not self._has_begun:
             # The newest one may be of an idle moment already.
-            self._status.begin(query.recentProgress[0])
-            self._has_begun = True
+            self._has_begun = self._status.begin(query.recentProgress)
         self._status.tell(progress)
         self._watch.look()
         self._jumps.look()

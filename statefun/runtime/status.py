@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 import attrs
@@ -71,19 +71,24 @@ class Status:
         self._interval = (_INTERVAL if line is None else _WINDOW).total_seconds()
         self._next_log = time.monotonic() + self._interval
 
-    def begin(self, first: StreamingQueryProgress) -> None:
-        """Count what is read from where the run began.
+    def begin(self, told: Iterable[StreamingQueryProgress]) -> bool:
+        """Count what is read from where the run began; return whether that is known.
 
         Args:
-            first: the query's first progress.
+            told: the query's progress so far, the oldest first.
         """
-        found = positions(self._ingresses, self._stops, first)
-        # A new checkpoint has no offsets of before: a topic's first record may have any.
-        before = sum(
-            total(position.read) - source.numInputRows
-            for position, source in zip(found, first.sources, strict=False)
-        )
-        self._samples = deque([attrs.evolve(each, read=before) for each in self._samples])
+        for progress in told:
+            found = list(positions(self._ingresses, self._stops, progress))
+            if not any(position.read for position in found):
+                continue
+            # A new checkpoint has no offsets of before: a topic's first record may have any.
+            before = sum(
+                total(position.read) - source.numInputRows
+                for position, source in zip(found, progress.sources, strict=False)
+            )
+            self._samples = deque([attrs.evolve(each, read=before) for each in self._samples])
+            return True
+        return False
 
     def staged(self, batch: int) -> None:
         """Record the newest micro-batch."""

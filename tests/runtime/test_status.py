@@ -19,6 +19,8 @@ from statefun.module.loader import parse_module
 from statefun.runtime import status
 from statefun.runtime.application import Application
 from statefun.runtime.settings import Settings
+from statefun.runtime.status import Status
+from statefun.runtime.summary import Summary
 from statefun.runtime.terminal import StatusLine
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -27,9 +29,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 def application(
     kafka: KafkaHarness, checkpoint: Path, line: StatusLine | None, **settings: object
 ) -> Application:
-    """Return an application that repeats the ten records of a topic, and skips "bad" ones.
+    """Return an application that repeats records, and skips "bad" ones.
 
-    The topic had others before, which are deleted: its offsets are no counts.
+    Its topic had records before, which are deleted: offsets are no counts.
     """
     users, out = kafka.topic("users", 2), kafka.topic("out")
     functions = StatefulFunctions()
@@ -76,8 +78,16 @@ def test_the_line_of_a_terminal_says_what_was_read_and_published(
     read, published = zip(*(map(float, found.groups()) for found in rates if found), strict=True)
     assert 0 < max(read) <= 10
     assert 0 < max(published) <= 9
-    assert lines[1].endswith("| lag ? | no batch yet | failures 0")
     assert lines[-1] == ""
+
+
+def test_before_the_first_micro_batch_nothing_is_known_of_the_backlog() -> None:
+    """The line says so, rather than 0."""
+    screen = io.StringIO()
+
+    Status(Summary(), [], [], StatusLine(screen), None).tell(None)
+
+    assert screen.getvalue().endswith("in 0/s | out 0/s | lag ? | no batch yet | failures 0")
 
 
 def test_a_log_gets_a_line_now_and_then(
