@@ -170,6 +170,14 @@ class Lane:
         found = [self._marker.owner] if self._marker else ["", *known_runs]
         self._owners = {self._run, *found}
 
+    def connect(self) -> None:
+        """Connect to a cluster without markers ahead of the first batch, which would wait for it.
+
+        Raises:
+            ConfigurationError: if the egress's properties are wrong.
+        """
+        self._opened()
+
     def claim(self) -> str:
         """Keep other runs from publishing; return the run that has published last, if any.
 

@@ -194,6 +194,17 @@ class DriverLanes:
         self._refusals = factory.refusals(self._turn.should_stop)
         self._lanes: list[Lane] = []
 
+    def connect(self, lanes: int) -> None:
+        """Connect this number of lanes ahead of the first batch, if the cluster has no markers.
+
+        Raises:
+            ConfigurationError: if the egress's properties are wrong.
+        """
+        if not self._factory.needs_progress:
+            self._create("", lanes)
+            for lane in self._lanes:
+                lane.connect()
+
     def open(self, query_id: str, lanes: int, known_runs: Collection[str]) -> None:
         """Connect this number of lanes, and all lanes of earlier runs; :meth:`claim` them then.
 

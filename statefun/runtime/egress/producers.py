@@ -308,6 +308,10 @@ class ExactlyOnce(AtLeastOnce):
 
         In this order: after the first step no other producer can move the marker.
         """
+        # librdkafka looks for its coordinator at once: without a connection in vain, and then only
+        # half a second later again.
+        with contextlib.suppress(KafkaException):
+            self._producer.list_topics(self._progress.name, _POLL.total_seconds())
         self._call(self._producer.init_transactions)
         return self._progress.read(self._lane)
 

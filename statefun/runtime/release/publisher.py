@@ -89,7 +89,8 @@ class Publisher:
         """Start publishing in the background, beginning with the batches that an earlier run left.
 
         Raises:
-            StatefunError: if an exactly-once egress cannot be published to.
+            StatefunError: if an exactly-once egress cannot be published to, or the properties of
+                any egress are wrong.
         """
         settings, run = self._settings, uuid.uuid4().hex
         letters = next((each for each in self._egresses.values() if each.dead_letter_topic), None)
@@ -105,6 +106,8 @@ class Publisher:
             self._threads[id_] = EgressThread(factory, partial(self._published, id_), self._fail)
         self._take_over(run)
         for thread in self._threads.values():
+            if settings.egress_lanes == 1:  # more of them are published by tasks
+                thread.connect(1)
             thread.start()
         self._retention.start(leftovers)
         self._uncommitted.extend(leftovers.unpublished)

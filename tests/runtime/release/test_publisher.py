@@ -24,7 +24,7 @@ from statefun.runtime.release.retention import Retention
 from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
 from statefun.runtime.settings import Settings
 from statefun.sdk.address import TypeName
-from statefun.sdk.errors import CheckpointError, EngineError
+from statefun.sdk.errors import CheckpointError, ConfigurationError, EngineError
 
 
 def test_a_batch_whose_commit_file_is_lost_is_published(
@@ -82,6 +82,24 @@ def test_what_ends_publishing_keeps_its_traceback(tmp_path: Path) -> None:
 
     assert isinstance(caught.value.__cause__, OSError)
     assert caught.value.__cause__.__traceback__ is not None
+
+
+@pytest.mark.parametrize("semantic", [DeliverySemantic.NONE, DeliverySemantic.AT_LEAST_ONCE])
+def test_egresses_connect_at_the_start(tmp_path: Path, semantic: DeliverySemantic) -> None:
+    """The first records do not wait for that, and wrong properties refuse the start."""
+    settings = Settings.resolve({}, None, checkpoint=tmp_path)
+    log, location = CommitLog(settings.checkpoint), Location("module.yaml", 1, 1)
+    properties = {"compression.codec": "none at all"}
+    egress = KafkaEgress(TypeName("a", "out"), "", location, semantic, properties=properties)
+    with closing(GroupOffsets([], [], log)) as group_offsets:
+        publisher = Publisher(
+            {"a/out": egress}, settings, group_offsets, Retention(settings.checkpoint)
+        )
+        try:
+            with pytest.raises(ConfigurationError, match=r"egress a/out: .*compression\.codec"):
+                publisher.start(Outbox(settings.checkpoint).recover(log.newest()))
+        finally:
+            publisher.stop()
 
 
 def test_tasks_of_a_first_run_leave_lanes_to_whoever_has_claimed_one(tmp_path: Path) -> None:
