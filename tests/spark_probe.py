@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from stat import filemode
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from statefun.runtime.spark_internals.class_path import KAFKA_SOURCE, add_jars, 
 from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
 from statefun.runtime.spark_internals.driver_source import TASK, tasks_of
 from statefun.runtime.spark_internals.error_texts import first_words, lacking_module
-from statefun.runtime.spark_internals.hadoop import write_no_checksums
+from statefun.runtime.spark_internals.hadoop import start_no_processes, write_no_checksums
 from statefun.runtime.spark_internals.jvm import (
     JVM_GONE,
     JvmError,
@@ -176,6 +177,24 @@ def files_of_hadoop(session: SparkSession) -> list[str]:
 
 
 @finds
+def permissions_of_hadoop(session: SparkSession) -> list[str]:
+    """Create a file and a folder after the file system was replaced, twice; set other permissions."""
+    start_no_processes(session)
+    start_no_processes(session)
+    hadoop = jvm().org.apache.hadoop
+    local = hadoop.fs.FileSystem.getLocal(hadoop.conf.Configuration())
+    folder = FOLDER / "permissions"
+    file, shared = folder / "file", folder / "shared"
+    local.create(hadoop.fs.Path(f"{file}")).close()
+    found = [file.stat().st_mode, folder.stat().st_mode]
+    local.setPermission(hadoop.fs.Path(f"{file}"), hadoop.fs.permission.FsPermission("600"))
+    local.mkdirs(hadoop.fs.Path(f"{shared}"))
+    local.setPermission(hadoop.fs.Path(f"{shared}"), hadoop.fs.permission.FsPermission("1777"))
+    found += [file.stat().st_mode, shared.stat().st_mode]
+    return [str(local.getRawFileSystem().getClass().getName()), *map(filemode, found)]
+
+
+@finds
 def gauges() -> list[int]:
     """Set a gauge, and read it where a sink would."""
     source = MetricsSource("probe")
@@ -317,7 +336,7 @@ def main() -> None:
         step()
     for step in (levels_of_logs, gauges, words_of_errors, knows_concurrent_update, closure):
         step()
-    for step in (jars_on_class_path, files_of_hadoop, outcomes, states):
+    for step in (jars_on_class_path, files_of_hadoop, permissions_of_hadoop, outcomes, states):
         step(session)
     for step in (end_of_daemon, end_of_jvm):
         step()

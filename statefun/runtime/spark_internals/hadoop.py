@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hadoop's local file system, as Spark's checkpoints use it.
 
-``FileSystem.getLocal`` keeps one instance for the process (Hadoop 3.4, as in Spark 4.2.0).
+``FileSystem.getLocal`` keeps one instance for the process, a ``FilterFileSystem`` around a
+``RawLocalFileSystem`` (Hadoop 3.4, as in Spark 4.2.0, which has Janino to compile Java, too).
 """
 
 from __future__ import annotations
@@ -9,6 +10,49 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from statefun.runtime.spark_internals.jvm import jvm
+
+_CLASS = "LocalFiles"
+_SOURCE = f"""
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.attribute.PosixFilePermissions;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RawLocalFileSystem;
+import org.apache.hadoop.fs.permission.FsPermission;
+
+public class {_CLASS} extends RawLocalFileSystem {{
+    public void setPermission(Path path, FsPermission permission) throws IOException {{
+        if (permission.getStickyBit()) {{
+            super.setPermission(path, permission);
+            return;
+        }}
+        Files.setPosixFilePermissions(
+            pathToFile(path).toPath(), PosixFilePermissions.fromString(permission.toString()));
+    }}
+}}
+"""
+
+
+def start_no_processes(session: SparkSession) -> None:
+    """Keep the process from starting a process, ``chmod``, for each local file that it creates.
+
+    Hadoop's native library would do the same, which PySpark does not ship.
+    """
+    packages = jvm()
+    conf = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - as below
+    local = packages.org.apache.hadoop.fs.FileSystem.getLocal(conf)
+    if local.getRawFileSystem().getClass().getName() == _CLASS:
+        return
+    compiler = packages.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(local.getClass().getClassLoader())
+    compiler.cook(_SOURCE)
+    class_ = compiler.getClassLoader().loadClass(_CLASS)
+    files = packages.org.apache.hadoop.util.ReflectionUtils.newInstance(class_, conf)
+    files.initialize(packages.java.net.URI("file:///"), conf)
+    filter_ = packages.java.lang.Class.forName("org.apache.hadoop.fs.FilterFileSystem")
+    field = filter_.getDeclaredField("fs")
+    field.setAccessible(True)
+    field.set(local, files)
 
 
 def write_no_checksums(session: SparkSession) -> None:

@@ -168,6 +168,13 @@ def test_files_of_hadoop(probe: Probe) -> None:
     assert probe["files_of_hadoop"] == [".with.crc", "with", "without"]
 
 
+@origin("Hadoop: RawLocalFileSystem.setPermission, FilterFileSystem.fs; Janino")
+def test_permissions_of_hadoop(probe: Probe) -> None:
+    """Java sets the permissions of local files: the same ones as ``chmod`` did."""
+    modes = ["-rw-r--r--", "drwxr-xr-x", "-rw-------", "drwxrwxrwt"]
+    assert probe["permissions_of_hadoop"] == ["LocalFiles", *modes]
+
+
 @origin("FileSystemBasedCheckpointFileManager, RocksDBConf")
 def test_files_of_the_checkpoint(probe: Probe) -> None:
     """Spark writes its logs through that file system, and changelogs of the state."""
