@@ -19,7 +19,8 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 _FOLDER = Path(__file__).parents[1] / "build"
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1"
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The compiler and the collector that have the least to start; an archive fits one collector."""
 
 
 def java_options() -> str:

@@ -116,7 +116,8 @@ class Machine:
         environment["KAFKA_ADDRESS"] = self.kafka
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         environment.update(self.variables)
-        environment["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"  # it does not live for long
+        # It does not live for long.
+        environment["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         program, *arguments = command
         return subprocess.Popen(
             [str(self.bin / program), *arguments],
