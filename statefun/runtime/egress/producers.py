@@ -306,12 +306,12 @@ class ExactlyOnce(AtLeastOnce):
     def open(self) -> Marker | None:
         """Fence the lane's former publisher, and read the lane's marker.
 
-        In this order: after the first step no other producer can move the marker.
+        In this order: once it is fenced, no other producer can move the marker.
         """
         # librdkafka looks for its coordinator at once: without a connection in vain, and then only
-        # half a second later again.
+        # half a second later again. To ask for a topic that is gone would create it anew.
         with contextlib.suppress(KafkaException):
-            self._producer.list_topics(self._progress.name, _POLL.total_seconds())
+            self._producer.list_topics(timeout=_POLL.total_seconds())
         self._call(self._producer.init_transactions)
         return self._progress.read(self._lane)
 
