@@ -83,7 +83,7 @@ class Status:
                 continue
             # A new checkpoint has no offsets of before: a topic's first record may have any.
             before = sum(
-                total(position.read) - source.numInputRows
+                total(position.start) or total(position.read) - source.numInputRows
                 for position, source in zip(found, progress.sources, strict=False)
             )
             self._samples = deque([attrs.evolve(each, read=before) for each in self._samples])
