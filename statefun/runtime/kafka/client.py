@@ -147,9 +147,10 @@ def _answer(question: Callable[[float], T], timeout: timedelta) -> T:
         try:
             return question(max(0.0, deadline - time.monotonic()))
         except KafkaException as error:
-            if error.args[0].code() not in _LOOKING or time.monotonic() > deadline:
+            pause = _PAUSE.total_seconds()
+            if error.args[0].code() not in _LOOKING or time.monotonic() + pause > deadline:
                 raise
-            time.sleep(_PAUSE.total_seconds())
+            time.sleep(pause)
 
 
 def watermarks(
