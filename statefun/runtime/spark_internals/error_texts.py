@@ -12,9 +12,8 @@ import re
 from pyspark.errors import PySparkException
 
 _CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
-_NO_MODULE = re.compile(
-    r"Error from python worker:.*?ModuleNotFoundError: No module named '(\w+)", re.DOTALL
-)
+_DAEMON = re.compile(r"Error from python worker:(.*?)(?:PYTHONPATH was:|\Z)", re.DOTALL)
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
 def is_concurrent_update(error: BaseException) -> bool:
@@ -28,8 +27,9 @@ def lacking_module(text: str) -> str | None:
     >>> lacking_module("Error from python worker: ModuleNotFoundError: No module named 'a.b'")
     'a'
     """
-    found = _NO_MODULE.search(text)
-    return found[1] if found else None
+    said = _DAEMON.search(text)
+    lacking: list[str] = _NO_MODULE.findall(said[1]) if said else []
+    return lacking[-1] if lacking else None
 
 
 def first_words(error: BaseException) -> str:

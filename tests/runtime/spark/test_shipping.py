@@ -58,6 +58,11 @@ def test_modules_of_functions_are_sent(tmp_path: Path, monkeypatch: pytest.Monke
             "statefun",
         ),
         (f"{DAEMON}  Traceback ...\n  ModuleNotFoundError: {NO_MODULE} 'google.rpc'\n", "google"),
+        (
+            f"{DAEMON}ModuleNotFoundError: {NO_MODULE} 'a'\nModuleNotFoundError: {NO_MODULE} 'b'",
+            "b",
+        ),
+        (f"{DAEMON}Killed\nPYTHONPATH was:\nModuleNotFoundError: {NO_MODULE} 'statefun'", None),
         (f"Failed to ...:\nModuleNotFoundError: {NO_MODULE} 'orders'\n", None),
     ],
 )
