@@ -45,21 +45,23 @@ def _dealt(items: list[pytest.Function], processes: int) -> Iterator[pytest.Func
     A process begins with as many tests as each other one, in their order, and later takes over
     tests from the end of another one's. Long modules stay together: what they set up is costly.
     """
-    size = len(items) // processes
+    least, more = divmod(len(items), processes)
+    sizes = [least] * (processes - more) + [least + 1] * more
     hands: list[list[pytest.Function]] = [[] for _ in range(processes)]
     minutes = [0.0] * processes
     long = sorted(filter(_minutes, items), key=_minutes, reverse=True)
     for (_, takes), tests in groupby(long, key=lambda item: (item.path, _minutes(item))):
-        least = min(range(processes), key=minutes.__getitem__)
-        hands[least] += tests
-        minutes[least] += takes
+        freest = min(range(processes), key=minutes.__getitem__)
+        hands[freest] += tests
+        minutes[freest] += takes
     short = (item for item in items if not _minutes(item))
-    for hand in hands:
+    for hand, size in zip(hands, sizes, strict=True):
         yield from hand
         yield from islice(short, max(0, size - len(hand)))
     yield from short
 
 
+@pytest.hookimpl(trylast=True)  # when tests are left out already
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
     """Begin with what takes long, so that no process works alone in the end.
 
