@@ -191,6 +191,9 @@ def permissions_of_hadoop(session: SparkSession) -> list[str]:
     local.mkdirs(hadoop.fs.Path(f"{shared}"))
     local.setPermission(hadoop.fs.Path(f"{shared}"), hadoop.fs.permission.FsPermission("1777"))
     found += [file.stat().st_mode, shared.stat().st_mode]
+    shared.chmod(0o2700)  # chmod keeps the group of what is created in it
+    local.setPermission(hadoop.fs.Path(f"{shared}"), hadoop.fs.permission.FsPermission("755"))
+    found.append(shared.stat().st_mode)
     return [str(local.getRawFileSystem().getClass().getName()), *map(filemode, found)]
 
 

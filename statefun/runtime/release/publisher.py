@@ -89,8 +89,8 @@ class Publisher:
         """Start publishing in the background, beginning with the batches that an earlier run left.
 
         Raises:
-            StatefunError: if an exactly-once egress cannot be published to, or the properties of
-                any egress are wrong.
+            StatefunError: if an exactly-once egress that earlier runs have published to cannot be,
+                or the properties of another one that this process publishes to are wrong.
         """
         settings, run = self._settings, uuid.uuid4().hex
         letters = next((each for each in self._egresses.values() if each.dead_letter_topic), None)

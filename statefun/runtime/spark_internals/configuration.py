@@ -45,4 +45,4 @@ LOCAL_CHECKPOINT = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""Settings for a checkpoint on a local disk, beside ``hadoop.write_no_checksums``."""
+"""Settings for a checkpoint on a local disk, beside what ``hadoop`` does."""

@@ -2,16 +2,23 @@
 """Hadoop's local file system, as Spark's checkpoints use it.
 
 ``FileSystem.getLocal`` keeps one instance for the process, a ``FilterFileSystem`` around a
-``RawLocalFileSystem`` (Hadoop 3.4, as in Spark 4.2.0, which has Janino to compile Java, too).
+``RawLocalFileSystem`` (Hadoop 3.5, as in Spark 4.2.0, which has Janino to compile Java, too).
 """
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 from pyspark.sql import SparkSession
 
-from statefun.runtime.spark_internals.jvm import jvm
+from statefun.runtime.spark_internals.jvm import JVM_GONE, JvmError, jvm
+
+logger = logging.getLogger("statefun")
 
 _CLASS = "LocalFiles"
+_SPECIAL_BITS = 0o7000
+"""Of a file's mode: chmod keeps those of a folder."""
 _SOURCE = f"""
 import java.io.IOException;
 import java.nio.file.Files;
@@ -22,12 +29,14 @@ import org.apache.hadoop.fs.permission.FsPermission;
 
 public class {_CLASS} extends RawLocalFileSystem {{
     public void setPermission(Path path, FsPermission permission) throws IOException {{
-        if (permission.getStickyBit()) {{
+        java.nio.file.Path file = pathToFile(path).toPath();
+        int mode = ((Integer) Files.getAttribute(file, "unix:mode")).intValue();
+        if (permission.getStickyBit() || (mode & {_SPECIAL_BITS}) != 0) {{
             super.setPermission(path, permission);
-            return;
+        }} else {{
+            Files.setPosixFilePermissions(
+                file, PosixFilePermissions.fromString(permission.toString()));
         }}
-        Files.setPosixFilePermissions(
-            pathToFile(path).toPath(), PosixFilePermissions.fromString(permission.toString()));
     }}
 }}
 """
@@ -36,19 +45,30 @@ public class {_CLASS} extends RawLocalFileSystem {{
 def start_no_processes(session: SparkSession) -> None:
     """Keep the process from starting a process, ``chmod``, for each local file that it creates.
 
-    Hadoop's native library would do the same, which PySpark does not ship.
+    Hadoop's native library would do the same, which PySpark does not ship. Where the class cannot
+    be made, and where files have another file system than Hadoop's, all stays as it is.
     """
-    packages = jvm()
     conf = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - as below
-    local = packages.org.apache.hadoop.fs.FileSystem.getLocal(conf)
-    if local.getRawFileSystem().getClass().getName() == _CLASS:
+    local = jvm().org.apache.hadoop.fs.FileSystem.getLocal(conf)
+    if local.getRawFileSystem().getClass().getName() != "org.apache.hadoop.fs.RawLocalFileSystem":
         return
+    try:
+        _replace_raw(local, conf)
+    except JVM_GONE:
+        raise
+    except (JvmError, TypeError):  # py4j takes classes that do not exist for packages
+        logger.debug("Hadoop sets the permissions of local files", exc_info=True)
+
+
+def _replace_raw(local: Any, conf: Any) -> None:
+    packages = jvm()
     compiler = packages.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(local.getClass().getClassLoader())
     compiler.cook(_SOURCE)
     class_ = compiler.getClassLoader().loadClass(_CLASS)
     files = packages.org.apache.hadoop.util.ReflectionUtils.newInstance(class_, conf)
     files.initialize(packages.java.net.URI("file:///"), conf)
+    files.setWorkingDirectory(local.getWorkingDirectory())
     filter_ = packages.java.lang.Class.forName("org.apache.hadoop.fs.FilterFileSystem")
     field = filter_.getDeclaredField("fs")
     field.setAccessible(True)

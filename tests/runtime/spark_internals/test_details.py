@@ -171,7 +171,7 @@ def test_files_of_hadoop(probe: Probe) -> None:
 @origin("Hadoop: RawLocalFileSystem.setPermission, FilterFileSystem.fs; Janino")
 def test_permissions_of_hadoop(probe: Probe) -> None:
     """Java sets the permissions of local files: the same ones as ``chmod`` did."""
-    modes = ["-rw-r--r--", "drwxr-xr-x", "-rw-------", "drwxrwxrwt"]
+    modes = ["-rw-r--r--", "drwxr-xr-x", "-rw-------", "drwxrwxrwt", "drwxr-sr-x"]
     assert probe["permissions_of_hadoop"] == ["LocalFiles", *modes]
 
 
