@@ -16,7 +16,7 @@ demo: setup ## Run the greeter on an embedded Kafka; ARGS=--flights for 334,264 
 	@$(VENV)/python examples/demo.py $(ARGS)
 
 # More than cores: tests wait for processes to end, and for brokers that do not answer.
-WORKERS ?= 4
+WORKERS ?= 5
 test: setup ## Run all tests, the real broker and Spark included; ARGS goes to pytest
 	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
