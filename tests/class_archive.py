@@ -19,7 +19,7 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 _FOLDER = Path(__file__).parents[1] / "build"
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The compiler and the collector that have the least to start; an archive fits one collector."""
 
 
@@ -41,9 +41,9 @@ def archived(name: str, run: Callable[[str], None]) -> str:
         _FOLDER.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=_FOLDER) as folder:
             made = Path(folder) / archive.name
-            run(f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={made} -Xlog:disable")
+            run(f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={made} -Xlog:disable")
             made.replace(archive)  # whole or not at all: others may be making it as well
-    return f"{_SHORT_LIVED} -XX:SharedArchiveFile={archive}"
+    return f"{SHORT_LIVED} -XX:SharedArchiveFile={archive}"
 
 
 def _run_query(options: str) -> None:

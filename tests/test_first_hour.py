@@ -20,6 +20,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+from class_archive import SHORT_LIVED
 from confluent_kafka import Producer
 from documentation import blocks
 from harness import wait
@@ -116,8 +117,7 @@ class Machine:
         environment["KAFKA_ADDRESS"] = self.kafka
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         environment.update(self.variables)
-        # It does not live for long.
-        environment["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        environment["SPARK_SUBMIT_OPTS"] = SHORT_LIVED
         program, *arguments = command
         return subprocess.Popen(
             [str(self.bin / program), *arguments],

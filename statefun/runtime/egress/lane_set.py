@@ -194,14 +194,14 @@ class DriverLanes:
         self._refusals = factory.refusals(self._turn.should_stop)
         self._lanes: list[Lane] = []
 
-    def connect(self, lanes: int) -> None:
-        """Connect this number of lanes ahead of the first batch, if the cluster has no markers.
+    def connect(self) -> None:
+        """Connect a lane ahead of the first batch, if the cluster has no markers.
 
         Raises:
             ConfigurationError: if the egress's properties are wrong.
         """
         if not self._factory.needs_progress:
-            self._create("", lanes)
+            self._create("", 1)
             for lane in self._lanes:
                 lane.connect()
 

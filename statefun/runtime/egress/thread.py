@@ -45,13 +45,13 @@ class EgressThread:
             target=self._run, name=f"statefun-egress-{factory.egress.id}", daemon=True
         )
 
-    def connect(self, lanes: int) -> None:
+    def connect(self) -> None:
         """Connect ahead of the first batch to a cluster that has no markers.
 
         Raises:
             ConfigurationError: if the egress's properties are wrong.
         """
-        self._driver_lanes.connect(lanes)
+        self._driver_lanes.connect()
 
     def open(self, query_id: str, lanes: int, known_runs: Collection[str]) -> None:
         """Connect to an exactly-once egress that earlier runs may have published to.

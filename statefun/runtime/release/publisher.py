@@ -107,7 +107,7 @@ class Publisher:
         self._take_over(run)
         for thread in self._threads.values():
             if settings.egress_lanes == 1:  # more of them are published by tasks
-                thread.connect(1)
+                thread.connect()
             thread.start()
         self._retention.start(leftovers)
         self._uncommitted.extend(leftovers.unpublished)

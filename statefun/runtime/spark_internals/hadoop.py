@@ -48,20 +48,19 @@ def start_no_processes(session: SparkSession) -> None:
     Hadoop's native library would do the same, which PySpark does not ship. Where the class cannot
     be made, and where files have another file system than Hadoop's, all stays as it is.
     """
-    conf = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - as below
-    local = jvm().org.apache.hadoop.fs.FileSystem.getLocal(conf)
+    local = _local_files(session)
     if local.getRawFileSystem().getClass().getName() != "org.apache.hadoop.fs.RawLocalFileSystem":
         return
     try:
-        _replace_raw(local, conf)
+        _replace_raw(local)
     except JVM_GONE:
         raise
     except (JvmError, TypeError):  # py4j takes classes that do not exist for packages
         logger.debug("Hadoop sets the permissions of local files", exc_info=True)
 
 
-def _replace_raw(local: Any, conf: Any) -> None:
-    packages = jvm()
+def _replace_raw(local: Any) -> None:
+    packages, conf = jvm(), local.getConf()
     compiler = packages.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(local.getClass().getClassLoader())
     compiler.cook(_SOURCE)
@@ -80,5 +79,10 @@ def write_no_checksums(session: SparkSession) -> None:
 
     Existing files with checksums are read and replaced as before.
     """
+    _local_files(session).setWriteChecksum(False)
+
+
+def _local_files(session: SparkSession) -> Any:
+    """Return Hadoop's local file system."""
     state = session._jsparkSession.sessionState()  # noqa: SLF001 - there is no public question for it
-    jvm().org.apache.hadoop.fs.FileSystem.getLocal(state.newHadoopConf()).setWriteChecksum(False)
+    return jvm().org.apache.hadoop.fs.FileSystem.getLocal(state.newHadoopConf())

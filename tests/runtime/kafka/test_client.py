@@ -163,14 +163,16 @@ def test_offsets_of_many_partitions_are_one_question(kafka: KafkaHarness) -> Non
             questions.append(len(args[0]))
             return super().list_offsets(*args, **kwargs)
 
-    admin = Counting({"bootstrap.servers": kafka.address})
     every = [(topic, number) for number in range(50)]
+    # Until the broker knows that it leads the partitions, it may be asked again.
+    watermarks(AdminClient({"bootstrap.servers": kafka.address}), every, LONG, committed=True)
+    admin = Counting({"bootstrap.servers": kafka.address})
     readable, there = (
         watermarks(admin, every, LONG, committed=committed) for committed in (True, False)
     )
     producer.abort_transaction(30)
 
-    assert set(questions) == {50}
+    assert questions == [50] * 4
     assert watermarks(admin, [], LONG, committed=True) == {}
     empty = dict.fromkeys(every, (0, 0))
     assert readable == {**empty, (topic, 7): (0, 3)}
