@@ -21,6 +21,7 @@ from statefun.runtime.checkpoint.lock import (
     unlocked,
 )
 from statefun.runtime.explanation import explained
+from statefun.runtime.garbage import frozen
 from statefun.runtime.preflight.binding import check_binding
 from statefun.runtime.preflight.preparation import Prepared, prepare
 from statefun.runtime.preflight.unregistered import check_functions, write_functions
@@ -150,7 +151,8 @@ class Application:
             staging = Staging(
                 uuid.uuid4().hex, settings, prepared, publisher, self._clock, reports.staged
             )
-            self._follow_query(session, prepared, staging, publisher, reports)
+            with frozen():
+                self._follow_query(session, prepared, staging, publisher, reports)
 
     def _follow_query(
         self,

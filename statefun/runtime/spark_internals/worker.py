@@ -11,6 +11,7 @@ Only the daemon is imported before the fork: other modules start threads, which 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import socket
 import sys
@@ -38,11 +39,17 @@ def run_daemon(prepare: Callable[[], None]) -> None:
         if sys.argv[1:] == _ARGUMENTS:
             prepare()
         try:
-            return int(run_worker(sock, authenticated))
+            code = int(run_worker(sock, authenticated))
         except ConnectionError:  # Spark has gone; its daemon would print a traceback
             # Since Python 3.13, deleting a file that cannot be flushed prints one, too.
             sys.unraisablehook = lambda _: None
             return 1
+        if not gc.get_freeze_count():
+            # The daemon collects garbage after each task. From now on that leaves out modules and the
+            # application's functions, which live as long as the process.
+            gc.collect()
+            gc.freeze()
+        return code
 
     daemon.worker = worker
     daemon.manager()
