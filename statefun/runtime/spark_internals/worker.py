@@ -16,6 +16,7 @@ import importlib
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import IO, Any
 
 from pyspark import daemon
@@ -44,15 +45,22 @@ def run_daemon(prepare: Callable[[], None]) -> None:
             # Since Python 3.13, deleting a file that cannot be flushed prints one, too.
             sys.unraisablehook = lambda _: None
             return 1
-        if not gc.get_freeze_count():
-            # The daemon collects garbage after each task. From now on that leaves out modules and the
-            # application's functions, which live as long as the process.
-            gc.collect()
-            gc.freeze()
+        _leave_out_modules()
         return code
 
     daemon.worker = worker
     daemon.manager()
+
+
+@cache
+def _leave_out_modules() -> None:
+    """Keep garbage collection away from what a worker's first task has left; call it after that.
+
+    Modules and the application's functions live as long as the process. The daemon collects garbage
+    after each task, and would look at all of it each time.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def watch_functions(evaluation_of: Callable[[object], Evaluation | None]) -> None:
