@@ -30,7 +30,7 @@ from statefun.runtime.settings import Settings
 
 WARM_UP_SECONDS = 5
 """For so long at the start of a run records do not count."""
-KEYS = 1000
+KEYS = 50_000
 runs = itertools.count()
 
 
