@@ -76,7 +76,9 @@ class Alarm:
         self._setup: _Setup | None = None
 
     def __enter__(self) -> Alarm:  # noqa: PYI034 - Python 3.10 has no Self
-        if self.seconds is not None and (_kept == [threading.get_ident()] or _is_main_thread()):
+        if self.seconds is not None and (
+            (_kept and _kept[0] == threading.get_ident()) or _is_main_thread()
+        ):
             _ringing.append(self)
             self._is_on = True
             half = self.seconds / 2

@@ -7,8 +7,8 @@ The two values mirror the request-reply protocol's ``InvocationBatchRequest`` an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import attrs
@@ -33,9 +33,8 @@ from statefun.sdk.errors import (
     ValueDecodeError,
 )
 from statefun.sdk.functions import StatefulFunction
-from statefun.sdk.message import Message
+from statefun.sdk.message import FindRecord, Message, received
 from statefun.sdk.raised import class_name, text_of, traceback_of
-from statefun.sdk.record import IngressRecord
 from statefun.sdk.storage import Storage, changes, restore
 from statefun.sdk.types import TypedValue
 from statefun.sdk.watchdog import finished
@@ -49,6 +48,8 @@ _PLACED: Sequence[type[InvocationError]] = (
     ValueDecodeError,
 )
 """The errors whose texts name the address already."""
+_NOTHING_SENT = Sent().counts()
+_NOTHING_CHANGED: Mapping[str, TypedValue | None] = MappingProxyType({})
 
 
 class Invocation(NamedTuple):
@@ -66,7 +67,7 @@ class InvocationBatch(NamedTuple):
     target: Address
     state: Mapping[str, TypedValue]
     invocations: Sequence[Invocation]
-    record: Callable[[int], IngressRecord | None] | None = None
+    record: FindRecord | None = None
     """Looks up an invocation's ingress record by its index; None: there are no records."""
 
 
@@ -103,29 +104,20 @@ def invoke(
 ) -> InvocationResult:
     """Run a plain function over a batch, one message after the other."""
     run = _Run(function, batch, prepare)
+    call, context = function.call, run.context
     with Alarm(function.timeout, batch.target) as alarm:
         for index, invocation in enumerate(batch.invocations):
             message = run.begin(index, invocation)
-            error = _call(function, run.context, message, alarm)
-            if error is not None:
+            try:
+                try:
+                    alarm.begin()
+                    call(context, message)
+                finally:
+                    alarm.end()
+            except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
+                alarm.end()  # the interruption may have come in its own way
                 run.take_back(index, error)
     return run.result()
-
-
-def _call(
-    function: StatefulFunction, context: Context, message: Message, alarm: Alarm
-) -> BaseException | None:
-    """Call a plain function; return the exception that it raised or was interrupted by."""
-    try:
-        try:
-            alarm.begin()
-            function.call(context, message)
-        finally:
-            alarm.end()
-    except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
-        alarm.end()  # the interruption may have come in its own way
-        return error
-    return None
 
 
 async def invoke_async(
@@ -161,25 +153,33 @@ async def _call_async(
 class _Run:
     """Runs the invocations of a batch in one context, and takes back the failed ones."""
 
+    __slots__ = (
+        "_batch",
+        "_changes_before",
+        "_counts_before",
+        "_failures",
+        "_function",
+        "_prepare",
+        "_sent",
+        "context",
+    )
+
     def __init__(
         self, function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage | None
     ) -> None:
         self._function = function
         self._batch = batch
         self._prepare = prepare
-        self._target = batch.target
-        self._record = batch.record
         self._sent = Sent()
         self.context = self._new_context()
         self._failures: list[FailedInvocation] = []
-        self._counts_before = self._sent.counts()
-        self._changes_before: dict[str, TypedValue | None] = {}
+        self._counts_before = _NOTHING_SENT
+        self._changes_before: Mapping[str, TypedValue | None] = _NOTHING_CHANGED
 
     def begin(self, index: int, invocation: Invocation) -> Message:
         caller, argument, trace = invocation
-        target = self._target
-        record = None if self._record is None else partial(self._record, index)
-        message = Message(target.typename, target.id, argument, record)
+        batch = self._batch
+        message = received(batch.target, argument, batch.record, index)
         begin_message(self.context, message, caller, trace)
         if index:
             self._counts_before = self._sent.counts()
@@ -187,8 +187,9 @@ class _Run:
         return message
 
     def _new_context(self) -> Context:
-        storage = Storage(self._function.specs, self._batch.state)
-        return Context(self._target, storage, self._sent, self._prepare)
+        batch = self._batch
+        storage = Storage(self._function.specs, batch.state)
+        return Context(batch.target, storage, self._sent, self._prepare)
 
     def leave_context(self) -> None:
         """Go on with a copy of the context: an abandoned call may still use the old one."""
@@ -200,7 +201,7 @@ class _Run:
     def take_back(self, index: int, error: BaseException) -> None:
         self._sent.take_back(self._counts_before)
         restore(self.context.storage, self._changes_before)
-        self._failures.append(_failed(self._function, self._target, index, error))
+        self._failures.append(_failed(self._function, self._batch.target, index, error))
 
     def result(self) -> InvocationResult:
         sent = self._sent

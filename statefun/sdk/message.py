@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
 
-from statefun.sdk.address import TypeName
+from statefun.sdk.address import Address, TypeName
 from statefun.sdk.errors import DefinitionError, FunctionError, ValueDecodeError
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.types import (
@@ -26,6 +26,10 @@ from statefun.sdk.types import (
 T = TypeVar("T")
 
 
+FindRecord = Callable[[int], IngressRecord | None]
+"""Finds the ingress record of a message by the message's number in its batch."""
+
+
 class Message:
     """A typed value for a function instance, before or after its delivery.
 
@@ -34,15 +38,9 @@ class Message:
     ('hello', 'hello', False)
     """
 
-    __slots__ = ("_record", "target_id", "target_typename", "trace", "typed_value")
+    __slots__ = ("_index", "_record", "target_id", "target_typename", "trace", "typed_value")
 
-    def __init__(
-        self,
-        target_typename: str,
-        target_id: str,
-        typed_value: TypedValue,
-        record: Callable[[], IngressRecord | None] | None = None,
-    ) -> None:
+    def __init__(self, target_typename: str, target_id: str, typed_value: TypedValue) -> None:
         if not (isinstance(target_id, str) and target_id):
             raise DefinitionError(
                 f"a message to {target_typename} needs an id, a string, not {target_id!r}"
@@ -58,12 +56,13 @@ class Message:
         self.typed_value = typed_value
         self.trace: str | None = None
         """The trace-context headers that it carries, 'name=value', a line each."""
-        self._record = record
+        self._record: FindRecord | None = None
+        self._index = 0
 
     @property
     def record(self) -> IngressRecord | None:
         """The ingress record that became this message; None if a function has sent the message."""
-        return None if self._record is None else self._record()
+        return None if self._record is None else self._record(self._index)
 
     @property
     def timestamp(self) -> datetime | None:
@@ -173,6 +172,30 @@ class Message:
             f"(declared as {self.typed_value.typename}, {len(self.typed_value.value)} bytes) "
             f"does not decode as {typename}: {type(error).__name__}: {error}"
         )
+
+
+def received(
+    target: Address, typed_value: TypedValue, find_record: FindRecord | None, index: int
+) -> Message:
+    """Return a message as its target gets it; it was checked when it was sent.
+
+    Args:
+        target: who gets it.
+        typed_value: the value.
+        find_record: finds its ingress record; None if there is none.
+        index: the number to find the record by.
+    """
+    message = _new(Message)
+    message.target_typename = target.typename
+    message.target_id = target.id
+    message.typed_value = typed_value
+    message.trace = None
+    message._record = find_record  # noqa: SLF001 - in place of the constructor
+    message._index = index  # noqa: SLF001 - as above
+    return message
+
+
+_new = object.__new__
 
 
 def message_builder(  # noqa: PLR0913 - one keyword per primitive type, as users know it

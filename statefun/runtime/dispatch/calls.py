@@ -54,16 +54,12 @@ def call_for(
     may_be_retried: bool,
 ) -> Call:
     """Return the call of the function at a group's address for some of its rows."""
-    columns = group.columns
-    caller, typename, value, trace = columns.caller, columns.typename, columns.value, columns.trace
-    invocations = [
-        Invocation(
-            address_of(key) if (key := caller[row]) else None,
-            TypedValue(typename[row], value[row]),
-            trace[row],
-        )
-        for row in rows
-    ]
+    received = group.columns.invocations
+    invocations: list[Invocation]
+    if isinstance(rows, range):
+        invocations = list(received[rows.start : rows.stop])
+    else:
+        invocations = [received[row] for row in rows]
     retried = _unwrap_retried(invocations) if may_be_retried else _NONE
     batch = batch_of(group, address, invocations, rows, retried)
     return Call(group, group.key, function, batch, rows, retried)

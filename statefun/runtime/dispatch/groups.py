@@ -5,15 +5,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from statefun.protocol.runtime_pb2 import AddressState, RecordOrigin
-from statefun.runtime.rows.envelope import headers_of
+from statefun.runtime.rows.envelope import address_of, headers_of
 from statefun.runtime.rows.origin import original
 from statefun.runtime.timers.clock import Clock, in_milliseconds
+from statefun.sdk.address import Address
 from statefun.sdk.errors import CheckpointError
+from statefun.sdk.invocation import Invocation
 from statefun.sdk.storage import ValueSpec
 from statefun.sdk.types import TypedValue
 
@@ -21,6 +25,8 @@ OWN = "statefun."
 """The typename prefix of the runtime's own messages, and of records that are not decoded yet."""
 
 _NEVER = -2
+_make_value = partial(tuple.__new__, TypedValue)
+_make_invocation = partial(tuple.__new__, Invocation)
 
 
 class Row(NamedTuple):
@@ -63,6 +69,18 @@ class Columns:
         self.cell = cell
         self.has_own = any(name.startswith(OWN) for name in set(typename))
         """Whether there is a message of the runtime's own, or a record that is not decoded yet."""
+
+    @cached_property
+    def invocations(self) -> Sequence[Invocation]:
+        """The messages of all rows.
+
+        They are made all at once, by functions of C: Python would take several times as long.
+        """
+        callers: Iterable[Address | None] = repeat(None, len(self.caller))
+        if any(self.caller):
+            callers = [address_of(key) if key else None for key in self.caller]
+        arguments = map(_make_value, zip(self.typename, self.value, strict=True))
+        return [*map(_make_invocation, zip(callers, arguments, self.trace, strict=True))]
 
     def record(self, row: int) -> RecordOrigin | None:
         """Return the origin of a row that is an ingress record; None for other rows."""
