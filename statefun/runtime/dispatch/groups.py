@@ -140,7 +140,7 @@ class AddressValues:
         if state.HasField("crowded"):
             self._overflowed_in = state.crowded
         for value in state.values:
-            self.values[value.name] = TypedValue._make((value.typename, value.value))
+            self.values[value.name] = _make_value((value.typename, value.value))
         if state.wake:  # as long as a value may expire
             self._wake = state.wake
             self._expiries = {value.name: value.expires for value in state.values if value.expires}

@@ -64,11 +64,10 @@ def row_size(row: tuple[Any, ...]) -> int:
     """
     size = 0
     for cell in row:
-        if cell is None:
-            size += _NUMBER_BYTES
-        elif isinstance(cell, (bytes, str)):
+        kind = type(cell)
+        if kind is bytes or kind is str:
             size += len(cell)
-        elif isinstance(cell, (tuple, list)):
+        elif kind is tuple or kind is list:
             size += headers_size(cell)
         else:
             size += _NUMBER_BYTES
@@ -77,6 +76,8 @@ def row_size(row: tuple[Any, ...]) -> int:
 
 def headers_size(headers: Sequence[tuple[str, bytes | None]]) -> int:
     """Return the bytes of the names and values of headers."""
+    if not headers:
+        return 0
     return sum(len(name.encode()) + len(value or b"") for name, value in headers)
 
 
@@ -118,7 +119,13 @@ class EffectRows:
 
 def _record_batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
     columns = zip(zip(*rows, strict=True), schema, strict=True)
-    return pa.record_batch([pa.array(each, field.type) for each, field in columns], schema=schema)
+    return pa.record_batch([_column(cells, field.type) for cells, field in columns], schema=schema)
+
+
+def _column(cells: tuple[Any, ...], type_: pa.DataType) -> pa.Array:
+    if cells.count(None) == len(cells):
+        return pa.nulls(len(cells), type_)
+    return pa.array(cells, type_)
 
 
 class Effects:

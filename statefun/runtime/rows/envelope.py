@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 
 from pyspark.sql.types import (
     BinaryType,
@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 from statefun.sdk.address import Address
 
 SEPARATOR = b"\0"
+_make_address = partial(tuple.__new__, Address)
 
 SCHEMA = StructType(
     [
@@ -101,7 +102,7 @@ def address_of(key: bytes) -> Address:
     """
     id_, _, typename = key.rpartition(SEPARATOR)
     namespace, name, text = _typename_parts(typename)
-    return Address._make((namespace, name, id_.decode(), text))
+    return _make_address((namespace, name, id_.decode(), text))
 
 
 def typename_of(key: bytes) -> str:

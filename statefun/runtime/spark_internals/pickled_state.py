@@ -17,6 +17,7 @@ from statefun.sdk.errors import CheckpointError
 
 _TEXT = b"c__builtin__\nbytearray\nX"
 _LENGTH = struct.Struct("<I")
+_BEFORE = len(_TEXT) + _LENGTH.size
 _SHORT = 256
 """From so many bytes on, a length takes four bytes instead of one."""
 _END = b"q\x03X\x07\x00\x00\x00latin-1q\x04\x86Rq\x05\x85Rq\x06tRq\x07."
@@ -40,9 +41,13 @@ def unpickled(row: bytes) -> bytes:
     Raises:
         CheckpointError: if the row has another form.
     """
-    start = row.find(_TEXT) + len(_TEXT) + _LENGTH.size
-    end = start + _LENGTH.unpack_from(row, start - _LENGTH.size)[0]
-    if start <= len(_TEXT) + _LENGTH.size or row[end:] != _END:
+    start = row.find(_TEXT) + _BEFORE
+    end = len(row) - len(_END)
+    if (
+        start <= _BEFORE
+        or not row.endswith(_END)
+        or int.from_bytes(row[start - _LENGTH.size : start], "little") != end - start
+    ):
         raise CheckpointError(
             f"a stored state is not in the form that Spark {pyspark.__version__} should give it "
             f"({row[:200]!r}); run with spark.statefun.dispatch=pandas, and report this"
