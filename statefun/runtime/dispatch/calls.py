@@ -54,10 +54,10 @@ def call_for(
     may_be_retried: bool,
 ) -> Call:
     """Return the call of the function at a group's address for some of its rows."""
-    received = group.columns.invocations
+    received = group.columns.invocations()
     invocations: list[Invocation]
     if isinstance(rows, range):
-        invocations = list(received[rows.start : rows.stop])
+        invocations = received[rows.start : rows.stop]
     else:
         invocations = [received[row] for row in rows]
     retried = _unwrap_retried(invocations) if may_be_retried else _NONE

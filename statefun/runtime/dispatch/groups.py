@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -67,15 +67,20 @@ class Columns:
         self.value = value
         self.trace = trace
         self.cell = cell
+        self._invocations: list[Invocation] | None = None
         self.has_own = any(name.startswith(OWN) for name in set(typename))
         """Whether there is a message of the runtime's own, or a record that is not decoded yet."""
 
-    @cached_property
-    def invocations(self) -> Sequence[Invocation]:
-        """The messages of all rows.
+    def invocations(self) -> list[Invocation]:
+        """Return the messages of all rows.
 
         They are made all at once, by functions of C: Python would take several times as long.
         """
+        if self._invocations is None:
+            self._invocations = self._new_invocations()
+        return self._invocations
+
+    def _new_invocations(self) -> list[Invocation]:
         callers: Iterable[Address | None] = repeat(None, len(self.caller))
         if any(self.caller):
             callers = [address_of(key) if key else None for key in self.caller]

@@ -14,6 +14,13 @@ from statefun.runtime.ingress.subscription import source_option
 
 _OURS = frozenset({"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset"})
 """Properties set by named keys, or about group offsets, which the runtime commits itself."""
+_FETCHING = {"max.poll.records": "10000", "fetch.max.wait.ms": "10"}
+"""How a task's consumer fetches records, unless the ingress says it.
+
+After each poll Spark's reader asks where the partition begins and ends. A broker answers a connection's
+requests in order, and so behind a fetch that waits for records at the end of the partition: with
+Kafka's own values, up to half a second for every 500 records.
+"""
 
 
 def read_kafka(
@@ -32,7 +39,7 @@ def read_kafka(
         stops: the offsets before which reading stops; None to read for ever.
         records_per_batch: how many records one micro-batch takes at most.
     """
-    properties = {**ISOLATION, **ingress.properties}
+    properties = {**ISOLATION, **_FETCHING, **ingress.properties}
     options = {f"kafka.{name}": value for name, value in properties.items() if name not in _OURS}
     records = (
         spark.readStream.format("kafka")
