@@ -32,7 +32,17 @@ FORBIDDEN = {
 }
 
 ROOMS = [
-    *("spark_internals", "printable", "rows", "kafka", "checkpoint", "timers", "egress"),
+    *(
+        "columns",
+        "garbage",
+        "spark_internals",
+        "printable",
+        "rows",
+        "kafka",
+        "checkpoint",
+        "timers",
+        "egress",
+    ),
     *("dispatch", "ingress"),
     *("summary", "terminal", "settings", "spark", "release", "status", "preflight"),
     *("staging", "query", "reporting", "explanation", "application", "run"),

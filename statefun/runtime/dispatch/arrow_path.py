@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from statefun.runtime.columns import values_of
 from statefun.runtime.dispatch.groups import COLUMNS, AddressValues, Columns, Group
 from statefun.runtime.dispatch.operator import OUTCOME, Operator
 from statefun.runtime.rows.effects import BATCH_BYTES
@@ -14,7 +15,6 @@ from statefun.runtime.spark_internals.state_batches import (
     GroupedBatch,
     StateUpdates,
     result_batch,
-    values_of,
 )
 
 

@@ -34,10 +34,6 @@ ShouldStop = Callable[[timedelta], bool]
 """Tells whether to give up after such a time without progress."""
 
 
-_PLAIN = [None, None, None]
-"""The arguments for most records, which have no headers, partition or timestamp."""
-
-
 def _others(record: EgressRecord) -> dict[str, Any]:
     """Return the parts of a record other than key and value."""
     others = {"headers": record.headers, "partition": record.partition}
@@ -138,13 +134,13 @@ class AtLeastOnce:
         return self._refusals.certain(self._refused, taken_back)
 
     def _produce(self, records: Sequence[EgressRecord]) -> None:
-        produce = self._producer.produce
+        produce, on_delivery_of = self._producer.produce, self._on_delivery
         for record in records:
-            on_delivery = partial(self._on_delivery, record)
-            topic, key, value, *others = record
+            on_delivery = partial(on_delivery_of, record)
+            topic, key, value, headers, partition, timestamp = record
             while True:
                 try:
-                    if others == _PLAIN:
+                    if headers is None and partition is None and timestamp is None:
                         produce(topic, value, key, on_delivery=on_delivery)
                     else:
                         produce(topic, value, key, on_delivery=on_delivery, **_others(record))

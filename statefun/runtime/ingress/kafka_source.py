@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame, SparkSession
 
 from statefun.module.model import KafkaIngress, OnDataLoss
@@ -23,6 +25,12 @@ Kafka's own values, up to half a second for every 500 records.
 """
 
 
+def consumer_properties(ingress: KafkaIngress) -> Mapping[str, str]:
+    """Return the properties of the consumers that read ``ingress``: its own win."""
+    properties = {**ISOLATION, **_FETCHING, **ingress.properties}
+    return {name: value for name, value in properties.items() if name not in _OURS}
+
+
 def read_kafka(
     spark: SparkSession,
     ingress: KafkaIngress,
@@ -39,8 +47,8 @@ def read_kafka(
         stops: the offsets before which reading stops; None to read for ever.
         records_per_batch: how many records one micro-batch takes at most.
     """
-    properties = {**ISOLATION, **_FETCHING, **ingress.properties}
-    options = {f"kafka.{name}": value for name, value in properties.items() if name not in _OURS}
+    properties = consumer_properties(ingress)
+    options = {f"kafka.{name}": value for name, value in properties.items()}
     records = (
         spark.readStream.format("kafka")
         .options(**options)

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
+from statefun.runtime.columns import values_of
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError, UnknownEgressError
 from statefun.sdk.types import default_types
@@ -54,6 +56,9 @@ class EgressRecord(NamedTuple):
     partition: int | None = None
     timestamp: int | None = None
     """Milliseconds since the epoch."""
+
+
+_make_record = partial(tuple.__new__, EgressRecord)
 
 
 def row_size(row: tuple[Any, ...]) -> int:
@@ -159,7 +164,7 @@ def read_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:
 def read_egress_records(file: BinaryIO) -> Iterator[EgressRecord]:
     """Read egress records from an Arrow IPC stream."""
     for batch in read_batches(file):
-        yield from map(EgressRecord, *(column.to_pylist() for column in batch.columns))
+        yield from map(_make_record, zip(*map(values_of, batch.columns), strict=True))
 
 
 def egress_row(message: KafkaEgressMessage) -> tuple[Any, ...]:

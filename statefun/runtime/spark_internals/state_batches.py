@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
+from statefun.runtime.columns import values_of
 from statefun.runtime.spark_internals.pickled_state import pickled, unpickled
 
 _COUNTS = pa.struct([("dataCount", pa.int32()), ("stateCount", pa.int32())])
@@ -28,17 +28,6 @@ _STATE = pa.struct(
     ]
 )
 _NO_TIMEOUT = -1
-
-
-def values_of(column: pa.Array) -> list[Any]:
-    """Convert a column; a column of numbers has no nulls.
-
-    Arrow's own ``to_pylist`` makes a scalar of each value first, which takes ten times as long.
-    """
-    if column.null_count == len(column):
-        return [None] * len(column)
-    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-    return values
 
 
 class GroupedBatch:

@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefun.runtime.spark_internals.state_batches import values_of
+from statefun.runtime.columns import values_of
 
 COLUMNS = {
     pa.binary(): st.none() | st.binary(max_size=9),
     pa.string(): st.none() | st.text(max_size=9),
-    pa.int32(): st.integers(-(2**31), 2**31 - 1),
-    pa.bool_(): st.booleans(),
+    pa.int32(): st.none() | st.integers(-(2**31), 2**31 - 1),
+    pa.int64(): st.none() | st.integers(-(2**63), 2**63 - 1),
+    pa.bool_(): st.none() | st.booleans(),
+    pa.map_(pa.string(), pa.binary()): st.none()
+    | st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=3),
 }
 
 

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from statefun.module.loader import parse_module
+from statefun.runtime.ingress.kafka_source import consumer_properties
+
+
+def properties(given: str) -> dict[str, str]:
+    """Return the properties for an ingress with some of its own."""
+    module = parse_module(
+        "kind: io.statefun.kafka.v1/ingress\n"
+        "spec: {id: test/in, address: 'localhost:9092', consumerGroupId: g,\n"
+        f"  properties: [{given}],\n"
+        "  topics: [{topic: t, valueType: test/bytes, targets: [test.fns/f]}]}\n"
+    )
+    return dict(consumer_properties(module.ingresses[0]))
+
+
+def test_no_fetch_waits_long_and_a_poll_returns_many_records() -> None:
+    """Spark asks for offsets after each poll, and the broker answers that behind a waiting fetch."""
+    assert properties("") == {
+        "isolation.level": "read_committed",
+        "max.poll.records": "10000",
+        "fetch.max.wait.ms": "10",
+    }
+
+
+def test_the_ingress_s_own_properties_win() -> None:
+    """Also those that are set here."""
+    found = properties("fetch.max.wait.ms: 100, fetch.min.bytes: 9")
+
+    assert found["fetch.max.wait.ms"] == "100"
+    assert found["fetch.min.bytes"] == "9"
+    assert found["max.poll.records"] == "10000"

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import gc
+
+from statefun.runtime.garbage import frozen
+
+
+def test_what_exists_before_a_run_is_left_out_until_it_ends() -> None:
+    """Afterwards the collector looks at everything again."""
+    before = gc.get_freeze_count()
+
+    with frozen():
+        during = gc.get_freeze_count()
+
+    assert before == gc.get_freeze_count() == 0
+    assert during > 10_000
+
+
+def test_what_the_program_has_left_out_itself_stays_so() -> None:
+    """Only the program takes that back."""
+    gc.freeze()
+    try:
+        count = gc.get_freeze_count()
+        with frozen():
+            assert gc.get_freeze_count() == count
+        assert gc.get_freeze_count() >= count - 100  # frozen objects may have been freed
+    finally:
+        gc.unfreeze()
