@@ -80,10 +80,10 @@ class Bench:
         with sampler.running(), running(processes(sink)):
             work(sink)
             times = self._times(sink)
-        # The last record of the first fifth: the next one is of the next micro-batch, if there are
-        # such, and comes only when that is complete.
-        first = times[self.records // 5 - 1]
-        counted = sum(1 for moment in times if moment > first)
+        # A little before the end of the first fifth: behind it the next micro-batch begins, if there
+        # are such, and comes only when it is complete.
+        first = times[self.records // 5 - self.records // 1000]
+        counted = max(1, sum(1 for moment in times if moment > first))
         costs = sampler.between(first / 1000, times[-1] / 1000)
         self._costs[name].append({of: cost / counted * 1e6 for of, cost in costs.items()})
         return counted / max(1, times[-1] - first) * 1000
@@ -107,7 +107,6 @@ class Bench:
             }
         )
         partitions = [TopicPartition(sink, number, 0) for number in range(PARTITIONS)]
-        consumer.assign(partitions)
         times: list[int] = []
         counted, deadline = 0, time.monotonic() + PATIENCE_SECONDS
         while len(times) < self.records:
@@ -116,6 +115,8 @@ class Bench:
                 before = counted
                 counted = sum(consumer.get_watermark_offsets(each)[1] for each in partitions)
                 moved = counted > before
+                if counted >= self.records:
+                    consumer.assign(partitions)
             else:
                 messages = consumer.consume(10_000, timeout=1.0)
                 times += [message.timestamp()[1] for message in messages if not message.error()]

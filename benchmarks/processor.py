@@ -15,6 +15,7 @@ from pathlib import Path
 _TICKS = os.sysconf("SC_CLK_TCK")
 _EVERY_SECONDS = 0.25
 _PROC = Path("/proc")
+_OTHERS = "JVM, other"
 _OWN_THREADS = (
     ("Executor task", "tasks"),
     ("C1 ", "JIT"),
@@ -26,19 +27,22 @@ _OWN_THREADS = (
 """What threads of Spark's JVM are for, by the beginnings of their names."""
 
 
-def used() -> dict[str, float]:
-    """Return the seconds of CPU time so far: of Spark's JVM by kind of thread, of others whole."""
+Place = tuple[int, int, str]
+"""A process, one of its threads or 0, and what that is for."""
+
+
+def used() -> dict[Place, float]:
+    """Return the seconds of CPU time so far of all processes, and of threads of Spark's JVM."""
     children: dict[int, list[int]] = {}
     for folder in _PROC.iterdir():
         if folder.name.isdigit() and (fields := _fields(folder)):
             children.setdefault(int(fields[1]), []).append(int(folder.name))
-    seconds: defaultdict[str, float] = defaultdict(float)
+    seconds: dict[Place, float] = {}
     waiting = [os.getpid()]
     while waiting:
         process = waiting.pop()
         waiting += children.get(process, [])
-        for purpose, cost in _of_process(process).items():
-            seconds[purpose] += cost
+        seconds |= _of_process(process)
     return seconds
 
 
@@ -48,6 +52,8 @@ class Sampler:
     def __init__(self) -> None:
         self._times: list[float] = []
         self._samples: list[dict[str, float]] = []
+        self._known: dict[Place, float] = {}
+        """The newest figures, also of processes and threads that have ended."""
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -69,36 +75,46 @@ class Sampler:
     def _record(self, stop: threading.Event) -> None:
         while True:
             self._times.append(time.time())
-            self._samples.append(used())
+            self._known |= used()
+            self._samples.append(self._by_purpose())
             if stop.wait(_EVERY_SECONDS):
                 break
+
+    def _by_purpose(self) -> dict[str, float]:
+        sums: defaultdict[str, float] = defaultdict(float)
+        for (_, thread, purpose), seconds in self._known.items():
+            sums[purpose] += seconds
+            if thread:  # it counts for its process as well
+                sums[_OTHERS] -= seconds
+        return dict(sums)
 
     def _at(self, moment: float) -> dict[str, float]:
         index = bisect.bisect(self._times, moment)
         return self._samples[min(index, len(self._samples) - 1)]
 
 
-def _of_process(process: int) -> dict[str, float]:
+def _of_process(process: int) -> dict[Place, float]:
     folder = _PROC / str(process)
     fields = _fields(folder)
     if not fields:
         return {}
     command = _text(folder / "cmdline").replace("\0", " ")
-    seconds = _seconds(fields)
     if process == os.getpid():
-        return {"driver": seconds}
-    if ".daemon" in command:  # it has waited for workers that have ended
-        return {"Python workers": seconds + sum(map(int, fields[13:15])) / _TICKS}
-    if "kafka.Kafka" in command:
-        return {"broker": seconds}
-    if "org.apache.spark" in command:
-        threads: defaultdict[str, float] = defaultdict(float)
+        purpose = "driver"
+    elif ".daemon" in command:
+        purpose = "Python workers"
+    elif "kafka.Kafka" in command:
+        purpose = "broker"
+    elif "org.apache.spark" in command:
+        purpose = _OTHERS
+    else:
+        purpose = "peer"
+    seconds = {(process, 0, purpose): _seconds(fields)}
+    if purpose == _OTHERS:
         for task in _listed(folder / "task"):
-            if (parts := _fields(task)) and (purpose := _purpose(_text(task / "comm"))):
-                threads[purpose] += _seconds(parts)
-        threads["JVM, other"] = seconds - sum(threads.values())
-        return threads
-    return {"peer": seconds}
+            if (parts := _fields(task)) and (thread := _purpose(_text(task / "comm"))):
+                seconds[process, int(task.name), thread] = _seconds(parts)
+    return seconds
 
 
 def _purpose(thread: str) -> str | None:
