@@ -89,7 +89,7 @@ class Application:
             group_offsets = GroupOffsets(
                 prepared.ingresses, prepared.bounds.stops, self._commit_log
             )
-            with closing(group_offsets):
+            with closing(group_offsets), frozen():
                 egresses = {str(egress.id): egress for egress in self._module.egresses}
                 publisher = Publisher(egresses, settings, group_offsets, retention)
                 try:
@@ -151,8 +151,7 @@ class Application:
             staging = Staging(
                 uuid.uuid4().hex, settings, prepared, publisher, self._clock, reports.staged
             )
-            with frozen():
-                self._follow_query(session, prepared, staging, publisher, reports)
+            self._follow_query(session, prepared, staging, publisher, reports)
 
     def _follow_query(
         self,

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 _KEPT = frozenset({pa.binary(), pa.string()})
 """The types whose values NumPy keeps as Python's objects, nulls included."""
+_KEPT_WITHOUT_NULLS = _KEPT | {pa.int32(), pa.int64(), pa.bool_()}
 
 
 def values_of(column: pa.Array) -> list[Any]:
@@ -22,7 +23,7 @@ def values_of(column: pa.Array) -> list[Any]:
     """
     if column.null_count == len(column):
         return [None] * len(column)
-    is_kept = column.type in _KEPT or (not column.null_count and pa.types.is_primitive(column.type))
+    is_kept = column.type in (_KEPT if column.null_count else _KEPT_WITHOUT_NULLS)
     if not is_kept:
         return list(column.to_pylist())
     values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,13 +15,27 @@ def frozen() -> Iterator[None]:
 
     They are mostly modules, some hundred thousand objects. Without this, the records that wait to be
     published make it look at all of them again and again, for more than half of the CPU time of
-    publishing.
+    publishing. Of several runs in a process, the last one ends it. What the program has frozen before
+    stays frozen.
     """
-    if gc.get_freeze_count():  # by the program
-        yield
-        return
-    gc.freeze()
+    with _lock:
+        if not _runs and gc.get_freeze_count():  # by the program
+            _runs.append(False)
+        elif not _runs:
+            _runs.append(True)
+            gc.collect()  # what is garbage now would stay for as long
+            gc.freeze()
+        else:
+            _runs.append(_runs[0])
     try:
         yield
     finally:
-        gc.unfreeze()
+        with _lock:
+            is_ours = _runs.pop()
+            if is_ours and not _runs:
+                gc.unfreeze()
+
+
+_lock = threading.Lock()
+_runs: list[bool] = []
+"""For each run, whether the objects were frozen for a run, and not by the program."""

@@ -17,6 +17,19 @@ def test_what_exists_before_a_run_is_left_out_until_it_ends() -> None:
     assert during > 10_000
 
 
+def test_of_several_runs_the_last_one_ends_it() -> None:
+    """Runs in threads of a process begin and end as they like."""
+    first, second = frozen(), frozen()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    in_between = gc.get_freeze_count()
+    second.__exit__(None, None, None)
+
+    assert in_between > 10_000
+    assert gc.get_freeze_count() == 0
+
+
 def test_what_the_program_has_left_out_itself_stays_so() -> None:
     """Only the program takes that back."""
     gc.freeze()

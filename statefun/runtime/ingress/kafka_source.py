@@ -26,8 +26,12 @@ Kafka's own values, up to half a second for every 500 records.
 
 
 def consumer_properties(ingress: KafkaIngress) -> Mapping[str, str]:
-    """Return the properties of the consumers that read ``ingress``: its own win."""
-    properties = {**ISOLATION, **_FETCHING, **ingress.properties}
+    """Return the properties of the consumers that read ``ingress``: its own win.
+
+    An ingress that asks for large fetches has to say how long they may wait, or gets Kafka's own value.
+    """
+    fetching = {} if "fetch.min.bytes" in ingress.properties else _FETCHING
+    properties = {**ISOLATION, **fetching, **ingress.properties}
     return {name: value for name, value in properties.items() if name not in _OURS}
 
 

@@ -72,10 +72,12 @@ def row_size(row: tuple[Any, ...]) -> int:
         kind = type(cell)
         if kind is bytes or kind is str:
             size += len(cell)
-        elif kind is tuple or kind is list:
-            size += headers_size(cell)
-        else:
+        elif cell is None or kind is int:
             size += _NUMBER_BYTES
+        elif isinstance(cell, (bytes, str)):  # of classes that users' serializers return
+            size += len(cell)
+        else:
+            size += headers_size(cell)
     return size
 
 

@@ -27,8 +27,15 @@ def test_no_fetch_waits_long_and_a_poll_returns_many_records() -> None:
 
 def test_the_ingress_s_own_properties_win() -> None:
     """Also those that are set here."""
-    found = properties("fetch.max.wait.ms: 100, fetch.min.bytes: 9")
+    found = properties("fetch.max.wait.ms: 100, client.rack: here")
 
     assert found["fetch.max.wait.ms"] == "100"
-    assert found["fetch.min.bytes"] == "9"
+    assert found["client.rack"] == "here"
     assert found["max.poll.records"] == "10000"
+
+
+def test_large_fetches_that_an_ingress_asks_for_may_wait() -> None:
+    """Our limit would end each of them after a moment."""
+    found = properties("fetch.min.bytes: 100000")
+
+    assert found == {"isolation.level": "read_committed", "fetch.min.bytes": "100000"}

@@ -30,6 +30,7 @@ LARGE = b"x" * 1_000_000
         EgressRecord("topic", None, LARGE, None),
         EgressRecord("topic", None, None, [("name", LARGE)]),
         EgressRecord("topic", None, None, [(LARGE.decode(), None)]),
+        EgressRecord("topic", None, type("Own", (bytes,), {})(LARGE), None),
         Row(LARGE, b"", "t/v", b"", None),
         Row(b"", LARGE, "t/v", b"", None),
         Row(b"", b"", LARGE.decode(), b"", None),
