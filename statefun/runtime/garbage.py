@@ -19,19 +19,16 @@ def frozen() -> Iterator[None]:
     stays frozen.
     """
     with _lock:
-        if not _runs and gc.get_freeze_count():  # by the program
-            _runs.append(False)
-        elif not _runs:
-            _runs.append(True)
+        is_ours = _runs[0] if _runs else not gc.get_freeze_count()
+        if is_ours and not _runs:
             gc.collect()  # what is garbage now would stay for as long
             gc.freeze()
-        else:
-            _runs.append(_runs[0])
+        _runs.append(is_ours)
     try:
         yield
     finally:
         with _lock:
-            is_ours = _runs.pop()
+            _runs.pop()
             if is_ours and not _runs:
                 gc.unfreeze()
 
