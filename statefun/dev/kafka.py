@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import final
 
+from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -44,6 +45,7 @@ _POLL = timedelta(milliseconds=25)
 _STOP_TIMEOUT = timedelta(seconds=10)
 _ADMIN_TIMEOUT = timedelta(seconds=30)
 _LINES_SHOWN = 20
+_NO_ANSWER = {ClientError._TIMED_OUT, ClientError.REQUEST_TIMED_OUT}  # noqa: SLF001 - its public name
 _PORT_TAKEN = "java.net.BindException"
 _JVM_OPTIONS = (
     "-Xms256m",
@@ -243,7 +245,10 @@ class EmbeddedKafka:
                     return
                 time.sleep(_POLL.total_seconds())
         except (KafkaException, TimeoutError) as error:
-            raise KafkaError(f"cannot create topic {name!r}: {error}") from error
+            message = f"cannot create topic {name!r}: {error}"
+            if not isinstance(error, KafkaException) or error.args[0].code() in _NO_ANSWER:
+                message += f"; {_last_lines(self._log())}"
+            raise KafkaError(message) from error
         raise KafkaError(f"topic {name!r} has no leaders after {_ADMIN_TIMEOUT}")
 
     def _make_folder(self) -> Path:
@@ -270,8 +275,7 @@ class EmbeddedKafka:
             log = self._log()
             self._end(signal.SIGKILL)
             if _PORT_TAKEN not in log or attempt == _PORT_ATTEMPTS - 1:
-                lines = "\n".join(f"  | {line}" for line in log.splitlines()[-_LINES_SHOWN:])
-                raise PlatformError(f"the embedded Kafka {failure}; it last printed\n{lines}")
+                raise PlatformError(f"the embedded Kafka {failure}; {_last_lines(log)}")
 
     def _launch(self, folder: Path, class_path: str) -> None:
         command = [
@@ -344,6 +348,11 @@ class EmbeddedKafka:
     def _require_running(self) -> None:
         if not self.running:
             raise PlatformError("the embedded Kafka is not running")
+
+
+def _last_lines(log: str) -> str:
+    lines = "\n".join(f"  | {line}" for line in log.splitlines()[-_LINES_SHOWN:])
+    return f"the broker last printed\n{lines}"
 
 
 def _free_port(but: int = 0) -> int:

@@ -131,6 +131,20 @@ def test_topic_exists_already(broker: EmbeddedKafka) -> None:
         broker.create_topic("once")
 
 
+def test_a_broker_that_does_not_answer_is_quoted(
+    broker: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it printed last tells what it was doing."""
+    monkeypatch.setattr("statefun.dev.kafka._ADMIN_TIMEOUT", timedelta(seconds=1))
+    broker.pause()
+
+    try:
+        with pytest.raises(KafkaError, match=r"(?s)'late': .*the broker last printed.* \| "):
+            broker.create_topic("late")
+    finally:
+        broker.resume()
+
+
 def test_topics_are_not_created_by_accident(broker: EmbeddedKafka) -> None:
     """A misspelt topic is an error of the client, not a new topic."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, **QUIET})
