@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does a micro-batch cost more when more addresses exist?
 
-The time of a 1,000-record batch with 10,000 and with 1,000,000 addresses in the state store, and
+The time of a 1,000-record batch with 10,000 and with 10,000,000 addresses in the state store, and
 the memory of driver, JVM and Python workers at both. Also the time of an almost empty batch.
 """
 
@@ -56,7 +56,7 @@ def main() -> None:
     """Fill the store, then measure small batches."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--small", type=int, default=10_000)
-    parser.add_argument("--large", type=int, default=1_000_000)
+    parser.add_argument("--large", type=int, default=10_000_000)
     parser.add_argument("--batches", type=int, default=30)
     arguments = parser.parse_args()
     session = open_session(debug=False, state_partitions=2)

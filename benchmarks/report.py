@@ -9,6 +9,7 @@ import platform
 import statistics
 import subprocess
 from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 
@@ -67,6 +68,7 @@ def report(name: str, cases: Sequence[Case], notes: Sequence[str] = ()) -> None:
         print(f"  {note}")
     BUILD.mkdir(parents=True, exist_ok=True)
     content = {
+        "date": datetime.now(tz=timezone.utc).date().isoformat(),
         "machine": {
             "cores": os.cpu_count(),
             "processor": platform.machine(),
@@ -76,7 +78,7 @@ def report(name: str, cases: Sequence[Case], notes: Sequence[str] = ()) -> None:
         },
         "versions": {
             package: version(package)
-            for package in ("pyspark", "pyarrow", "pandas", "protobuf", "confluent-kafka")
+            for package in ("statefun", "pyspark", "pyarrow", "protobuf", "confluent-kafka")
         },
         "cases": [
             {
