@@ -4,7 +4,7 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick bench simulate fuzz soak compat lint format protocol docs site-tools docs-build docs-serve clean
+.PHONY: help setup demo test test-quick bench bench-tools simulate fuzz soak compat lint format protocol docs site-tools docs-build docs-serve clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,9 +24,12 @@ test-quick: setup ## Run the tests that need neither a broker nor Spark; ARGS go
 	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal \
 		-m "not broker and not spark" $(ARGS)
 
-NAME ?= dispatch growth async hop timers latency kafka
-bench: setup ## Run the benchmarks; NAME=dispatch for one of them, ARGS for its options
+NAME ?= dispatch growth async hop timers latency sdk kafka flink publish
+bench: setup bench-tools ## Run the benchmarks, write docs/performance.md; NAME=dispatch for one, ARGS for its options
 	@for name in $(NAME); do $(VENV)/python benchmarks/$$name.py $(ARGS) || exit 1; done
+
+bench-tools:
+	@$(PYTHON) scripts/bootstrap.py bench
 
 simulate: setup ## Try crashes and lost answers on a model, seed by seed; ARGS=--seed=7 for one
 	@PYTHONPATH=tests $(VENV)/python -m simulation $(ARGS)

@@ -16,7 +16,7 @@ import matplotlib as mpl
 from matplotlib import pyplot as plt
 from report import BUILD
 
-NAMES = ("kafka", "flink", "hop", "latency", "dispatch", "growth", "timers", "async")
+NAMES = ("kafka", "flink", "sdk", "hop", "latency", "dispatch", "growth", "timers", "async")
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "performance.md"
 FIGURES = DOCS / "assets" / "measured.json"
@@ -75,7 +75,10 @@ def figure(value: float, unit: str) -> str:
     """
     if unit == "1/s":
         return f"{value:,.0f}/s"
-    return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
+    for size, name in ((1, "s"), (1e-3, "ms")):
+        if value >= size:
+            return f"{value / size:.3g} {name}"
+    return f"{value * 1e6:.3g} µs"
 
 
 def plot(results: dict[str, Any]) -> None:
