@@ -30,6 +30,7 @@ from statefun.sdk.errors import (
     ModuleError,
     PlatformError,
     RecordError,
+    RequestError,
     StateDecodeError,
     StatefunError,
     TopicError,
@@ -39,8 +40,10 @@ from statefun.sdk.errors import (
 )
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.sdk.functions import StatefulFunctions, function
+from statefun.sdk.kinesis_message import kinesis_egress_message
 from statefun.sdk.message import Message, message_builder
 from statefun.sdk.record import IngressRecord, KafkaRecord
+from statefun.sdk.request_reply import RequestReplyHandler
 from statefun.sdk.storage import ValueSpec
 from statefun.sdk.types import (
     BoolType,
@@ -69,7 +72,8 @@ if TYPE_CHECKING:
         KafkaIngressBuilder,
         KafkaStartupPosition,
     )
-    from statefun.runtime.run import run
+    from statefun.runtime.run import run as run
+    from statefun.serving.asgi import asgi
 
     __version__: str
 
@@ -104,6 +108,8 @@ __all__ = [
     "OnFailure",
     "PlatformError",
     "RecordError",
+    "RequestError",
+    "RequestReplyHandler",
     "Retry",
     "SdkAddress",
     "SimpleType",
@@ -121,20 +127,22 @@ __all__ = [
     "UnknownFunctionError",
     "ValueDecodeError",
     "ValueSpec",
+    "asgi",
     "egress_message_builder",
     "function",
     "kafka_egress_message",
+    "kinesis_egress_message",
     "make_avro_type",
     "make_json_type",
     "make_protobuf_type",
     "make_schema_registry_type",
     "message_builder",
-    "run",
     "simple_type",
 ]
 
 
 _LATER = {
+    "asgi": "statefun.serving.asgi",
     "make_avro_type": "statefun.formats.avro",
     "make_schema_registry_type": "statefun.formats.schema_registry",
     "run": "statefun.runtime.run",
@@ -144,7 +152,13 @@ _LATER = {
     "KafkaIngressBuilder": "statefun.module.builders",
     "KafkaStartupPosition": "statefun.module.builders",
 }
-"""Names that need Spark, YAML or an optional package; functions do without them."""
+"""Names that need Spark, YAML or an optional package; functions do without them.
+
+``run`` is not among the names of ``from statefun import *``, which would bring Spark.
+"""
+
+
+__path__.append(f"{__path__[0]}/published")  # the module names of the published package
 
 
 def __getattr__(name: str) -> Any:
@@ -157,4 +171,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return sorted({*globals(), *__all__, *_LATER, "__version__"})

@@ -27,6 +27,7 @@ from statefun.runtime.printable import printable
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.sdk.errors import ConfigurationError, EngineError, StatefunError
+from statefun.serving import serve_command
 
 _COLUMNS = ("id", "age", "reason", "address", "from")
 _PATIENCE = timedelta(seconds=15)
@@ -42,17 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "dlq" and options.action == "replay" and bool(options.id) == options.all:
         commands.error("name the dead letters to replay, or give --all")
     try:
-        match options.command:
-            case "schema":
-                print(json.dumps(module_schema(), indent=1))
-            case "validate":
-                return _validate(options)
-            case "dlq":
-                _dlq(options)
-            case "outbox":
-                outbox_command.run_command(options)
-            case "dev":
-                dev_commands.run_command(options)
+        return _run(options)
     except StatefunError as error:
         print(f"statefun: {error}", file=sys.stderr)
         return 1
@@ -63,6 +54,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _run(options: argparse.Namespace) -> int:
+    match options.command:
+        case "schema":
+            print(json.dumps(module_schema(), indent=1))
+        case "validate":
+            return _validate(options)
+        case "dlq":
+            _dlq(options)
+        case "outbox":
+            outbox_command.run_command(options)
+        case "serve":
+            serve_command.run_command(options)
+        case "dev":
+            dev_commands.run_command(options)
     return 0
 
 
@@ -98,6 +105,7 @@ def parser() -> argparse.ArgumentParser:
         "--checkpoint", help="compare with the state in a checkpoint: a folder or its URI"
     )
     commands.add_parser("schema", help="print the JSON Schema of module files, for editors")
+    serve_command.add_command(commands)
     dev_commands.add_commands(commands)
     outbox_command.add_command(commands)
     dlq = commands.add_parser("dlq", help="look at dead letters, and replay them")

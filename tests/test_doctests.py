@@ -11,8 +11,9 @@ import statefun
 
 MODULES = sorted(
     module.name
-    for module in pkgutil.walk_packages(statefun.__path__, "statefun.")
-    if not module.name.startswith("statefun.protocol") and not module.name.endswith("__main__")
+    for module in pkgutil.walk_packages(statefun.__path__[:1], "statefun.")
+    if not module.name.startswith(("statefun.protocol", "statefun.published."))
+    and not module.name.endswith("__main__")
 )
 
 

@@ -138,7 +138,7 @@ def test_the_messages_of_errors_are_those_of_the_code() -> None:
 def test_every_public_name_is_in_the_reference() -> None:
     """Once, and no other."""
     listed = re.findall(r"^::: (\S+)$", _text("docs/api.md"), re.MULTILINE)
-    names = [f"statefun.{name}" for name in statefun.__all__]
+    names = [f"statefun.{name}" for name in (*statefun.__all__, "run")]
     names += [f"statefun.dev.{name}" for name in statefun.dev.__all__]
 
     assert sorted(listed) == sorted(names)

@@ -101,7 +101,7 @@ def test_the_reference_has_signatures_and_examples(site: Path) -> None:
     """The page has the docstrings' texts, with examples as code."""
     text = (site / "api.html").read_text("utf-8")
 
-    for name in statefun.__all__:
+    for name in (*statefun.__all__, "run"):
         assert f'id="statefun.{name}"' in text, name
     assert '<span class="gp">&gt;&gt;&gt; </span>' in text
     assert ":class:" not in text
@@ -111,7 +111,11 @@ def test_public_names_have_docstrings() -> None:
     """Also methods and properties."""
     package = griffe.load("statefun", search_paths=[str(ROOT)], resolve_aliases=True)
     undocumented = [
-        *(name for each in statefun.__all__ for name in _undocumented(each, package[each])),
+        *(
+            name
+            for each in (*statefun.__all__, "run")
+            for name in _undocumented(each, package[each])
+        ),
         *(
             name
             for each in statefun.dev.__all__

@@ -3,26 +3,19 @@
 
 from __future__ import annotations
 
-import inspect
-import runpy
-import sys
-import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
 
+from statefun.inspect.program import load_program
 from statefun.module.loader import load_module_files
 from statefun.module.model import KafkaEgress, KafkaIngress, Location, Module
 from statefun.runtime.preflight.binding import binding_problems, not_run
 from statefun.runtime.preflight.value_types import register_types
 from statefun.sdk.errors import ModuleError, Problem, StatefunError
-from statefun.sdk.functions import StatefulFunctions, default_functions
+from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.types import default_types
-
-_NAME = "__statefun_validate__"
-"""The ``__name__`` of a program that is checked: not ``__main__``, so that it does not run."""
 
 
 @attrs.frozen
@@ -78,7 +71,8 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
     components: Sequence[KafkaIngress | KafkaEgress] = ()
     if app is not None:
         try:
-            validation.functions, components, sources = _parts_of(app)
+            program = load_program(app)
+            validation.functions, components = program.functions, program.components
         except StatefunError as error:
             findings.append(Finding.at(Location(str(app), 1, 1), str(error)))
     try:
@@ -92,7 +86,7 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
     if validation.functions is not None:
         for location, text in binding_problems(module, validation.functions):
             findings.append(Finding.at(location, text))
-        findings.extend(_warnings(module, sources))
+        findings.extend(_warnings(module, program.text))
     return validation
 
 
@@ -102,7 +96,7 @@ def declared_module(app: Path | None, modules: Sequence[Path]) -> Module:
     Raises:
         StatefunError: if one of them cannot be loaded, or has problems.
     """
-    components = () if app is None else _parts_of(app)[1]
+    components = () if app is None else load_program(app).components
     return _load(app, modules, components)
 
 
@@ -132,48 +126,3 @@ def _warnings(module: Module, sources: str) -> Iterator[Finding]:
                 f"egress {egress.id} is mentioned nowhere in the program",
                 is_error=False,
             )
-
-
-def _parts_of(
-    app: Path,
-) -> tuple[StatefulFunctions, Sequence[KafkaIngress | KafkaEgress], str]:
-    """Load a program; return its functions, its components, and the text of all its files.
-
-    Raises:
-        StatefunError: if it cannot be loaded.
-    """
-    try:
-        with _as_program(app):
-            found = runpy.run_path(str(app), run_name=_NAME)
-    except StatefunError:
-        raise
-    except BaseException as error:  # sys.exit() as well
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [f.lineno for f in frames if f.filename == str(app)]
-        where = f", line {lines[-1]}" if lines else ""
-        raise StatefunError(
-            f"the program cannot be loaded: {type(error).__name__}: {error}{where}; what it does "
-            "besides registering functions belongs under if __name__ == '__main__'"
-        ) from error
-    registries = [default_functions, *(v for v in found.values() if type(v) is StatefulFunctions)]
-    functions = next((registry for registry in registries if len(registry)), default_functions)
-    files = {str(app), *(inspect.getfile(inspect.unwrap(f.call)) for f in functions)}
-    texts = [Path(file).read_text(errors="replace") for file in files if Path(file).is_file()]
-    several = [v if isinstance(v, list | tuple) else [v] for v in found.values()]
-    components = [
-        each
-        for values in several
-        for each in values
-        if isinstance(each, KafkaIngress | KafkaEgress)
-    ]
-    return functions, list({id(each): each for each in components}.values()), "\n".join(texts)
-
-
-@contextmanager
-def _as_program(app: Path) -> Iterator[None]:
-    """Let a program import modules from its folder, as when it runs."""
-    sys.path.insert(0, str(app.resolve().parent))
-    try:
-        yield
-    finally:
-        sys.path.pop(0)

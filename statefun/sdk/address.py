@@ -100,9 +100,17 @@ class Address(_AddressParts):
         namespace: str,
         name: str,
         id: str,  # noqa: A002 - the field's name
+        typename: str | None = None,
     ) -> Address:
-        """Make the address; nothing is checked."""
-        return cls._make((namespace, name, id, f"{namespace}/{name}"))
+        """Make the address; only a typename is checked, which says nothing new.
+
+        Raises:
+            DefinitionError: if the typename is of another function.
+        """
+        own = f"{namespace}/{name}"
+        if typename is not None and typename != own:
+            raise DefinitionError(f"an address of {own} has this typename, and not {typename!r}")
+        return cls._make((namespace, name, id, own))
 
     def __getnewargs__(self) -> tuple[str, str, str, str]:
         # The arguments of __new__, which differ from the tuple's items.

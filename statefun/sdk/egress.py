@@ -60,6 +60,14 @@ class EgressMessage:
         """The value that the egress receives."""
         return self._typed_value
 
+    def value_typename(self) -> str:
+        """Return the name of the value's type."""
+        return self.typed_value.typename
+
+    def raw_value(self) -> bytes:
+        """Return the value as it was encoded."""
+        return self.typed_value.value
+
 
 class KafkaEgressMessage(EgressMessage):
     """A record for a Kafka egress, built by steps or by keywords.
@@ -295,7 +303,17 @@ def kafka_egress_message(
     value_type: Type[Any] | None = None,
     key: str | None = None,
 ) -> KafkaEgressMessage:
-    """Build a record for a Kafka egress: :class:`KafkaEgressMessage` under its older name."""
+    """Build a record for a Kafka egress: :class:`KafkaEgressMessage` under its older name.
+
+    Raises:
+        DefinitionError: as for :class:`KafkaEgressMessage`, and without a value: a tombstone has
+            to be asked for by ``KafkaEgressMessage(..., value=None)``.
+    """
+    if value is None:
+        raise DefinitionError(
+            f"a record for egress {typename}, topic {topic}, needs a value; for a tombstone use "
+            "KafkaEgressMessage(..., value=None)"
+        )
     return KafkaEgressMessage(typename, topic=topic, key=key, value=value, value_type=value_type)
 
 

@@ -13,20 +13,26 @@ Every error has a stable ``code`` that messages start with and that programs may
      │   ├─ ValueDecodeError     SF302  the value of a message does not decode as its type
      │   ├─ UnknownEgressError   SF303  a message to an egress that no module declares
      │   ├─ UnknownFunctionError SF304  a message to a function that nobody registered
-     │   └─ StateDecodeError     SF305  a stored value does not decode as its type
+     │   ├─ StateDecodeError     SF305  a stored value does not decode as its type
+     │   └─ RequestError         SF306  a request of a remote runtime that cannot be read
      ├─ RecordError              SF400  an ingress record that no function can receive
      ├─ KafkaError               SF500  a broker that cannot be reached or refuses
      │   └─ TopicError           SF501  a topic or partition that is not there
      ├─ CheckpointError          SF600  a checkpoint that cannot be used as asked
      ├─ PlatformError            SF700  Java, jars or processes that are missing or fail
      └─ EngineError              SF900  Spark itself failed
+
+Some are of further classes: those of the exceptions that Stateful Functions 3.x raises in their
+place, and that programs written for it catch.
 """
 
 from __future__ import annotations
 
+from json import JSONDecodeError
 from typing import ClassVar
 
 import attrs
+from google.protobuf.message import DecodeError
 
 
 class StatefunError(Exception):
@@ -39,13 +45,15 @@ class StatefunError(Exception):
     code: ClassVar[str] = "SF000"
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
+        Exception.__init__(self, message)  # further classes may ask for more
         self.message = message
         self.details = ""
         """More for debugging, such as the traceback of a user's function."""
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.message}"
+
+    __reduce__ = Exception.__reduce__
 
 
 class ConfigurationError(StatefunError):
@@ -88,7 +96,7 @@ class BindingError(ConfigurationError):
     code = "SF102"
 
 
-class DefinitionError(StatefunError, ValueError):
+class DefinitionError(StatefunError, ValueError, TypeError):
     """A function, type, value spec, address or message is ill-formed."""
 
     code = "SF200"
@@ -106,7 +114,22 @@ class FunctionError(InvocationError):
     code = "SF301"
 
 
-class ValueDecodeError(InvocationError, ValueError):
+class _UndecodableError(JSONDecodeError, DecodeError, TypeError):
+    """What decoding functions raise."""
+
+    message: str
+
+    doc = ""
+    pos = 0
+    lineno = colno = 1
+
+    @property
+    def msg(self) -> str:  # type: ignore[override] # JSONDecodeError has an attribute
+        """The message, as a JSONDecodeError has it."""
+        return self.message
+
+
+class ValueDecodeError(InvocationError, _UndecodableError):
     """The bytes of a message do not decode as the type they are read as."""
 
     code = "SF302"
@@ -118,16 +141,22 @@ class UnknownEgressError(InvocationError):
     code = "SF303"
 
 
-class UnknownFunctionError(InvocationError):
+class UnknownFunctionError(InvocationError, KeyError):
     """A message was sent to a function type that nobody registered."""
 
     code = "SF304"
 
 
-class StateDecodeError(InvocationError, ValueError):
+class StateDecodeError(InvocationError, _UndecodableError):
     """The bytes of a stored value do not decode as the type they are declared as."""
 
     code = "SF305"
+
+
+class RequestError(InvocationError, DecodeError):
+    """The bytes of a remote runtime are no request of the request-reply protocol."""
+
+    code = "SF306"
 
 
 class RecordError(StatefunError):

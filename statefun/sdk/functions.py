@@ -7,7 +7,7 @@ import difflib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import attrs
 
@@ -23,6 +23,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_TIMEOUT = timedelta(minutes=5)
 """How long a call of a function may take, unless its registration sets another timeout."""
+
+
+class StorageSpec(NamedTuple):
+    """The values that a function keeps per address."""
+
+    names: frozenset[str]
+    specs: tuple[ValueSpec, ...]
+    """In the order of their declaration."""
 
 
 @attrs.frozen
@@ -51,6 +59,16 @@ class StatefulFunction:
             for spec in self.specs.values()
             if spec.expire_after_call or spec.expire_after_write
         )
+
+    @property
+    def fun(self) -> Callable[[Context, Message], Any]:
+        """The user's function."""
+        return self.call
+
+    @property
+    def storage_spec(self) -> StorageSpec:
+        """The values it keeps."""
+        return StorageSpec(frozenset(self.specs), tuple(self.specs.values()))
 
 
 class StatefulFunctions:
@@ -152,6 +170,10 @@ class StatefulFunctions:
         if near:
             return f"; did you mean {near[0]}?"
         return f" (registered: {', '.join(sorted(self._functions)) or 'none'})"
+
+    def __bool__(self) -> bool:
+        """Be true, also without functions: they may still come."""
+        return True
 
     def __iter__(self) -> Iterator[StatefulFunction]:
         return iter(self._functions.values())

@@ -7,6 +7,8 @@ The two values mirror the request-reply protocol's ``InvocationBatchRequest`` an
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -100,10 +102,18 @@ class InvocationResult(NamedTuple):
 
 
 def invoke(
-    function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage | None = None
+    function: StatefulFunction,
+    batch: InvocationBatch,
+    prepare: PrepareMessage | None = None,
+    *,
+    strict: bool = False,
 ) -> InvocationResult:
-    """Run a plain function over a batch, one message after the other."""
-    run = _Run(function, batch, prepare)
+    """Run a plain function over a batch, one message after the other.
+
+    ``strict`` ends the batch at the first exception of the function, and raises it: then none of
+    the effects count.
+    """
+    run = _Run(function, batch, prepare, strict=strict)
     call, context = function.call, run.context
     with Alarm(function.timeout, batch.target) as alarm:
         for index, invocation in enumerate(batch.invocations):
@@ -121,12 +131,19 @@ def invoke(
 
 
 async def invoke_async(
-    function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage | None = None
+    function: StatefulFunction,
+    batch: InvocationBatch,
+    prepare: PrepareMessage | None = None,
+    *,
+    strict: bool = False,
 ) -> InvocationResult:
-    """Run a coroutine function over a batch, one message after the other."""
-    run = _Run(function, batch, prepare)
+    """Run a coroutine function over a batch, as :func:`invoke` runs a plain one."""
+    run = _Run(function, batch, prepare, strict=strict)
     for index, invocation in enumerate(batch.invocations):
         message = run.begin(index, invocation)
+        if strict:  # an exception ends the caller's own task, so the call needs none of its own
+            await _call_in_time(function, run.context, message)
+            continue
         call = _call_async(function, run.context, message)
         try:
             error = await finished(call, function.timeout, batch.target)
@@ -150,6 +167,29 @@ async def _call_async(
     return None
 
 
+async def _call_in_time(function: StatefulFunction, context: Context, message: Message) -> None:
+    """Call a coroutine function; cancel it if it waits for too long."""
+    call = function.call(context, message)
+    if function.timeout is None:
+        await call
+        return
+    seconds = function.timeout.total_seconds()
+    if sys.version_info < (3, 11):
+        try:
+            await asyncio.wait_for(call, seconds)
+        except asyncio.TimeoutError:
+            raise _late(function) from None
+        return
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            await call
+    except TimeoutError:
+        if limit.expired():
+            raise _late(function) from None
+        raise
+
+
 class _Run:
     """Runs the invocations of a batch in one context, and takes back the failed ones."""
 
@@ -161,12 +201,19 @@ class _Run:
         "_function",
         "_prepare",
         "_sent",
+        "_strict",
         "context",
     )
 
     def __init__(
-        self, function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage | None
+        self,
+        function: StatefulFunction,
+        batch: InvocationBatch,
+        prepare: PrepareMessage | None,
+        *,
+        strict: bool,
     ) -> None:
+        self._strict = strict
         self._function = function
         self._batch = batch
         self._prepare = prepare
@@ -199,6 +246,8 @@ class _Run:
         restore(self.context.storage, changes(left))
 
     def take_back(self, index: int, error: BaseException) -> None:
+        if self._strict:
+            raise _late(self._function) if type(error) is CallTimeoutError else error
         self._sent.take_back(self._counts_before)
         restore(self.context.storage, self._changes_before)
         self._failures.append(_failed(self._function, self._batch.target, index, error))
@@ -220,10 +269,14 @@ def _failed(
     # The first frame is the loop that called the user's function.
     text = traceback_of(error, skip=1)
     if type(error) is CallTimeoutError:  # isinstance would ask users' classes
-        error = TimeoutError(f"the call took longer than its timeout of {function.timeout}")
+        error = _late(function)
     for placed in _PLACED:
         if type(error) is placed:
             return FailedInvocation(index, placed(text_of(error.message)), placed.__name__, text)
     place = f"function {target.typename} failed at address {target}"
     failure = FunctionError(f"{place}: {class_name(error)}: {text_of(error)}")
     return FailedInvocation(index, failure, class_name(error), text)
+
+
+def _late(function: StatefulFunction) -> TimeoutError:
+    return TimeoutError(f"the call took longer than its timeout of {function.timeout}")

@@ -78,23 +78,28 @@ class Message:
         """Return the value as it was encoded."""
         return self.typed_value.value
 
-    def is_type(self, type_: Type[Any]) -> bool:
-        """Tell whether the value is of ``type_``, by name."""
-        return self.typed_value.typename == type_.typename
+    def is_type(self, tpe: Type[Any]) -> bool:
+        """Tell whether the value is of the type ``tpe``, by name."""
+        return self.typed_value.typename == tpe.typename
 
-    def as_type(self, type_: Type[T]) -> T:
-        """Decode the value as ``type_``, regardless of the type name that it carries.
+    def as_type(self, tpe: Type[T]) -> T:
+        """Decode the value as ``tpe``, regardless of the type name that it carries.
+
+        A message that was sent without a value, as SDKs of other languages may do, has None.
 
         Raises:
             ValueDecodeError: if the bytes are no such value.
             FunctionError: if a service that the type needs, such as a registry, does not answer.
         """
+        value = self.typed_value.value
+        if value is None:
+            return None
         try:
-            return type_.serializer().deserialize(self.typed_value.value)
+            return tpe.serializer().deserialize(value)
         except FunctionError:  # the value may be right, but cannot be decoded now
             raise
         except Exception as error:
-            raise self._does_not_decode(type_.typename, error) from error
+            raise self._does_not_decode(tpe.typename, error) from error
 
     def value(self) -> Any:
         """Decode the value by the type name it carries.

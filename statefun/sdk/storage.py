@@ -34,6 +34,22 @@ class ValueSpec:
     expire_after_write: timedelta | None = None
     """Delete the value when it was not written for this long."""
 
+    @property
+    def after_call(self) -> bool:
+        """Whether it expires after a call."""
+        return self.expire_after_call is not None
+
+    @property
+    def after_write(self) -> bool:
+        """Whether it expires after a write."""
+        return self.expire_after_write is not None
+
+    @property
+    def duration(self) -> int:
+        """After how many milliseconds it expires; 0 if it does not."""
+        expiration = self.expire_after_call or self.expire_after_write
+        return expiration // timedelta(milliseconds=1) if expiration else 0
+
     def __attrs_post_init__(self) -> None:
         name = self.name
         if not (isinstance(name, str) and name.isidentifier() and name.islower()) or (

@@ -7,7 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import attrs
 from google.protobuf.message import Message as ProtobufMessage
@@ -29,9 +29,19 @@ class TypedValue(NamedTuple):
     typename: str
     value: bytes
 
+    @property
+    def has_value(self) -> bool:
+        """Whether there is a value, if only an empty one.
 
+        There is none in a message of another language's SDK that was sent without; then the bytes
+        are None.
+        """
+        return self.value is not None
+
+
+@runtime_checkable
 class TypeSerializer(Protocol[T]):
-    """Turns values of one type into bytes and back."""
+    """Turns values of one type into bytes and back; subclass it, or have methods of these names."""
 
     @abstractmethod
     def serialize(self, value: T, /) -> bytes:
@@ -170,14 +180,14 @@ def simple_type(
 
 
 def _json_bytes(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return json.dumps(value, ensure_ascii=False).encode()
 
 
 def make_json_type(typename: str) -> SimpleType[Any]:
     """Make and register a type whose values are JSON documents in UTF-8.
 
     >>> make_json_type("com.example/Order").serializer().serialize({"item": 7})
-    b'{"item":7}'
+    b'{"item": 7}'
     """
     return simple_type(typename, _json_bytes, json.loads)
 

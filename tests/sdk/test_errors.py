@@ -31,6 +31,7 @@ CODES = {
     "SF303": ("UnknownEgressError", "InvocationError"),
     "SF304": ("UnknownFunctionError", "InvocationError"),
     "SF305": ("StateDecodeError", "InvocationError"),
+    "SF306": ("RequestError", "InvocationError"),
     "SF400": ("RecordError", "StatefunError"),
     "SF500": ("KafkaError", "StatefunError"),
     "SF501": ("TopicError", "KafkaError"),

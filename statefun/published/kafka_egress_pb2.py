@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun.kafka_egress_pb2`` of the published package."""
+
+from __future__ import annotations
+
+from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
+from statefun.published import moved
+
+__all__ = ["KafkaProducerRecord"]
+
+moved(__name__, "statefun.protocol.kafka_egress_pb2")

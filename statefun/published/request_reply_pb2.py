@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun.request_reply_pb2`` of the published package."""
+
+from __future__ import annotations
+
+from statefun.protocol.request_reply_pb2 import Address, FromFunction, ToFunction, TypedValue
+from statefun.published import moved
+
+__all__ = ["Address", "FromFunction", "ToFunction", "TypedValue"]
+
+moved(__name__, "statefun.protocol.request_reply_pb2")

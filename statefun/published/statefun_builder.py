@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun.statefun_builder`` of the published package."""
+
+from __future__ import annotations
+
+from statefun import StatefulFunctions
+from statefun.published import moved
+from statefun.sdk.functions import StatefulFunction
+
+__all__ = ["StatefulFunction", "StatefulFunctions"]
+
+moved(__name__)

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun.storage`` of the published package."""
+
+from __future__ import annotations
+
+from statefun import ValueSpec
+from statefun.published import moved
+from statefun.sdk.functions import StorageSpec
+
+__all__ = ["StorageSpec", "ValueSpec"]
+
+moved(__name__)

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun.types_pb2`` of the published package."""
+
+from __future__ import annotations
+
+from statefun.protocol.types_pb2 import (
+    BooleanWrapper,
+    DoubleWrapper,
+    FloatWrapper,
+    IntWrapper,
+    LongWrapper,
+    StringWrapper,
+)
+from statefun.published import moved
+
+__all__ = [
+    "BooleanWrapper",
+    "DoubleWrapper",
+    "FloatWrapper",
+    "IntWrapper",
+    "LongWrapper",
+    "StringWrapper",
+]
+
+moved(__name__, "statefun.protocol.types_pb2")

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The request-reply protocol: functions behind bytes, for runtimes that call them remotely.
+
+A request names an address, and holds its state and its messages; the reply holds the effects. A
+runtime does not know a function's values before its first reply, which asks for what is missing;
+the same request then comes again. From the protocol of Stateful Functions 3.x
+(``request-reply.proto``), whose runtime tries a request again when it gets no reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from statefun.protocol.request_reply_pb2 import Address as WireAddress
+from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
+from statefun.protocol.request_reply_pb2 import TypedValue as WireValue
+from statefun.sdk.address import Address
+from statefun.sdk.context import Cancellation, DelayedMessage
+from statefun.sdk.errors import DefinitionError, RequestError
+from statefun.sdk.failure import OnFailure
+from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.invocation import (
+    Invocation,
+    InvocationBatch,
+    InvocationResult,
+    invoke,
+    invoke_async,
+)
+from statefun.sdk.message import Message
+from statefun.sdk.storage import ValueSpec
+from statefun.sdk.types import TypedValue
+
+logger = logging.getLogger("statefun")
+
+_MILLISECOND = timedelta(milliseconds=1)
+_Expiration = FromFunction.ExpirationSpec.ExpireMode
+_Mutation = FromFunction.PersistedValueMutation.MutationType
+
+
+class RequestReplyHandler:
+    r"""Answers requests of a runtime of Stateful Functions with the effects of functions.
+
+    >>> from statefun import StatefulFunctions, kafka_egress_message
+    >>> from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
+    >>> functions = StatefulFunctions()
+    >>> @functions.bind("com.example.docs/greeter")
+    ... def greet(ctx, message):
+    ...     ctx.send_egress(kafka_egress_message("com.example.docs/out", "out", "Hello"))
+    >>> request = ToFunction()
+    >>> target = request.invocation.target
+    >>> target.namespace, target.type, target.id = "com.example.docs", "greeter", "Ada"
+    >>> argument = request.invocation.invocations.add().argument
+    >>> argument.typename, argument.has_value = "io.statefun.types/string", True
+    >>> argument.value = b"\x0a\x03Ada"
+    >>> reply = RequestReplyHandler(functions).handle_sync(request.SerializeToString())
+    >>> FromFunction.FromString(reply).invocation_result.outgoing_egresses[0].egress_type
+    'out'
+    """
+
+    def __init__(self, functions: StatefulFunctions) -> None:
+        """Answer for ``functions``, also for those that are registered later.
+
+        Raises:
+            DefinitionError: if they are no :class:`~statefun.StatefulFunctions`.
+        """
+        if not isinstance(functions, StatefulFunctions):
+            raise DefinitionError(f"a handler answers for StatefulFunctions, not {functions!r}")
+        self.functions = functions
+
+    def handle_sync(self, request_bytes: bytes) -> bytes:
+        """Answer a request; for programs without an event loop.
+
+        Raises:
+            UnknownFunctionError: if there is no such function.
+            RequestError: if the bytes are no request.
+            Exception: what the function has raised, unless its failure policy is ``"skip"``. None
+                of the request's effects count; the runtime sends the request again.
+        """
+        request = _Request(self.functions, request_bytes)
+        if not request.missing and request.function.is_async:
+            return asyncio.run(request.answer_async())
+        return request.answer()
+
+    async def handle_async(self, request_bytes: bytes) -> bytes:
+        """Answer a request; a plain function keeps the event loop busy meanwhile.
+
+        Raises:
+            Exception: as for :meth:`handle_sync`.
+        """
+        request = _Request(self.functions, request_bytes)
+        if not request.missing and request.function.is_async:
+            return await request.answer_async()
+        return request.answer()
+
+
+class _Request:
+    """A request, and the way to its reply."""
+
+    def __init__(self, functions: StatefulFunctions, content: bytes) -> None:
+        try:
+            invocation = ToFunction.FromString(content).invocation
+        except (DecodeError, TypeError) as error:
+            raise RequestError(
+                f"a request is the bytes of a ToFunction, which these are not: {error}"
+            ) from error
+        wire = invocation.target
+        self._target = Address(wire.namespace, wire.type, wire.id)
+        self._invocations = invocation.invocations
+        self._state = {each.state_name: each.state_value for each in invocation.state}
+        self.function = functions.for_typename(self._target.typename)
+        self.missing = [
+            spec for name, spec in self.function.specs.items() if name not in self._state
+        ]
+        """The values that the runtime does not know of yet."""
+        self._strict = self.function.on_failure is not OnFailure.SKIP
+
+    def answer(self) -> bytes:
+        """Call a plain function; return the reply."""
+        if self.missing:
+            return _incomplete(self.missing)
+        return self._reply(invoke(self.function, self._batch(), strict=self._strict))
+
+    async def answer_async(self) -> bytes:
+        """Call a coroutine function; return the reply."""
+        return self._reply(await invoke_async(self.function, self._batch(), strict=self._strict))
+
+    def _batch(self) -> InvocationBatch:
+        state = {
+            name: TypedValue(value.typename, value.value)
+            for name, value in self._state.items()
+            if value.has_value
+        }
+        return InvocationBatch(
+            self._target, state, [_invocation(each) for each in self._invocations]
+        )
+
+    def _reply(self, result: InvocationResult) -> bytes:
+        for failure in result.failures:
+            logger.warning(
+                "skipped a message to %s: %s\n%s", self._target, failure.error, failure.traceback
+            )
+        reply = FromFunction()
+        effects = reply.invocation_result
+        for message in result.messages:
+            sent = effects.outgoing_messages.add()
+            _put_target(sent.target, message)
+            _put_value(sent.argument, message.typed_value)
+        for delayed in result.delayed:
+            _put_delayed(effects.delayed_invocations.add(), delayed)
+        for record in result.egress_messages:
+            egress = effects.outgoing_egresses.add()
+            namespace, _, egress.egress_type = record.typename.rpartition("/")
+            egress.egress_namespace = namespace
+            _put_value(egress.argument, record.typed_value)
+        for name in self.function.specs:
+            if name in result.state_mutations:
+                mutation = effects.state_mutations.add()
+                mutation.state_name = name
+                value = result.state_mutations[name]
+                if value is not None:
+                    mutation.mutation_type = _Mutation.MODIFY
+                    _put_value(mutation.state_value, value)
+        return reply.SerializeToString()
+
+
+def _invocation(wire: ToFunction.Invocation) -> Invocation:
+    argument, caller = wire.argument, wire.caller
+    # A message without a value: bytes that are not there, and not none at all.
+    content: Any = argument.value if argument.has_value else None
+    sender = None
+    if caller.type or caller.id:
+        sender = Address(caller.namespace, caller.type, caller.id)
+    return Invocation(sender, TypedValue(argument.typename, content))
+
+
+def _put_target(wire: WireAddress, message: Message) -> None:
+    wire.namespace, _, wire.type = message.target_typename.rpartition("/")
+    wire.id = message.target_id
+
+
+def _put_value(wire: WireValue, value: TypedValue) -> None:
+    wire.typename, wire.value = value
+    wire.has_value = True
+
+
+def _put_delayed(
+    wire: FromFunction.DelayedInvocation, delayed: DelayedMessage | Cancellation
+) -> None:
+    wire.cancellation_token = delayed.cancellation_token
+    if isinstance(delayed, Cancellation):
+        wire.is_cancellation_request = True
+        return
+    wire.delay_in_ms = delayed.delay // _MILLISECOND
+    _put_target(wire.target, delayed.message)
+    _put_value(wire.argument, delayed.message.typed_value)
+
+
+def _incomplete(missing: Sequence[ValueSpec]) -> bytes:
+    """Return a reply that asks for values."""
+    reply = FromFunction()
+    for spec in missing:
+        value = reply.incomplete_invocation_context.missing_values.add()
+        value.state_name = spec.name
+        value.type_typename = spec.type.typename
+        expiration = value.expiration_spec
+        expiration.SetInParent()
+        expiration.expire_after_millis = spec.duration
+        if spec.after_call:
+            expiration.mode = _Expiration.AFTER_INVOKE
+        elif spec.after_write:
+            expiration.mode = _Expiration.AFTER_WRITE
+    return reply.SerializeToString()

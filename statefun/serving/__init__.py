@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serving functions over HTTP to a runtime that calls them remotely."""

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions as an ASGI application: the request-reply protocol over HTTP, without a framework.
+
+From the ASGI specification 3.0, and the HTTP of Stateful Functions 3.x: a runtime posts a request
+to any path, as ``application/octet-stream``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import Any
+
+from statefun.sdk.errors import DefinitionError, RequestError, UnknownFunctionError
+from statefun.sdk.functions import StatefulFunctions, default_functions
+from statefun.sdk.request_reply import RequestReplyHandler
+
+logger = logging.getLogger("statefun")
+
+MAX_REQUEST_BYTES = 128 * 1024 * 1024
+"""The largest request that is read, unless told otherwise: two values of the largest size."""
+HEALTH = "/health"
+_BYTES = "application/octet-stream"
+
+Event = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Event]]
+Send = Callable[[Event], Awaitable[None]]
+Application = Callable[[Event, Receive, Send], Awaitable[None]]
+"""An ASGI application: ``await application(scope, receive, send)``."""
+
+
+def asgi(
+    functions: StatefulFunctions = default_functions,
+    *,
+    max_request_bytes: int = MAX_REQUEST_BYTES,
+) -> Application:
+    """Return an ASGI application that serves functions to a runtime of Stateful Functions.
+
+    Any ASGI server runs it: ``uvicorn.run(statefun.asgi(functions))``. A runtime posts to any path;
+    ``GET /health`` tells whether the server is up. A plain function keeps the server busy while it
+    runs; a coroutine function does not.
+
+    Args:
+        functions: the functions to serve; those of ``@function`` if not given.
+        max_request_bytes: larger requests are refused (default 128 MiB).
+
+    Raises:
+        DefinitionError: if an argument is not as above.
+
+    >>> from statefun import StatefulFunctions
+    >>> application = asgi(StatefulFunctions())
+    """
+    if not (isinstance(max_request_bytes, int) and max_request_bytes > 0):
+        raise DefinitionError(f"a request has a number of bytes, not {max_request_bytes!r}")
+    handler = RequestReplyHandler(functions)
+
+    async def application(scope: Event, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+        elif scope["type"] == "http":
+            try:
+                status, content, headers = await _answer(handler, scope, receive, max_request_bytes)
+            except ConnectionResetError:
+                return  # there is nobody to answer to
+            await _send_reply(send, status, content, headers)
+
+    return application
+
+
+async def _answer(
+    handler: RequestReplyHandler, scope: Event, receive: Receive, limit: int
+) -> tuple[HTTPStatus, bytes, dict[str, str]]:
+    """Return the status, the content and further headers of a reply."""
+    method, path = scope["method"], scope["path"]
+    if path == HEALTH and method in {"GET", "HEAD"}:
+        return HTTPStatus.OK, b"ok\n" if method == "GET" else b"", {}
+    if method != "POST":
+        return HTTPStatus.METHOD_NOT_ALLOWED, b"a runtime posts its requests\n", {"allow": "POST"}
+    request = await _body(receive, limit)
+    if request is None:
+        text = f"a request has at most {limit:,} bytes\n"
+        return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text.encode(), {"connection": "close"}
+    return await _reply_to(handler, request)
+
+
+async def _reply_to(
+    handler: RequestReplyHandler, request: bytes
+) -> tuple[HTTPStatus, bytes, dict[str, str]]:
+    try:
+        reply = await handler.handle_async(request)
+    except UnknownFunctionError as error:
+        logger.warning("%s", error)
+        return HTTPStatus.NOT_FOUND, f"{error}\n".encode(), {}
+    except RequestError as error:
+        logger.warning("%s", error)
+        return HTTPStatus.BAD_REQUEST, f"{error}\n".encode(), {}
+    except Exception:
+        logger.exception("a function has failed; the runtime will send its messages again")
+        return HTTPStatus.INTERNAL_SERVER_ERROR, b"a function has failed\n", {}
+    return HTTPStatus.OK, reply, {"content-type": _BYTES}
+
+
+async def _body(receive: Receive, limit: int) -> bytes | None:
+    """Return the content of a request; None if it is too large.
+
+    Raises:
+        ConnectionResetError: if the client has gone.
+    """
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise ConnectionResetError
+        part = event.get("body", b"")
+        size += len(part)
+        if size > limit:
+            return None
+        parts.append(part)
+        more = event.get("more_body", False)
+    return b"".join(parts)
+
+
+async def _send_reply(
+    send: Send, status: HTTPStatus, content: bytes, headers: dict[str, str]
+) -> None:
+    fields = {"content-type": "text/plain; charset=utf-8", **headers}
+    fields["content-length"] = str(len(content))
+    raw = [(name.encode(), text.encode()) for name, text in fields.items()]
+    await send({"type": "http.response.start", "status": int(status), "headers": raw})
+    await send({"type": "http.response.body", "body": content})
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """Follow the life of the server: there is nothing to begin or to end."""
+    while True:
+        event = await receive()
+        await send({"type": f"{event['type']}.complete"})
+        if event["type"] == "lifespan.shutdown":
+            return

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``statefun serve``: the functions of a program, over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statefun.inspect.program import load_program
+from statefun.sdk.errors import PlatformError, StatefunError
+from statefun.serving.asgi import HEALTH, MAX_REQUEST_BYTES, asgi
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+_PORT = 8000
+_GRACE_SECONDS = 30
+"""How long requests may still take when the server is asked to end."""
+
+
+def add_command(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``serve`` to a command line."""
+    serve = commands.add_parser(
+        "serve", help="serve a program's functions to a runtime that calls them over HTTP"
+    )
+    serve.add_argument("app", type=Path, help="the program that registers functions")
+    serve.add_argument(
+        "--host", default="127.0.0.1", help="the address to listen at (default: this machine only)"
+    )
+    serve.add_argument("--port", type=int, default=_PORT, help=f"(default {_PORT})")
+    serve.add_argument(
+        "--max-request-bytes",
+        type=int,
+        default=MAX_REQUEST_BYTES,
+        help=f"larger requests are refused (default {MAX_REQUEST_BYTES:,})",
+    )
+    serve.add_argument("--access-log", action="store_true", help="log every request")
+
+
+def run_command(options: argparse.Namespace) -> None:
+    """Serve until Ctrl-C or SIGTERM; requests that are being answered are answered first.
+
+    Raises:
+        StatefunError: if the program cannot be loaded, has no functions, or the server is missing.
+    """
+    functions = load_program(options.app).functions
+    if not len(functions):
+        raise StatefunError(f"{options.app} registers no function; decorate one with @function")
+    try:
+        uvicorn = importlib.import_module("uvicorn")
+    except ModuleNotFoundError as error:
+        raise PlatformError("serving needs uvicorn; run: pip install 'statefun[serve]'") from error
+    logging.basicConfig(format="statefun: %(message)s", level=logging.INFO)
+    names = ", ".join(sorted(str(function.typename) for function in functions))
+    print(f"serving {names}", flush=True)
+    print(f"at http://{options.host}:{options.port}/ ({HEALTH} tells whether it is up)", flush=True)
+    uvicorn.run(
+        asgi(functions, max_request_bytes=options.max_request_bytes),
+        host=options.host,
+        port=options.port,
+        access_log=options.access_log,
+        log_level="warning",
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )

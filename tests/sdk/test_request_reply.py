@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from importlib import util
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from published_package import PROGRAMS, published_python
+
+from statefun import (
+    Context,
+    DefinitionError,
+    IntType,
+    Message,
+    RequestError,
+    RequestReplyHandler,
+    StatefulFunctions,
+    StatefunError,
+    StringType,
+    TypedValue,
+    UnknownFunctionError,
+    ValueDecodeError,
+    ValueSpec,
+)
+from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
+
+COMMANDS = "test.types/commands"
+
+Ask = Callable[[bytes], tuple[bool, bytes]]
+"""Returns whether a request was answered, and the reply or the names of an exception's classes."""
+
+
+@pytest.fixture(scope="session")
+def published() -> Iterator[Ask]:
+    """The published package, in a process of its own."""
+    with subprocess.Popen(
+        [*published_python(), PROGRAMS / "serve.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stdin, stdout = process.stdin, process.stdout
+
+        def ask(request: bytes) -> tuple[bool, bytes]:
+            stdin.write(struct.pack("<i", len(request)) + request)
+            stdin.flush()
+            mark = stdout.read(1)
+            return mark == b"=", stdout.read(struct.unpack("<i", stdout.read(4))[0])
+
+        yield ask
+        stdin.close()
+
+
+@pytest.fixture(scope="session")
+def ours() -> Ask:
+    """The same program with this package."""
+    spec = util.spec_from_file_location("published_program", PROGRAMS / "program.py")
+    assert spec is not None
+    assert spec.loader is not None
+    program = util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+
+    def ask(request: bytes) -> tuple[bool, bytes]:
+        try:
+            return True, program.handler.handle_sync(request)
+        except Exception as error:  # noqa: BLE001 - compared with the other one
+            return False, " ".join(kind.__name__ for kind in type(error).__mro__).encode()
+
+    return ask
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
+TARGETS = st.sampled_from(["test.fns/plain", "test.fns/async", "type.example.com/a.b/c"])
+IDS = st.sampled_from(["Ada", "é", "0"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=4,
+)
+VALUES = st.one_of(
+    st.tuples(st.just("int"), st.integers(-(2**31), 2**31 - 1)),
+    st.tuples(st.just("long"), st.integers(-(2**63), 2**63 - 1)),
+    st.tuples(st.just("bool"), st.booleans()),
+    st.tuples(st.just("double"), st.floats(allow_nan=False).map(lambda x: x + 0.0)),  # no -0.0
+    st.tuples(st.just("string"), TEXTS),
+    st.tuples(st.just("json"), JSON.filter(lambda value: value is not None)),
+    st.tuples(st.just("text"), TEXTS),
+)
+STATES = st.one_of(
+    st.tuples(st.just("count"), st.integers(-9, 9)),
+    st.tuples(st.just("name"), TEXTS),
+    st.tuples(st.just("flag"), st.booleans()),
+    st.tuples(st.just("things"), JSON),
+    st.tuples(st.just("text"), TEXTS),
+)
+NAMES = st.sampled_from(["count", "name", "flag", "things", "text", "unknown"])
+MILLIS = st.integers(0, 10**9).map(lambda eighths: eighths * 125)
+"""Their seconds are exact in binary: the published package rounds others by a millisecond."""
+
+
+def command(name: str, *parts: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    """Return a command."""
+    return st.tuples(*parts).map(lambda arguments: [name, *arguments])
+
+
+def flat(strategy: st.SearchStrategy[list[Any]]) -> st.SearchStrategy[list[Any]]:
+    """Put the parts of tuples in the place of the tuples."""
+    return strategy.map(
+        lambda parts: [
+            each for part in parts for each in (part if isinstance(part, tuple) else [part])
+        ]
+    )
+
+
+RIGHT = flat(
+    st.one_of(
+        command("send", TARGETS, IDS, VALUES),
+        command("after", MILLIS, TARGETS, IDS, VALUES, TEXTS),
+        command("cancel", TEXTS.filter(bool)),
+        command("set", STATES.filter(lambda state: state[1] is not None)),
+        command("del", NAMES.filter(lambda name: name != "unknown")),
+        command("get", NAMES.filter(lambda name: name != "unknown")),
+        command("show"),
+        command("kafka", st.just("topic"), TEXTS | st.integers(-9, 9) | st.floats(), TEXTS),
+        command("kafka", st.just("topic"), TEXTS, st.none()),
+        command("kinesis", st.just("stream"), TEXTS, TEXTS, st.none() | TEXTS),
+        command("egress", VALUES),
+    )
+)
+WRONG = flat(
+    st.one_of(
+        command("get", st.just("unknown")),
+        command("del", st.just("unknown")),
+        command("set", st.tuples(st.just("unknown"), st.just(1))),
+        command("set", st.tuples(NAMES.filter(lambda name: name != "unknown"), st.none())),
+        command("send", TARGETS, st.just(""), VALUES),
+        command("send", TARGETS, IDS, st.just(("int", None))),
+        command("kafka", st.just("topic"), st.none(), TEXTS),
+        command("kafka", st.just("topic"), st.just([1]), TEXTS),
+        command("kafka", st.just(""), TEXTS, TEXTS),
+        command("kinesis", st.just("stream"), st.none(), TEXTS, st.none()),
+        command("kinesis", st.just("stream"), TEXTS, st.none(), st.none()),
+        command("kinesis", st.just(""), TEXTS, TEXTS, st.none()),
+        command("egress", st.just(("int", None))),
+        command("fail", st.sampled_from(["value", "key"])),
+    )
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn, commands: st.SearchStrategy[list[Any]]) -> bytes:
+    """Return a request: state that is known in part, and messages with commands and others."""
+    request = ToFunction()
+    batch = request.invocation
+    target = draw(st.sampled_from(["plain", "async", "stateless"]))
+    batch.target.namespace, batch.target.type, batch.target.id = "test.fns", target, draw(IDS)
+    names = ["count", "name", "flag", "things", "text"]
+    for name in names if draw(st.booleans()) else draw(st.lists(st.sampled_from(names))):
+        value = batch.state.add(state_name=name).state_value
+        if draw(st.booleans()):
+            kind, content = draw(_stored(name))
+            value.typename, value.has_value, value.value = kind, True, content
+    batch.state.add(state_name="left_over").state_value.has_value = False
+    for _ in range(draw(st.integers(1, 3))):
+        invocation = batch.invocations.add()
+        if draw(st.booleans()):
+            caller = invocation.caller
+            caller.namespace, caller.type, caller.id = "test.fns", "plain", draw(IDS)
+        invocation.argument.typename = COMMANDS
+        invocation.argument.has_value = True
+        todo = draw(st.lists(commands, max_size=4))
+        if target == "stateless":
+            todo = [each for each in todo if each[0] not in {"set", "del", "get"}]
+        invocation.argument.value = json.dumps(todo).encode()
+        if draw(st.integers(0, 9)) == 0:
+            invocation.argument.typename = draw(st.sampled_from(["a/b", StringType.typename]))
+            invocation.argument.has_value = draw(st.booleans())
+            invocation.argument.value = draw(st.sampled_from([b"", b"\n\x03Ada"]))
+    return request.SerializeToString()
+
+
+def _stored(name: str) -> st.SearchStrategy[tuple[str, bytes]]:
+    ints = st.integers(-9, 9).map(IntType.serializer().serialize)
+    contents = {
+        "count": ("io.statefun.types/int", ints),
+        "name": (StringType.typename, TEXTS.map(StringType.serializer().serialize)),
+        "flag": ("io.statefun.types/bool", st.sampled_from([b"", b"\x08\x01"])),
+        "things": (COMMANDS, JSON.map(lambda value: json.dumps(value).encode())),
+        "text": ("test.types/text", TEXTS.map(lambda text: text.encode("utf-16"))),
+    }
+    kind, strategy = contents[name]
+    return st.tuples(st.just(kind), strategy)
+
+
+@settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(request_=requests(RIGHT))
+def test_replies_are_those_of_the_published_package(
+    published: Ask, ours: Ask, request_: bytes
+) -> None:
+    """Missing values, several messages of a request, delays, egresses, callers: all alike."""
+    was_answered, theirs = published(request_)
+    assert was_answered, theirs
+
+    is_answered, reply = ours(request_)
+
+    assert is_answered, reply
+    assert FromFunction.FromString(reply) == FromFunction.FromString(theirs)
+
+
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(request_=requests(RIGHT | WRONG))
+def test_exceptions_are_those_that_programs_catch(
+    published: Ask, ours: Ask, request_: bytes
+) -> None:
+    """Where the published package raises, ours does, too, and what catches its one catches ours."""
+    was_answered, theirs = published(request_)
+
+    is_answered, reply = ours(request_)
+
+    assert is_answered == was_answered, (theirs, reply)
+    if is_answered:
+        assert FromFunction.FromString(reply) == FromFunction.FromString(theirs)
+    else:
+        assert theirs.split()[0] in reply.split()
+
+
+def asked(typename: str, *values: str, known: bool = True) -> bytes:
+    """Return a request with strings for the address Ada."""
+    request = ToFunction()
+    batch = request.invocation
+    batch.target.namespace, _, batch.target.type = typename.rpartition("/")
+    batch.target.id = "Ada"
+    if known:
+        batch.state.add(state_name="seen")
+    for value in values:
+        argument = batch.invocations.add().argument
+        argument.typename, argument.has_value = StringType.typename, True
+        argument.value = StringType.serializer().serialize(value)
+    return request.SerializeToString()
+
+
+def counting(calls: list[str], **options: Any) -> StatefulFunctions:
+    """Return a function that counts, and fails on a certain message."""
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/count", [ValueSpec("seen", IntType)], **options)
+    def count(ctx: Context, message: Message) -> None:
+        calls.append(message.as_string())
+        ctx.storage.seen = (ctx.storage.seen or 0) + 1
+        if message.as_string() == "wrong":
+            raise LookupError("as asked")
+
+    return functions
+
+
+def test_values_are_asked_for_first() -> None:
+    """The function is not called before the runtime has told them."""
+    calls: list[str] = []
+    handler = RequestReplyHandler(counting(calls))
+
+    reply = FromFunction.FromString(handler.handle_sync(asked("test.fns/count", "a", known=False)))
+
+    assert calls == []
+    (missing,) = reply.incomplete_invocation_context.missing_values
+    assert (missing.state_name, missing.type_typename) == ("seen", IntType.typename)
+
+
+def test_a_failure_ends_the_request() -> None:
+    """The runtime sends all of it again, so nothing behind the failure is tried."""
+    calls: list[str] = []
+    handler = RequestReplyHandler(counting(calls))
+
+    with pytest.raises(LookupError, match="as asked"):
+        handler.handle_sync(asked("test.fns/count", "a", "wrong", "b"))
+
+    assert calls == ["a", "wrong"]
+
+
+def test_failures_may_be_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    """With that policy the other messages count, and the failure is logged."""
+    calls: list[str] = []
+    handler = RequestReplyHandler(counting(calls, on_failure="skip"))
+
+    reply = FromFunction.FromString(handler.handle_sync(asked("test.fns/count", "a", "wrong", "b")))
+
+    assert calls == ["a", "wrong", "b"]
+    (mutation,) = reply.invocation_result.state_mutations
+    assert IntType.serializer().deserialize(mutation.state_value.value) == 2
+    assert "skipped a message to test.fns/count/Ada: " in caplog.text
+    assert "LookupError: as asked" in caplog.text
+
+
+def test_a_call_that_takes_too_long_fails() -> None:
+    """It is interrupted, and counts as a TimeoutError."""
+    functions = StatefulFunctions()
+    limit = timedelta(milliseconds=50)
+
+    @functions.bind("test.fns/slow", timeout=limit)
+    def slow(ctx: Context, message: Message) -> None:
+        while True:
+            pass
+
+    @functions.bind("test.fns/waits", timeout=limit)
+    async def waits(ctx: Context, message: Message) -> None:
+        await asyncio.sleep(60)
+
+    handler = RequestReplyHandler(functions)
+    for typename in ("test.fns/slow", "test.fns/waits"):
+        with pytest.raises(TimeoutError, match=r"longer than its timeout of 0:00:00.05"):
+            handler.handle_sync(asked(typename, "a"))
+
+
+def test_coroutines_run_side_by_side() -> None:
+    """Of several requests in one event loop."""
+    functions = StatefulFunctions()
+    begun: list[str] = []
+    met: list[str] = []
+    both = asyncio.Event()
+
+    @functions.bind("test.fns/meet")
+    async def meet(ctx: Context, message: Message) -> None:
+        begun.append(message.as_string())
+        if len(begun) == 2:
+            both.set()
+        await both.wait()
+        met.append(message.as_string())
+
+    async def answer() -> None:
+        handler = RequestReplyHandler(functions)
+        requests_ = [handler.handle_async(asked("test.fns/meet", name)) for name in "ab"]
+        await asyncio.gather(*requests_)
+
+    asyncio.run(answer())
+
+    assert sorted(met) == ["a", "b"]
+
+
+def test_requests_that_cannot_be_answered() -> None:
+    """Each one has its own error."""
+    handler = RequestReplyHandler(counting([]))
+
+    with pytest.raises(UnknownFunctionError, match=r"did you mean test\.fns/count\?"):
+        handler.handle_sync(asked("test.fns/cuont", "a"))
+    with pytest.raises(KeyError):
+        handler.handle_sync(asked("test.fns/cuont", "a"))
+    with pytest.raises(RequestError, match="which these are not"):
+        handler.handle_sync(b"GET / HTTP/1.1")
+    with pytest.raises(DefinitionError, match="answers for StatefulFunctions, not None"):
+        RequestReplyHandler(None)  # type: ignore[arg-type] # that is the test
+    assert RequestReplyHandler(StatefulFunctions()).functions
+
+
+def test_a_function_for_all_of_a_namespace() -> None:
+    """It answers for the names that nobody else has."""
+    functions, calls = StatefulFunctions(), []
+
+    @functions.bind("test.fns/*")
+    def every(ctx: Context, message: Message) -> None:
+        calls.append(ctx.address.name)
+
+    assert RequestReplyHandler(functions).handle_sync(asked("test.fns/any", "a")) == b""
+    assert calls == ["any"]
+
+
+def test_a_value_that_does_not_decode() -> None:
+    """What programs catch around the published package's types catches ours."""
+    message = Message("test.fns/f", "Ada", TypedValue("test/any", b"\xff"))
+
+    for kind in (ValueDecodeError, StatefunError, ValueError, json.JSONDecodeError, TypeError):
+        with pytest.raises(kind):
+            message.as_int()

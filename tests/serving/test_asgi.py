@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection, HTTPResponse
+
+import pytest
+import uvicorn
+
+import statefun
+from statefun import Context, DefinitionError, Message, StatefulFunctions, StringType
+from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
+from statefun.serving.asgi import asgi
+
+LIMIT = 1000
+_POLL_SECONDS = 0.02
+
+
+@contextmanager
+def served(functions: StatefulFunctions) -> Iterator[HTTPConnection]:
+    """Serve functions with uvicorn; yield a connection."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            asgi(functions, max_request_bytes=LIMIT), log_config=None, ws="none", lifespan="on"
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([sock],))
+        thread.start()
+        try:
+            while not server.started:
+                time.sleep(_POLL_SECONDS)
+            with closing(HTTPConnection("127.0.0.1", sock.getsockname()[1], timeout=30)) as client:
+                yield client
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def greeters() -> StatefulFunctions:
+    """Return functions that greet, plain and as coroutine, and one that fails."""
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/plain")
+    def plain(ctx: Context, message: Message) -> None:
+        reply = statefun.message_builder("test.fns/x", "x", str_value=f"Hi {message.as_string()}")
+        ctx.send(reply)
+
+    @functions.bind("test.fns/async")
+    async def coroutine(ctx: Context, message: Message) -> None:
+        plain(ctx, message)
+
+    @functions.bind("test.fns/fails")
+    def fails(ctx: Context, message: Message) -> None:
+        raise LookupError(message.as_string())
+
+    return functions
+
+
+def request(name: str, text: str = "Ada") -> bytes:
+    """Return a request with one message."""
+    asked = ToFunction()
+    batch = asked.invocation
+    batch.target.namespace, batch.target.type, batch.target.id = "test.fns", name, "Ada"
+    argument = batch.invocations.add().argument
+    argument.typename, argument.has_value = StringType.typename, True
+    argument.value = StringType.serializer().serialize(text)
+    return asked.SerializeToString()
+
+
+def answer(
+    client: HTTPConnection, method: str, path: str, body: bytes | None = None
+) -> tuple[HTTPResponse, bytes]:
+    """Send a request; return the reply and its content."""
+    client.request(method, path, body)
+    response = client.getresponse()
+    return response, response.read()
+
+
+@pytest.mark.parametrize("name", ["plain", "async"])
+def test_requests_are_answered(name: str) -> None:
+    """At any path, over one connection for all of them."""
+    with served(greeters()) as client:
+        for text in ("Ada", "Grace"):
+            response, content = answer(client, "POST", "/statefun", request(name, text))
+
+            assert response.status == 200
+            assert response.headers["content-type"] == "application/octet-stream"
+            (sent,) = FromFunction.FromString(content).invocation_result.outgoing_messages
+            assert StringType.serializer().deserialize(sent.argument.value) == f"Hi {text}"
+
+
+def test_the_server_tells_that_it_is_up() -> None:
+    """For load balancers, which ask by either method."""
+    with served(greeters()) as client:
+        response, content = answer(client, "GET", "/health")
+        assert (response.status, content) == (200, b"ok\n")
+        response, content = answer(client, "HEAD", "/health")
+        assert (response.status, content) == (200, b"")
+
+
+def test_what_is_no_request_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """Each time with the status that says why, and the server goes on."""
+    with served(greeters()) as client:
+        response, content = answer(client, "GET", "/statefun")
+        assert (response.status, response.headers["allow"]) == (405, "POST")
+        response, content = answer(client, "POST", "/", b"nonsense")
+        assert response.status == 400
+        assert b"[SF306]" in content
+        response, content = answer(client, "POST", "/", request("plian"))
+        assert response.status == 404
+        assert b"did you mean test.fns/plain?" in content
+        response, content = answer(client, "POST", "/", request("fails"))
+        assert (response.status, content) == (500, b"a function has failed\n")
+        assert "LookupError: Ada" in caplog.text
+        response, content = answer(client, "POST", "/", request("plain", "x" * LIMIT))
+        assert response.status == 413
+        assert b"at most 1,000 bytes" in content
+        response, content = answer(client, "POST", "/", request("plain"))
+        assert response.status == 200
+
+
+def test_a_limit_is_a_number_of_bytes() -> None:
+    """Anything else is refused at once."""
+    with pytest.raises(DefinitionError, match="a request has a number of bytes, not 0"):
+        asgi(max_request_bytes=0)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from statefun.cli import main
+from statefun.protocol.request_reply_pb2 import ToFunction
+
+PROGRAM = """
+import time
+from pathlib import Path
+
+import statefun
+
+@statefun.function("test.fns/slow")
+def slow(ctx, message):
+    Path("called").touch()
+    while not Path("go on").exists():
+        time.sleep(0.01)
+
+if __name__ == "__main__":
+    statefun.run()
+"""
+
+
+@contextmanager
+def serving(folder: Path, port: int, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """Serve a program; yield the process, which listens."""
+    (folder / "app.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "statefun.cli", "serve", "app.py", "--port", str(port)]
+    with subprocess.Popen(
+        [*command, *options],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def port() -> int:
+    """A free port."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def connection(port: int) -> HTTPConnection:
+    """Return a connection, once somebody listens."""
+    while True:
+        client = HTTPConnection("127.0.0.1", port, timeout=60)
+        try:
+            client.connect()
+        except ConnectionRefusedError:
+            continue
+        return client
+
+
+def test_a_server_that_is_to_end_answers_first(tmp_path: Path, port: int) -> None:
+    """It says what it serves, and no request is lost."""
+    asked = ToFunction()
+    target = asked.invocation.target
+    target.namespace, target.type, target.id = "test.fns", "slow", "Ada"
+    asked.invocation.invocations.add().argument.typename = "test/none"
+    with serving(tmp_path, port) as process, closing(connection(port)) as client:
+        client.request("GET", "/health")
+        assert client.getresponse().read() == b"ok\n"
+        client.request("POST", "/", asked.SerializeToString())
+        while not (tmp_path / "called").exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        threading.Timer(0.2, (tmp_path / "go on").touch).start()
+        response = client.getresponse()
+        assert (response.status, response.read()) == (200, b"")
+        output, _ = process.communicate()
+
+    assert f"serving test.fns/slow\nat http://127.0.0.1:{port}/" in output
+    assert "Traceback" not in output
+
+
+def test_a_program_without_functions_is_refused(tmp_path: Path) -> None:
+    """There would be nothing to serve."""
+    (tmp_path / "app.py").write_text("import statefun")
+    command = [sys.executable, "-m", "statefun.cli", "serve", "app.py"]
+
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert found.returncode == 1
+    assert "app.py registers no function; decorate one with @function" in found.stderr
+
+
+def test_uvicorn_is_an_extra(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it the command says how to get it."""
+    (tmp_path / "app.py").write_text(PROGRAM)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+
+    assert main(["serve", str(tmp_path / "app.py")]) == 1
+    assert "pip install 'statefun[serve]'" in capsys.readouterr().err

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from published_package import PROGRAMS, published_python
+
+import statefun
+from statefun import SdkAddress, StatefulFunctions, TypedValue, TypeSerializer
+
+INTERNAL = {
+    "core": {"UserTypeSerializer"},
+    "messages": set[str](),
+    "request_reply_v3": {
+        *("DelayedMessage", "UserFacingContext", "sdk_address_from_pb"),
+        *("collect_success", "collect_failure", "collect_messages", "collect_delayed"),
+        *("collect_cancellations", "collect_egress", "collect_mutations"),
+    },
+    "storage": {
+        *("Cell", "Resolution", "make_address_storage_spec", "property_named", "resolve"),
+        *("storage_constructor", "storage_missing_attribute"),
+    },
+    "utils": {"from_typed_value", "to_typed_value", "to_typed_value_deduce"},
+    "wrapper_types": {"ProtobufWrappingType", "ProtobufWrappingTypeSerializer"},
+}
+"""How the published package does its work, which no program has to know."""
+INTENDED = ["TypeSerializer: deserialize(byte)"]
+"""Differences that stay: the runtime alone calls a serializer, by position."""
+INSTANCES = {"address", "caller", "fun", "is_async", "storage", "storage_spec", "typename"}
+"""Members that only instances have."""
+
+
+@pytest.fixture(scope="module")
+def surface() -> dict[str, Any]:
+    """What the published package offers."""
+    command = [*published_python(), str(PROGRAMS / "surface.py")]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[str, Any] = json.loads(said)
+    return found
+
+
+def test_public_names_are_there(surface: dict[str, Any]) -> None:
+    """All of them, and with ``from statefun import *``."""
+    assert len(surface["public"]) > 20
+    assert set(surface["public"]) <= set(statefun.__all__)
+
+
+def test_members_and_parameters_have_their_names(surface: dict[str, Any]) -> None:
+    """Programs may give every argument by its name."""
+    lacking = [
+        f"{name}: {lack}"
+        for name, published in surface["public"].items()
+        for lack in _lacking(getattr(statefun, name), published)
+    ]
+
+    assert lacking == INTENDED
+
+
+def _lacking(ours: Any, published: dict[str, Any]) -> Iterator[str]:
+    yield from _without(ours, published["parameters"])
+    for member, parameters in published["members"].items():
+        if not _has(ours, member):
+            yield member
+        else:
+            for parameter in _without(getattr(ours, member, None), parameters):
+                yield f"{member}({parameter})"
+
+
+def _has(class_: Any, member: str) -> bool:
+    """Tell whether instances of a class have a member."""
+    return hasattr(class_, member) or member in INSTANCES
+
+
+def _without(ours: Any, names: list[str]) -> list[str]:
+    if not callable(ours) or not names:
+        return []
+    try:
+        parameters = inspect.signature(ours).parameters
+    except (TypeError, ValueError):
+        return []
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+        return []
+    return [name for name in names if name not in parameters]
+
+
+def test_names_are_found_in_their_old_modules(surface: dict[str, Any]) -> None:
+    """Each module warns, and says where its names are now."""
+    for module, names in surface["modules"].items():
+        sys.modules.pop(f"statefun.{module}", None)
+        with pytest.warns(
+            DeprecationWarning,
+            match=rf"^statefun\.{module} is a module of apache-flink-statefun; import its names",
+        ) as warned:
+            ours = importlib.import_module(f"statefun.{module}")
+        lacking = {name for name in names if not hasattr(ours, name)}
+        assert lacking <= INTERNAL.get(module, set()), module
+        assert warned[0].filename.endswith("__init__.py"), "importlib's"
+
+
+def test_nothing_of_ours_imports_the_old_modules() -> None:
+    """Their warning would be about us."""
+    code = (
+        "import statefun.cli, statefun.runtime.run, statefun.serving.asgi, sys;"
+        "print([name for name in sys.modules if name.startswith('statefun.published')])"
+    )
+
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+    assert said.stdout == "[]\n"
+
+
+def test_all_public_names_come_without_spark() -> None:
+    """Functions that are served over HTTP need none of it."""
+    code = (
+        "import sys\nfrom statefun import *\n"
+        "print([name for name in ('pyspark', 'pyarrow', 'fastavro') if name in sys.modules])"
+    )
+
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+    assert said.stdout == "[]\n"
+
+
+def test_what_programs_do_with_the_objects() -> None:
+    """As the published package has it."""
+    functions = StatefulFunctions()
+    assert functions, "also without functions"
+
+    @functions.bind("test.fns/f")
+    def f(ctx: statefun.Context, message: statefun.Message) -> None:
+        pass
+
+    assert functions.for_typename("test.fns/f").fun is f
+    assert functions.for_typename("test.fns/f").storage_spec.names == frozenset()
+    assert SdkAddress("test", "f", "Ada", "test/f") == SdkAddress("test", "f", "Ada")
+    with pytest.raises(ValueError, match="has this typename, and not 'test/g'"):
+        SdkAddress("test", "f", "Ada", "test/g")
+    assert isinstance(statefun.IntType.serializer(), TypeSerializer)
+    assert TypedValue("a/b", b"").has_value
+
+    class Reversed(TypeSerializer[bytes]):
+        def serialize(self, value: bytes) -> bytes:
+            return value[::-1]
+
+        def deserialize(self, value: bytes) -> bytes:
+            return value[::-1]
+
+    assert Reversed().deserialize(Reversed().serialize(b"ab")) == b"ab"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (
+            statefun.make_json_type("test.types/plain_json").serializer().serialize({"é": [1, 2]})
+            == '{"é": [1, 2]}'.encode()
+        )
