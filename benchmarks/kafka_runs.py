@@ -86,7 +86,8 @@ class Bench:
         medians = {
             of: statistics.median(run.get(of, 0) for run in runs) for run in runs for of in run
         }
-        parts = ", ".join(f"{of} {cost:.1f}" for of, cost in sorted(medians.items()))
+        costs = [(of, f"{cost:.1f}") for of, cost in sorted(medians.items())]
+        parts = ", ".join(f"{of} {cost}" for of, cost in costs if cost.strip("-") != "0.0")
         return f"{name}: {sum(medians.values()):.1f} µs of CPU a record ({parts})"
 
     def _times(self, sink: str) -> list[int]:
@@ -124,10 +125,9 @@ class Bench:
 @contextmanager
 def running(commands: Iterable[list[str]]) -> Iterator[None]:
     """Run commands in the background until the block ends."""
-    # Peers have environments of their own, in which our package is not to be found.
-    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     processes = [
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, env=own) for command in commands
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, env=peers_variables())
+        for command in commands
     ]
     try:
         yield
@@ -135,6 +135,11 @@ def running(commands: Iterable[list[str]]) -> Iterator[None]:
         for process in processes:
             process.kill()
             process.wait()
+
+
+def peers_variables() -> dict[str, str]:
+    """Return the environment variables for peers, to which our package does not exist."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def venv(peer: str, *requirements: str, forced: str = "") -> str:

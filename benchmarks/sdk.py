@@ -8,11 +8,12 @@ the newest one that it happens to work with.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from functools import partial
 
-from kafka_runs import PEERS, venv
+from kafka_runs import PEERS, peers_variables, venv
 from report import Case, alternate, report
 
 SDK = "apache-flink-statefun==3.3.0"
@@ -22,7 +23,9 @@ PROTOBUFS = ("3.20.3", "4.25.8")
 def seconds(python: str, kind: str, batch: int) -> float:
     """Return the CPU time of an invocation."""
     command = [python, str(PEERS / "sdk_handler.py"), kind, str(batch)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    variables = os.environ if python == sys.executable else peers_variables()
+    said = subprocess.run(command, check=True, capture_output=True, text=True, env=variables)
+    return float(said.stdout)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ Everything public is here; modules below are private to the project.
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statefun.sdk.address import Address, TypeName
@@ -165,6 +166,8 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is asked for."""
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("statefun")
+    if Path(__path__[-1], f"{name}.py").exists():
+        return importlib.import_module(f"statefun.{name}")
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

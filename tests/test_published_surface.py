@@ -18,7 +18,7 @@ from statefun import SdkAddress, StatefulFunctions, TypedValue, TypeSerializer
 
 INTERNAL = {
     "core": {"UserTypeSerializer"},
-    "messages": set[str](),
+    "messages": {"PRIMITIVE_GETTERS"},
     "request_reply_v3": {
         *("DelayedMessage", "UserFacingContext", "sdk_address_from_pb"),
         *("collect_success", "collect_failure", "collect_messages", "collect_delayed"),
@@ -103,6 +103,18 @@ def test_names_are_found_in_their_old_modules(surface: dict[str, Any]) -> None:
         lacking = {name for name in names if not hasattr(ours, name)}
         assert lacking <= INTERNAL.get(module, set()), module
         assert warned[0].filename.endswith("__init__.py"), "importlib's"
+
+
+def test_old_modules_are_attributes_of_the_package() -> None:
+    """After ``import statefun`` alone, as in the published package."""
+    code = (
+        "import statefun, warnings; warnings.simplefilter('ignore');"
+        "print(statefun.request_reply_v3.RequestReplyHandler is statefun.RequestReplyHandler)"
+    )
+
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+    assert said.stdout == "True\n"
 
 
 def test_nothing_of_ours_imports_the_old_modules() -> None:

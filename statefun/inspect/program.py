@@ -4,18 +4,21 @@
 from __future__ import annotations
 
 import inspect
-import runpy
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
 
 import attrs
 
 from statefun.module.model import KafkaEgress, KafkaIngress
 from statefun.sdk.errors import StatefunError
-from statefun.sdk.functions import StatefulFunctions, default_functions
+from statefun.sdk.functions import StatefulFunction, StatefulFunctions, default_functions
+
+T = TypeVar("T")
 
 _NAME = "__statefun_validate__"
 """The ``__name__`` of a program that is loaded: not ``__main__``, so that it does not run."""
@@ -25,21 +28,35 @@ _NAME = "__statefun_validate__"
 class Program:
     """The parts of a program."""
 
-    functions: StatefulFunctions
+    registries: Sequence[StatefulFunctions]
+    """Those that have functions."""
     components: Sequence[KafkaIngress | KafkaEgress]
-    text: str
-    """The text of all its files."""
+    file: Path
+
+    @property
+    def functions(self) -> StatefulFunctions:
+        """The first registry that has functions, as ``run`` takes by itself or is given."""
+        return next(iter(self.registries), default_functions)
+
+    def text(self) -> str:
+        """Return the text of all its files."""
+        files = {str(self.file), *filter(None, map(_file_of, self.functions))}
+        texts = [Path(file).read_text(errors="replace") for file in files if Path(file).is_file()]
+        return "\n".join(texts)
 
 
 def load_program(app: Path) -> Program:
-    """Load a program.
+    """Load a program; its module stays, for whoever looks for the module of its functions.
 
     Raises:
         StatefunError: if it cannot be loaded.
     """
+    module = ModuleType(_NAME)
+    module.__file__ = str(app)
+    sys.modules[_NAME] = module
     try:
         with _as_program(app):
-            found = runpy.run_path(str(app), run_name=_NAME)
+            exec(compile(app.read_bytes(), str(app), "exec"), vars(module))  # noqa: S102 - the user's
     except StatefunError:
         raise
     except BaseException as error:  # sys.exit() as well
@@ -50,26 +67,38 @@ def load_program(app: Path) -> Program:
             f"the program cannot be loaded: {type(error).__name__}: {error}{where}; what it does "
             "besides registering functions belongs under if __name__ == '__main__'"
         ) from error
-    registries = [default_functions, *(v for v in found.values() if type(v) is StatefulFunctions)]
-    functions = next((registry for registry in registries if len(registry)), default_functions)
-    files = {str(app), *(inspect.getfile(inspect.unwrap(f.call)) for f in functions)}
-    texts = [Path(file).read_text(errors="replace") for file in files if Path(file).is_file()]
-    several = [v if isinstance(v, list | tuple) else [v] for v in found.values()]
+    found = list(vars(module).values())
+    registries = [default_functions, *(each for each in found if type(each) is StatefulFunctions)]
+    several = [each if isinstance(each, list | tuple) else [each] for each in found]
     components = [
         each
         for values in several
         for each in values
         if isinstance(each, KafkaIngress | KafkaEgress)
     ]
-    unique = list({id(each): each for each in components}.values())
-    return Program(functions, unique, "\n".join(texts))
+    return Program(
+        _unique([registry for registry in registries if len(registry)]), _unique(components), app
+    )
+
+
+def _unique(things: Iterable[T]) -> list[T]:
+    """Leave out what comes again, such as a registry that has two names."""
+    return list({id(each): each for each in things}.values())
+
+
+def _file_of(function: StatefulFunction) -> str | None:
+    try:
+        return inspect.getfile(inspect.unwrap(function.call))
+    except TypeError:  # an object with a method __call__
+        return None
 
 
 @contextmanager
 def _as_program(app: Path) -> Iterator[None]:
     """Let a program import modules from its folder, as when it runs."""
-    sys.path.insert(0, str(app.resolve().parent))
+    folder = str(app.resolve().parent)
+    sys.path.insert(0, folder)
     try:
         yield
     finally:
-        sys.path.pop(0)
+        sys.path.remove(folder)

@@ -86,7 +86,7 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
     if validation.functions is not None:
         for location, text in binding_problems(module, validation.functions):
             findings.append(Finding.at(location, text))
-        findings.extend(_warnings(module, program.text))
+        findings.extend(_warnings(module, program.text()))
     return validation
 
 

@@ -6,6 +6,18 @@ from __future__ import annotations
 from statefun import BoolType, DoubleType, FloatType, IntType, LongType, StringType
 from statefun.published import moved
 
-__all__ = ["BoolType", "DoubleType", "FloatType", "IntType", "LongType", "StringType"]
+__all__ = [
+    "PY_TYPE_TO_WRAPPER_TYPE",
+    "WRAPPER_TYPE_TO_PY_TYPE",
+    "BoolType",
+    "DoubleType",
+    "FloatType",
+    "IntType",
+    "LongType",
+    "StringType",
+]
 
 moved(__name__)
+
+PY_TYPE_TO_WRAPPER_TYPE = {int: IntType, bool: BoolType, float: FloatType, str: StringType}
+WRAPPER_TYPE_TO_PY_TYPE = {type_: kind for kind, type_ in PY_TYPE_TO_WRAPPER_TYPE.items()}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import attrs
@@ -50,6 +51,16 @@ class TypeName:
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+@lru_cache
+def checked_typename(typename: str) -> str:
+    """Return a typename that can be sent to; quicker than parsing it each time.
+
+    Raises:
+        DefinitionError: as for :meth:`TypeName.parse`.
+    """
+    return str(TypeName.parse(typename))
 
 
 RESERVED = (

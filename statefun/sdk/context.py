@@ -129,6 +129,8 @@ class Context:
             InvocationError: if there is no such function or egress, or it cannot take the message.
         """
         if isinstance(message, EgressMessage):
+            if type(message) is EgressMessage:  # others make their own values
+                check_value(message.typed_value)
             ready = self._ready(message)
             if ready is not None:
                 self._sent.egress_messages.append(ready)
@@ -146,7 +148,7 @@ class Context:
         self.send(message)
 
     def send_after(
-        self, duration: timedelta, message: Message, cancellation_token: str = ""
+        self, duration: timedelta, message: Message, cancellation_token: str | None = ""
     ) -> None:
         """Send a message to a function, to be delivered after ``duration``.
 
@@ -178,6 +180,7 @@ class Context:
             raise DefinitionError(
                 f"send_after takes a Message, not {type(message).__name__}{_hint(message)}"
             )
+        cancellation_token = cancellation_token or ""
         if not is_unicode(cancellation_token):
             raise DefinitionError(f"a cancellation token is text, not {cancellation_token!r}")
         check_value(message.typed_value)

@@ -13,10 +13,10 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
-from statefun.sdk.address import TypeName
+from statefun.sdk.address import TypeName, checked_typename
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.shortening import shortened
-from statefun.sdk.types import Type, TypedValue, typed
+from statefun.sdk.types import Type, TypedValue, as_typed_value, typed
 
 Headers = Mapping[str, "str | bytes | None"] | Iterable[tuple[str, "str | bytes | None"]]
 """Names and values; given as pairs, a name may occur more than once."""
@@ -52,8 +52,8 @@ class EgressMessage:
     __slots__ = ("_typed_value", "typename")
 
     def __init__(self, typename: str, typed_value: TypedValue) -> None:
-        self.typename = typename
-        self._typed_value = typed_value
+        self.typename = checked_typename(typename)
+        self._typed_value = as_typed_value(typed_value)
 
     @property
     def typed_value(self) -> TypedValue:
@@ -135,7 +135,7 @@ class KafkaEgressMessage(EgressMessage):
                 f"a record for egress {typename}, topic {topic}: "
                 f"its key is a string or None, not {key!r}"
             )
-        self.typename = typename
+        self.typename = checked_typename(typename)
         self.topic = topic
         self.key = key or None  # an empty key is no key on the wire
         self.headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -293,7 +293,7 @@ def egress_message_builder(
     >>> egress_message_builder("com.example/greets", "Hello", StringType).typed_value.typename
     'io.statefun.types/string'
     """
-    return EgressMessage(str(TypeName.parse(target_typename)), typed(value, value_type))
+    return EgressMessage(target_typename, typed(value, value_type))
 
 
 def kafka_egress_message(
@@ -301,7 +301,7 @@ def kafka_egress_message(
     topic: str,
     value: Any,
     value_type: Type[Any] | None = None,
-    key: str | None = None,
+    key: str | bytes | None = None,
 ) -> KafkaEgressMessage:
     """Build a record for a Kafka egress: :class:`KafkaEgressMessage` under its older name.
 
@@ -314,6 +314,8 @@ def kafka_egress_message(
             f"a record for egress {typename}, topic {topic}, needs a value; for a tombstone use "
             "KafkaEgressMessage(..., value=None)"
         )
+    if isinstance(key, bytes):
+        key = key.decode()
     return KafkaEgressMessage(typename, topic=topic, key=key, value=value, value_type=value_type)
 
 

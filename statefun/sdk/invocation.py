@@ -7,8 +7,6 @@ The two values mirror the request-reply protocol's ``InvocationBatchRequest`` an
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -34,12 +32,13 @@ from statefun.sdk.errors import (
     UnknownFunctionError,
     ValueDecodeError,
 )
+from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunction
 from statefun.sdk.message import FindRecord, Message, received
 from statefun.sdk.raised import class_name, text_of, traceback_of
 from statefun.sdk.storage import Storage, changes, restore
 from statefun.sdk.types import TypedValue
-from statefun.sdk.watchdog import finished
+from statefun.sdk.watchdog import finished, finished_here
 
 _PLACED: Sequence[type[InvocationError]] = (
     FunctionError,
@@ -106,14 +105,15 @@ def invoke(
     batch: InvocationBatch,
     prepare: PrepareMessage | None = None,
     *,
-    strict: bool = False,
+    served: bool = False,
 ) -> InvocationResult:
     """Run a plain function over a batch, one message after the other.
 
-    ``strict`` ends the batch at the first exception of the function, and raises it: then none of
-    the effects count.
+    ``served`` is for a server of a runtime that calls functions remotely: the function's first
+    exception ends the batch, and is raised, unless its policy is to skip such messages. What ends
+    the process is raised in any case. Coroutines run in the task of the caller.
     """
-    run = _Run(function, batch, prepare, strict=strict)
+    run = _Run(function, batch, prepare, served=served)
     call, context = function.call, run.context
     with Alarm(function.timeout, batch.target) as alarm:
         for index, invocation in enumerate(batch.invocations):
@@ -135,18 +135,18 @@ async def invoke_async(
     batch: InvocationBatch,
     prepare: PrepareMessage | None = None,
     *,
-    strict: bool = False,
+    served: bool = False,
 ) -> InvocationResult:
     """Run a coroutine function over a batch, as :func:`invoke` runs a plain one."""
-    run = _Run(function, batch, prepare, strict=strict)
+    run = _Run(function, batch, prepare, served=served)
     for index, invocation in enumerate(batch.invocations):
         message = run.begin(index, invocation)
-        if strict:  # an exception ends the caller's own task, so the call needs none of its own
-            await _call_in_time(function, run.context, message)
-            continue
         call = _call_async(function, run.context, message)
         try:
-            error = await finished(call, function.timeout, batch.target)
+            if served:
+                error = await finished_here(call, function.timeout, batch.target)
+            else:
+                error = await finished(call, function.timeout, batch.target)
         except CallTimeoutError as still_running:
             run.take_back(index, still_running)
             run.leave_context()
@@ -167,29 +167,6 @@ async def _call_async(
     return None
 
 
-async def _call_in_time(function: StatefulFunction, context: Context, message: Message) -> None:
-    """Call a coroutine function; cancel it if it waits for too long."""
-    call = function.call(context, message)
-    if function.timeout is None:
-        await call
-        return
-    seconds = function.timeout.total_seconds()
-    if sys.version_info < (3, 11):
-        try:
-            await asyncio.wait_for(call, seconds)
-        except asyncio.TimeoutError:
-            raise _late(function) from None
-        return
-    limit = asyncio.timeout(seconds)
-    try:
-        async with limit:
-            await call
-    except TimeoutError:
-        if limit.expired():
-            raise _late(function) from None
-        raise
-
-
 class _Run:
     """Runs the invocations of a batch in one context, and takes back the failed ones."""
 
@@ -201,7 +178,7 @@ class _Run:
         "_function",
         "_prepare",
         "_sent",
-        "_strict",
+        "_served",
         "context",
     )
 
@@ -211,9 +188,9 @@ class _Run:
         batch: InvocationBatch,
         prepare: PrepareMessage | None,
         *,
-        strict: bool,
+        served: bool,
     ) -> None:
-        self._strict = strict
+        self._served = served
         self._function = function
         self._batch = batch
         self._prepare = prepare
@@ -246,8 +223,11 @@ class _Run:
         restore(self.context.storage, changes(left))
 
     def take_back(self, index: int, error: BaseException) -> None:
-        if self._strict:
-            raise _late(self._function) if type(error) is CallTimeoutError else error
+        if self._served:
+            if type(error) is CallTimeoutError:
+                error = _late(self._function)
+            if self._function.on_failure is not OnFailure.SKIP or not isinstance(error, Exception):
+                raise error
         self._sent.take_back(self._counts_before)
         restore(self.context.storage, self._changes_before)
         self._failures.append(_failed(self._function, self._batch.target, index, error))

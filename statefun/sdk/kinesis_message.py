@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from statefun.protocol.kinesis_egress_pb2 import KinesisEgressRecord
-from statefun.sdk.address import TypeName
+from statefun.sdk.address import checked_typename
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.types import Type, TypedValue, typed
@@ -40,7 +40,7 @@ def kinesis_egress_message(  # noqa: PLR0913, PLR0917 - the parts of a record, a
     >>> message.value_typename()
     'type.googleapis.com/io.statefun.sdk.egress.KinesisEgressRecord'
     """
-    egress = str(TypeName.parse(typename))
+    egress = checked_typename(typename)
     for name, text in (("stream", stream), ("partition_key", partition_key)):
         if not (isinstance(text, str) and (text or name == "partition_key")):
             raise DefinitionError(f"a record for egress {egress} needs a {name}, not {text!r}")

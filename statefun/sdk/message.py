@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
 
-from statefun.sdk.address import Address, TypeName
+from statefun.sdk.address import Address, checked_typename
 from statefun.sdk.errors import DefinitionError, FunctionError, ValueDecodeError
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.types import (
@@ -19,6 +19,7 @@ from statefun.sdk.types import (
     StringType,
     Type,
     TypedValue,
+    as_typed_value,
     default_types,
     typed,
 )
@@ -51,9 +52,9 @@ class Message:
             raise DefinitionError(
                 f"{target_id!r} is not an id that a message can be sent to: {error}"
             ) from None
-        self.target_typename = target_typename
+        self.target_typename = checked_typename(target_typename)
         self.target_id = target_id
-        self.typed_value = typed_value
+        self.typed_value = as_typed_value(typed_value)
         self.trace: str | None = None
         """The trace-context headers that it carries, 'name=value', a line each."""
         self._record: FindRecord | None = None
@@ -166,9 +167,11 @@ class Message:
         return self.as_type(StringType)
 
     def __repr__(self) -> str:
+        value = self.typed_value
+        size = f"{len(value.value)} bytes" if value.has_value else "no value"
         return (
             f"Message({self.target_typename!r}, {self.target_id!r}, "
-            f"{self.typed_value.typename!r}, {len(self.typed_value.value)} bytes)"
+            f"{self.typed_value.typename!r}, {size})"
         )
 
     def _does_not_decode(self, typename: str, error: Exception) -> ValueDecodeError:
@@ -234,7 +237,7 @@ def message_builder(  # noqa: PLR0913 - one keyword per primitive type, as users
         DefinitionError: on an ill-formed typename, an empty id, no value or several, a value
             without its type, or a value that its type cannot encode.
     """
-    target_typename = str(TypeName.parse(target_typename))
+    target_typename = checked_typename(target_typename)
     given = [
         (candidate, type_)
         for candidate, type_ in (

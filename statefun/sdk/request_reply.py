@@ -23,7 +23,6 @@ from statefun.protocol.request_reply_pb2 import TypedValue as WireValue
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.errors import DefinitionError, RequestError
-from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.invocation import (
     Invocation,
@@ -79,8 +78,9 @@ class RequestReplyHandler:
         Raises:
             UnknownFunctionError: if there is no such function.
             RequestError: if the bytes are no request.
-            Exception: what the function has raised, unless its failure policy is ``"skip"``. None
-                of the request's effects count; the runtime sends the request again.
+            Exception: what the function has raised, unless its failure policy is ``"skip"``; other
+                policies are the runtime's business. None of the request's effects count; the
+                runtime sends the request again.
         """
         request = _Request(self.functions, request_bytes)
         if not request.missing and request.function.is_async:
@@ -97,6 +97,11 @@ class RequestReplyHandler:
         if not request.missing and request.function.is_async:
             return await request.answer_async()
         return request.answer()
+
+    def target_of(self, request_bytes: bytes) -> Address:
+        """Return the address that a request is for, such as for a log."""
+        target = ToFunction.FromString(request_bytes).invocation.target
+        return Address(target.namespace, target.type, target.id)
 
 
 class _Request:
@@ -118,17 +123,16 @@ class _Request:
             spec for name, spec in self.function.specs.items() if name not in self._state
         ]
         """The values that the runtime does not know of yet."""
-        self._strict = self.function.on_failure is not OnFailure.SKIP
 
     def answer(self) -> bytes:
         """Call a plain function; return the reply."""
         if self.missing:
             return _incomplete(self.missing)
-        return self._reply(invoke(self.function, self._batch(), strict=self._strict))
+        return self._reply(invoke(self.function, self._batch(), served=True))
 
     async def answer_async(self) -> bytes:
         """Call a coroutine function; return the reply."""
-        return self._reply(await invoke_async(self.function, self._batch(), strict=self._strict))
+        return self._reply(await invoke_async(self.function, self._batch(), served=True))
 
     def _batch(self) -> InvocationBatch:
         state = {

@@ -253,6 +253,21 @@ KafkaIntType = _big_endian_type("io.statefun.kafka/int", 4)
 KafkaLongType = _big_endian_type("io.statefun.kafka/long", 8)
 
 
+def as_typed_value(value: Any) -> TypedValue:
+    """Return a typed value, also of one in Protobuf, as the request-reply protocol has it.
+
+    Raises:
+        DefinitionError: if it is neither.
+    """
+    if isinstance(value, TypedValue):
+        return value
+    try:
+        content: Any = value.value if value.has_value else None
+        return TypedValue(value.typename, content)
+    except AttributeError:
+        raise DefinitionError(f"a typed value is a typename and bytes, not {value!r}") from None
+
+
 def typed(value: Any, type_: Type[Any] | None) -> TypedValue:
     """Encode ``value`` with ``type_``.
 

@@ -8,6 +8,7 @@ it: an interval that ends late, because other calls keep the loop busy, counts a
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine, Generator
 from contextvars import ContextVar
 from datetime import timedelta
@@ -64,6 +65,44 @@ async def finished(
     if not watched.is_over:
         return error
     return CallTimeoutError().with_traceback(None if error is None else error.__traceback__)
+
+
+async def finished_here(
+    call: Failing, timeout: timedelta | None, target: Address
+) -> BaseException | None:
+    """Await a coroutine as :func:`finished` does, but in the task and loop of a caller of users' own.
+
+    Nothing is set up for the loop, and when the caller's task is cancelled, so is the call. A
+    call that goes on although it was cancelled cannot be abandoned.
+
+    Raises:
+        CallTimeoutError: if the coroutine takes too long.
+    """
+    alarm = Alarm(timeout, target)
+    if alarm.seconds is None:
+        return await call
+    stepped = _stepped(call, alarm)
+    if sys.version_info < (3, 11):
+        try:
+            error = await asyncio.wait_for(stepped, alarm.seconds)
+        except asyncio.TimeoutError:
+            raise CallTimeoutError from None
+        if isinstance(error, asyncio.CancelledError):  # by wait_for: our own would be raised here
+            raise CallTimeoutError
+        return error
+    limit = asyncio.timeout(alarm.seconds)
+    try:
+        async with limit:
+            error = await stepped
+    except TimeoutError:  # only of the limit: the call returns its exceptions
+        raise CallTimeoutError from None
+    if limit.expired():
+        raise CallTimeoutError
+    return error
+
+
+async def _stepped(call: Coroutine[Any, Any, T], alarm: Alarm) -> T:
+    return await _steps(call, alarm)
 
 
 def _result(task: asyncio.Task[BaseException | None]) -> BaseException | None:

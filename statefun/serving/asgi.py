@@ -37,7 +37,7 @@ def asgi(
 ) -> Application:
     """Return an ASGI application that serves functions to a runtime of Stateful Functions.
 
-    Any ASGI server runs it: ``uvicorn.run(statefun.asgi(functions))``. A runtime posts to any path;
+    Any ASGI server on asyncio runs it: ``uvicorn.run(statefun.asgi(functions))``. A runtime posts to any path;
     ``GET /health`` tells whether the server is up. A plain function keeps the server busy while it
     runs; a coroutine function does not.
 
@@ -57,6 +57,8 @@ def asgi(
 
     async def application(scope: Event, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
+            if not len(functions):
+                logger.warning("there are no functions to serve: each request will be refused")
             await _live(receive, send)
         elif scope["type"] == "http":
             try:
@@ -64,6 +66,8 @@ def asgi(
             except ConnectionResetError:
                 return  # there is nobody to answer to
             await _send_reply(send, status, content, headers)
+        else:
+            raise NotImplementedError(f"a runtime does not speak {scope['type']}")
 
     return application
 
@@ -74,7 +78,7 @@ async def _answer(
     """Return the status, the content and further headers of a reply."""
     method, path = scope["method"], scope["path"]
     if path == HEALTH and method in {"GET", "HEAD"}:
-        return HTTPStatus.OK, b"ok\n" if method == "GET" else b"", {}
+        return HTTPStatus.OK, b"ok\n", {}  # without content for HEAD, says the server
     if method != "POST":
         return HTTPStatus.METHOD_NOT_ALLOWED, b"a runtime posts its requests\n", {"allow": "POST"}
     request = await _body(receive, limit)
@@ -96,7 +100,9 @@ async def _reply_to(
         logger.warning("%s", error)
         return HTTPStatus.BAD_REQUEST, f"{error}\n".encode(), {}
     except Exception:
-        logger.exception("a function has failed; the runtime will send its messages again")
+        logger.exception(
+            "%s has failed; the runtime will send its messages again", handler.target_of(request)
+        )
         return HTTPStatus.INTERNAL_SERVER_ERROR, b"a function has failed\n", {}
     return HTTPStatus.OK, reply, {"content-type": _BYTES}
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,9 +47,15 @@ def run_command(options: argparse.Namespace) -> None:
     Raises:
         StatefunError: if the program cannot be loaded, has no functions, or the server is missing.
     """
-    functions = load_program(options.app).functions
-    if not len(functions):
-        raise StatefunError(f"{options.app} registers no function; decorate one with @function")
+    sys.path.insert(0, str(options.app.resolve().parent))  # functions may import while they run
+    registries = load_program(options.app).registries
+    if len(registries) != 1:
+        problem = "has several registries of functions" if registries else "registers no function"
+        raise StatefunError(
+            f"{options.app} {problem}; decorate all with @function, or with the bind of one "
+            "StatefulFunctions"
+        )
+    (functions,) = registries
     try:
         uvicorn = importlib.import_module("uvicorn")
     except ModuleNotFoundError as error:
@@ -62,7 +69,7 @@ def run_command(options: argparse.Namespace) -> None:
         host=options.host,
         port=options.port,
         access_log=options.access_log,
-        log_level="warning",
+        log_level="info" if options.access_log else "warning",
         server_header=False,
         ws="none",
         timeout_graceful_shutdown=_GRACE_SECONDS,

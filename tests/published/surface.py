@@ -27,11 +27,18 @@ def members(thing):
     return {name: parameters(getattr(thing, name)) for name in names}
 
 
+def is_own(value, module):
+    """Tell whether a module has made a value: generated classes say so without the package."""
+    if isinstance(value, dict):
+        return True
+    return getattr(value, "__module__", "") in {f"statefun.{module}", module}
+
+
 modules = {
     found.name: sorted(
         name
         for name, value in vars(importlib.import_module(f"statefun.{found.name}")).items()
-        if getattr(value, "__module__", "") == f"statefun.{found.name}" and not name.startswith("_")
+        if not name.startswith("_") and is_own(value, found.name)
     )
     for found in pkgutil.iter_modules(statefun.__path__)
 }

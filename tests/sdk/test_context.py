@@ -104,11 +104,13 @@ def test_delays_and_cancellations_are_kept_in_order(context: Context, sent: Sent
     """A cancellation counts for messages that were sent before it."""
     context.send_after(timedelta(0), LATER)
     context.send_after(timedelta(days=1), LATER, "token")
+    context.send_after(timedelta(days=1), LATER, None)
     context.cancel_delayed_message("token")
 
     assert sent.delayed == [
         DelayedMessage(timedelta(0), LATER, ""),
         DelayedMessage(timedelta(days=1), LATER, "token"),
+        DelayedMessage(timedelta(days=1), LATER, ""),
         Cancellation("token"),
     ]
 
@@ -129,10 +131,10 @@ def test_delays_and_cancellations_are_kept_in_order(context: Context, sent: Sent
             (timedelta(1), KafkaEgressMessage.for_egress("a/b")),
             "send_after takes a Message, not KafkaEgressMessageBuilder; call its .build()",
         ),
-        ((timedelta(1), LATER, None), "a cancellation token is text, not None"),
+        ((timedelta(1), LATER, 7), "a cancellation token is text, not 7"),
         ((timedelta(1), LATER, "\ud800"), "a cancellation token is text, not "),
     ],
-    ids=["negative", "number", "text", "builder", "none", "surrogate"],
+    ids=["negative", "number", "text", "builder", "token", "surrogate"],
 )
 def test_other_things_cannot_be_delayed(
     context: Context, sent: Sent, arguments: tuple[Any, ...], text: str

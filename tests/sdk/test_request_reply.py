@@ -18,7 +18,9 @@ from published_package import PROGRAMS, published_python
 from statefun import (
     Context,
     DefinitionError,
+    EgressMessage,
     IntType,
+    KafkaEgressMessage,
     Message,
     RequestError,
     RequestReplyHandler,
@@ -29,8 +31,11 @@ from statefun import (
     UnknownFunctionError,
     ValueDecodeError,
     ValueSpec,
+    kafka_egress_message,
+    kinesis_egress_message,
 )
 from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
+from statefun.protocol.request_reply_pb2 import TypedValue as WireValue
 
 COMMANDS = "test.types/commands"
 
@@ -149,6 +154,7 @@ WRONG = flat(
         command("kinesis", st.just("stream"), TEXTS, st.none(), st.none()),
         command("kinesis", st.just(""), TEXTS, TEXTS, st.none()),
         command("egress", st.just(("int", None))),
+        command("decode", st.sampled_from(["json", "int"])),
         command("fail", st.sampled_from(["value", "key"])),
     )
 )
@@ -301,6 +307,51 @@ def test_failures_may_be_skipped(caplog: pytest.LogCaptureFixture) -> None:
     assert "LookupError: as asked" in caplog.text
 
 
+def test_what_ends_the_process_is_never_skipped() -> None:
+    """A Ctrl-C comes from outside: the message was not handled, and comes again."""
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/plain", on_failure="skip")
+    def plain(ctx: Context, message: Message) -> None:
+        raise KeyboardInterrupt
+
+    @functions.bind("test.fns/async", on_failure="skip")
+    async def coroutine(ctx: Context, message: Message) -> None:
+        raise SystemExit
+
+    handler = RequestReplyHandler(functions)
+    with pytest.raises(KeyboardInterrupt):
+        handler.handle_sync(asked("test.fns/plain", "a"))
+    with pytest.raises(SystemExit):
+        asyncio.run(handler.handle_async(asked("test.fns/async", "a")))
+
+
+@pytest.mark.parametrize("policy", [None, "skip"])
+def test_the_loop_of_a_server_stays_as_it_is(policy: str | None) -> None:
+    """Its tasks are made as before, and one that it cancels takes the call along."""
+    functions = StatefulFunctions()
+    ended: list[str] = []
+
+    @functions.bind("test.fns/waits", on_failure=policy)
+    async def waits(ctx: Context, message: Message) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(message.as_string())
+
+    async def serve() -> object:
+        handler = RequestReplyHandler(functions)
+        task = asyncio.ensure_future(handler.handle_async(asked("test.fns/waits", "a")))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return asyncio.get_running_loop().get_task_factory()
+
+    assert asyncio.run(serve()) is None
+    assert ended == ["a"]
+
+
 def test_a_call_that_takes_too_long_fails() -> None:
     """It is interrupted, and counts as a TimeoutError."""
     functions = StatefulFunctions()
@@ -315,8 +366,20 @@ def test_a_call_that_takes_too_long_fails() -> None:
     async def waits(ctx: Context, message: Message) -> None:
         await asyncio.sleep(60)
 
+    @functions.bind("test.fns/blocks", timeout=limit)
+    async def blocks(ctx: Context, message: Message) -> None:
+        while True:
+            pass
+
+    @functions.bind("test.fns/stubborn", timeout=limit)
+    async def stubborn(ctx: Context, message: Message) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+
     handler = RequestReplyHandler(functions)
-    for typename in ("test.fns/slow", "test.fns/waits"):
+    for typename in ("test.fns/slow", "test.fns/waits", "test.fns/blocks", "test.fns/stubborn"):
         with pytest.raises(TimeoutError, match=r"longer than its timeout of 0:00:00.05"):
             handler.handle_sync(asked(typename, "a"))
 
@@ -371,6 +434,63 @@ def test_a_function_for_all_of_a_namespace() -> None:
 
     assert RequestReplyHandler(functions).handle_sync(asked("test.fns/any", "a")) == b""
     assert calls == ["any"]
+
+
+def test_a_timeout_of_the_function_itself_is_its_own() -> None:
+    """Not that of the call."""
+    functions = StatefulFunctions()
+
+    @functions.bind("test.fns/asks")
+    async def asks(ctx: Context, message: Message) -> None:
+        await asyncio.wait_for(asyncio.sleep(60), 0.01)
+
+    with pytest.raises(asyncio.TimeoutError) as raised:
+        RequestReplyHandler(functions).handle_sync(asked("test.fns/asks", "a"))
+
+    assert "longer than its timeout" not in str(raised.value)
+
+
+def test_a_message_without_a_value() -> None:
+    """It is read as None, can be shown, and cannot be sent on."""
+    functions = StatefulFunctions()
+    shown: list[object] = []
+
+    @functions.bind("test.fns/empty", on_failure="skip")
+    def empty(ctx: Context, message: Message) -> None:
+        shown.extend([repr(message), message.as_int(), message.raw_value()])
+        ctx.send_egress(EgressMessage("a/b", message.typed_value))
+
+    request = ToFunction.FromString(asked("test.fns/empty", "x"))
+    request.invocation.invocations[0].argument.has_value = False
+
+    assert RequestReplyHandler(functions).handle_sync(request.SerializeToString()) == b""
+    text = "Message('test.fns/empty', 'Ada', 'io.statefun.types/string', no value)"
+    assert shown == [text, None, None]
+
+
+def test_values_may_be_those_of_the_protocol() -> None:
+    """Programs may make messages from them, as the published package does."""
+    wire = WireValue(typename="a/b", has_value=True, value=b"x")
+
+    assert Message("a/f", "x", wire).typed_value == TypedValue("a/b", b"x")  # type: ignore[arg-type]
+    assert EgressMessage("a/e", wire).typed_value == TypedValue("a/b", b"x")  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match="a typed value is a typename and bytes, not b'x'"):
+        Message("a/f", "x", b"x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("typename", ["greeter", "/greeter", "test/"])
+def test_nothing_is_sent_to_half_a_name(typename: str) -> None:
+    """It is refused where it is written, whichever way."""
+    value = TypedValue("a/b", b"")
+    for build in (
+        lambda: Message(typename, "x", value),
+        lambda: EgressMessage(typename, value),
+        lambda: KafkaEgressMessage(typename, topic="t", value="x"),
+        lambda: kafka_egress_message(typename, "t", "x"),
+        lambda: kinesis_egress_message(typename, "s", "x", "key"),
+    ):
+        with pytest.raises(DefinitionError, match="is not of the form <namespace>/<name>"):
+            build()
 
 
 def test_a_value_that_does_not_decode() -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -33,6 +34,7 @@ def served(functions: StatefulFunctions) -> Iterator[HTTPConnection]:
         thread.start()
         try:
             while not server.started:
+                assert thread.is_alive()
                 time.sleep(_POLL_SECONDS)
             with closing(HTTPConnection("127.0.0.1", sock.getsockname()[1], timeout=30)) as client:
                 yield client
@@ -117,11 +119,30 @@ def test_what_is_no_request_is_refused(caplog: pytest.LogCaptureFixture) -> None
         response, content = answer(client, "POST", "/", request("fails"))
         assert (response.status, content) == (500, b"a function has failed\n")
         assert "LookupError: Ada" in caplog.text
+        assert "test.fns/fails/Ada has failed; the runtime" in caplog.text
         response, content = answer(client, "POST", "/", request("plain", "x" * LIMIT))
         assert response.status == 413
         assert b"at most 1,000 bytes" in content
         response, content = answer(client, "POST", "/", request("plain"))
         assert response.status == 200
+
+
+def test_other_protocols_are_refused() -> None:
+    """As the specification asks for."""
+
+    async def connect() -> None:
+        await asgi(greeters())({"type": "websocket"}, None, None)  # type: ignore[arg-type]
+
+    with pytest.raises(NotImplementedError, match="does not speak websocket"):
+        asyncio.run(connect())
+
+
+def test_nothing_to_serve_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Most often another registry was meant."""
+    with served(StatefulFunctions()):
+        pass
+
+    assert "there are no functions to serve" in caplog.text
 
 
 def test_a_limit_is_a_number_of_bytes() -> None:

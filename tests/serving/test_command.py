@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
@@ -16,17 +17,20 @@ import pytest
 from statefun.cli import main
 from statefun.protocol.request_reply_pb2 import ToFunction
 
+_POLL_SECONDS = 0.02
 PROGRAM = """
-import time
+import asyncio
 from pathlib import Path
 
 import statefun
 
 @statefun.function("test.fns/slow")
-def slow(ctx, message):
+async def slow(ctx, message):
+    import helper  # as late as this
+
     Path("called").touch()
     while not Path("go on").exists():
-        time.sleep(0.01)
+        await asyncio.sleep(helper.PAUSE)
 
 if __name__ == "__main__":
     statefun.run()
@@ -37,6 +41,7 @@ if __name__ == "__main__":
 def serving(folder: Path, port: int, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Serve a program; yield the process, which listens."""
     (folder / "app.py").write_text(PROGRAM)
+    (folder / "helper.py").write_text("PAUSE = 0.01")
     command = [sys.executable, "-m", "statefun.cli", "serve", "app.py", "--port", str(port)]
     with subprocess.Popen(
         [*command, *options],
@@ -59,13 +64,15 @@ def port() -> int:
         return int(sock.getsockname()[1])
 
 
-def connection(port: int) -> HTTPConnection:
+def connection(port: int, process: subprocess.Popen[str]) -> HTTPConnection:
     """Return a connection, once somebody listens."""
     while True:
+        assert process.poll() is None
         client = HTTPConnection("127.0.0.1", port, timeout=60)
         try:
             client.connect()
         except ConnectionRefusedError:
+            time.sleep(_POLL_SECONDS)
             continue
         return client
 
@@ -76,7 +83,10 @@ def test_a_server_that_is_to_end_answers_first(tmp_path: Path, port: int) -> Non
     target = asked.invocation.target
     target.namespace, target.type, target.id = "test.fns", "slow", "Ada"
     asked.invocation.invocations.add().argument.typename = "test/none"
-    with serving(tmp_path, port) as process, closing(connection(port)) as client:
+    with (
+        serving(tmp_path, port, "--access-log") as process,
+        closing(connection(port, process)) as client,
+    ):
         client.request("GET", "/health")
         assert client.getresponse().read() == b"ok\n"
         client.request("POST", "/", asked.SerializeToString())
@@ -89,6 +99,7 @@ def test_a_server_that_is_to_end_answers_first(tmp_path: Path, port: int) -> Non
         output, _ = process.communicate()
 
     assert f"serving test.fns/slow\nat http://127.0.0.1:{port}/" in output
+    assert '"GET /health HTTP/1.1" 200' in output
     assert "Traceback" not in output
 
 
@@ -100,7 +111,19 @@ def test_a_program_without_functions_is_refused(tmp_path: Path) -> None:
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert found.returncode == 1
-    assert "app.py registers no function; decorate one with @function" in found.stderr
+    assert "app.py registers no function; decorate all with @function" in found.stderr
+
+
+def test_a_program_with_several_registries_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A part of the functions alone would not do."""
+    registry = "{0} = StatefulFunctions()\n{0}.register('test.fns/{0}', lambda c, m: None)\n"
+    text = "from statefun import StatefulFunctions\n" + registry.format("a") + registry.format("b")
+    (tmp_path / "app.py").write_text(text)
+
+    assert main(["serve", str(tmp_path / "app.py")]) == 1
+    assert "app.py has several registries of functions" in capsys.readouterr().err
 
 
 def test_uvicorn_is_an_extra(
