@@ -14,7 +14,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
-from report import BUILD
+from report import BUILD, figure
 
 NAMES = ("kafka", "flink", "sdk", "hop", "latency", "dispatch", "growth", "timers", "async")
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -65,20 +65,6 @@ def place_of(result: dict[str, Any]) -> str:
         f"{result['date']}, {machine['cores']} cores ({machine['processor']}), "
         f"{machine['memory']}, Python {machine['python']}, {machine['java']}, {versions}"
     )
-
-
-def figure(value: float, unit: str) -> str:
-    """Return a figure for people.
-
-    >>> figure(52700.4, "1/s"), figure(0.1364, "s"), figure(12.3, "s")
-    ('52,700/s', '136 ms', '12.3 s')
-    """
-    if unit == "1/s":
-        return f"{value:,.0f}/s"
-    for size, name in ((1, "s"), (1e-3, "ms")):
-        if value >= size:
-            return f"{value / size:.3g} {name}"
-    return f"{value * 1e6:.3g} µs"
 
 
 def plot(results: dict[str, Any]) -> None:

@@ -60,8 +60,8 @@ def report(name: str, cases: Sequence[Case], notes: Sequence[str] = ()) -> None:
     for case in cases:
         ratios = case.ratios
         print(
-            f"{case.name:<{width}} {statistics.median(case.ours):>8.3f} {case.unit:<3} "
-            f"{statistics.median(case.other):>8.3f} {case.unit:<3} "
+            f"{case.name:<{width}} {figure(statistics.median(case.ours), case.unit):>12} "
+            f"{figure(statistics.median(case.other), case.unit):>12} "
             f"{statistics.median(ratios):>7.2f} {min(ratios):>6.2f}-{max(ratios):.2f}"
         )
     for note in notes:
@@ -95,6 +95,20 @@ def report(name: str, cases: Sequence[Case], notes: Sequence[str] = ()) -> None:
         "notes": list(notes),
     }
     (BUILD / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
+
+
+def figure(value: float, unit: str) -> str:
+    """Return a figure for people.
+
+    >>> figure(52700.4, "1/s"), figure(0.1364, "s"), figure(12.3, "s")
+    ('52,700/s', '136 ms', '12.3 s')
+    """
+    if unit == "1/s":
+        return f"{value:,.0f}/s"
+    for size, name in ((1, "s"), (1e-3, "ms")):
+        if value >= size:
+            return f"{value / size:.3g} {name}"
+    return f"{value * 1e6:.3g} µs"
 
 
 def _memory() -> str:
