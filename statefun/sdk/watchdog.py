@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import ContextVar
 from datetime import timedelta
 from types import coroutine
@@ -81,19 +81,25 @@ async def finished_here(
     alarm = Alarm(timeout, target)
     if alarm.seconds is None:
         return await call
-    stepped = _stepped(call, alarm)
     if sys.version_info < (3, 11):
+        loop = asyncio.get_running_loop()
+        end = loop.time() + alarm.seconds
         try:
-            error = await asyncio.wait_for(stepped, alarm.seconds)
+            error = await asyncio.wait_for(_rest(call, alarm, ()), alarm.seconds)
         except asyncio.TimeoutError:
             raise CallTimeoutError from None
-        if isinstance(error, asyncio.CancelledError):  # by wait_for: our own would be raised here
+        if loop.time() >= end:  # it was cancelled, and has ended in its own way
             raise CallTimeoutError
         return error
+    try:
+        awaited = _step(call.send, None, alarm)
+    except StopIteration as done:  # it has not waited for anything, and needs no limit
+        result: BaseException | None = done.value
+        return result
     limit = asyncio.timeout(alarm.seconds)
     try:
         async with limit:
-            error = await stepped
+            error = await _rest(call, alarm, (awaited,))
     except TimeoutError:  # only of the limit: the call returns its exceptions
         raise CallTimeoutError from None
     if limit.expired():
@@ -101,8 +107,8 @@ async def finished_here(
     return error
 
 
-async def _stepped(call: Coroutine[Any, Any, T], alarm: Alarm) -> T:
-    return await _steps(call, alarm)
+async def _rest(call: Coroutine[Any, Any, T], alarm: Alarm, awaited: tuple[object, ...]) -> T:
+    return await _steps(call, alarm, awaited)
 
 
 def _result(task: asyncio.Task[BaseException | None]) -> BaseException | None:
@@ -123,24 +129,39 @@ def _new_task(
 
 
 @coroutine
-def _steps(call: Coroutine[Any, Any, T], alarm: Alarm) -> Generator[Any, Any, T]:
-    """Await a coroutine, with an alarm for each stretch in which it runs without waiting."""
+def _steps(
+    call: Coroutine[Any, Any, T], alarm: Alarm, awaited: tuple[object, ...] = ()
+) -> Generator[Any, Any, T]:
+    """Await a coroutine, with an alarm for each stretch in which it runs without waiting.
+
+    A coroutine that has begun waits for the one item of ``awaited``.
+    """
     step, argument = call.send, None
     while True:
+        if awaited:
+            try:
+                argument, step = (yield awaited[0]), call.send
+            except BaseException as error:  # noqa: BLE001 - it is for the coroutine
+                argument, step = error, call.throw
         try:
-            with alarm:
-                alarm.resume()
-                try:
-                    awaited = step(argument)
-                finally:
-                    alarm.end()
+            awaited = (_step(step, argument, alarm),)
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+def _step(step: Callable[[Any], object], argument: object, alarm: Alarm) -> object:
+    """Let a coroutine run until it waits; return what it waits for.
+
+    Raises:
+        StopIteration: with its result, when it ends.
+    """
+    with alarm:
+        alarm.resume()
         try:
-            argument, step = (yield awaited), call.send
-        except BaseException as error:  # noqa: BLE001 - it is for the coroutine
-            argument, step = error, call.throw
+            return step(argument)
+        finally:
+            alarm.end()
 
 
 class _Watched:
