@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers the requests of standard input with the published package: ``serve.py``.
+"""Answers the requests of standard input with the published package: ``serve.py PROGRAM``.
 
 A request is its length and its bytes; so is a reply, behind a byte that tells it from the names of
 the classes of an exception.
 """
 
+import importlib
 import struct
 import sys
 
-from program import handler
+handler = importlib.import_module(sys.argv[1]).handler
 
 stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
 while head := stdin.read(4):

@@ -6,6 +6,7 @@ import json
 import struct
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib import util
 from typing import Any
@@ -43,11 +44,13 @@ Ask = Callable[[bytes], tuple[bool, bytes]]
 """Returns whether a request was answered, and the reply or the names of an exception's classes."""
 
 
-@pytest.fixture(scope="session")
-def published() -> Iterator[Ask]:
-    """The published package, in a process of its own."""
+@contextmanager
+def published_program(name: str) -> Iterator[Ask]:
+    """Run a program with the published package, in a process of its own."""
     with subprocess.Popen(
-        [*published_python(), PROGRAMS / "serve.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*published_python(), PROGRAMS / "serve.py", name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -63,10 +66,9 @@ def published() -> Iterator[Ask]:
         stdin.close()
 
 
-@pytest.fixture(scope="session")
-def ours() -> Ask:
-    """The same program with this package."""
-    spec = util.spec_from_file_location("published_program", PROGRAMS / "program.py")
+def our_program(name: str) -> Ask:
+    """Load the same program with this package."""
+    spec = util.spec_from_file_location(f"published_{name}", PROGRAMS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     program = util.module_from_spec(spec)
@@ -79,6 +81,19 @@ def ours() -> Ask:
             return False, " ".join(kind.__name__ for kind in type(error).__mro__).encode()
 
     return ask
+
+
+@pytest.fixture(scope="session")
+def published() -> Iterator[Ask]:
+    """A program that does what it is told, with the published package."""
+    with published_program("program") as ask:
+        yield ask
+
+
+@pytest.fixture(scope="session")
+def ours() -> Ask:
+    """The same program with this package."""
+    return our_program("program")
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
@@ -239,6 +254,43 @@ def test_exceptions_are_those_that_programs_catch(
         assert FromFunction.FromString(reply) == FromFunction.FromString(theirs)
     else:
         assert theirs.split()[0] in reply.split()
+
+
+def test_what_the_documentation_shows() -> None:
+    """Each function several times, with the state of the time before, gives the same replies."""
+    ours = our_program("documented")
+    user = b'{"name": "Ada", "favorite_color": "red"}'
+    name = StringType.serializer().serialize("Ada")
+    values = [(StringType.typename, name), ("com.example/User", user)]
+    answered = 0
+    with published_program("documented") as published:
+        for function in ("greeter", "counter", "delayed", "egress"):
+            for typename, content in values:
+                request = ToFunction()
+                batch = request.invocation
+                batch.target.namespace, batch.target.id = "com.example.fns", "Ada"
+                batch.target.type = function
+                batch.invocations.add().argument.typename = typename
+                batch.invocations.add().caller.CopyFrom(batch.target)
+                for invocation in batch.invocations:
+                    argument = invocation.argument
+                    argument.typename, argument.has_value, argument.value = typename, True, content
+                for _ in range(4):
+                    was_answered, theirs = published(request.SerializeToString())
+                    is_answered, reply = ours(request.SerializeToString())
+                    assert is_answered == was_answered, (function, typename, theirs, reply)
+                    if not is_answered:
+                        assert theirs.split()[0] in reply.split()
+                        continue
+                    answered += 1
+                    found = FromFunction.FromString(reply)
+                    assert found == FromFunction.FromString(theirs)
+                    for spec in found.incomplete_invocation_context.missing_values:
+                        batch.state.add(state_name=spec.state_name)
+                    state = {each.state_name: each.state_value for each in batch.state}
+                    for mutation in found.invocation_result.state_mutations:
+                        state[mutation.state_name].CopyFrom(mutation.state_value)
+    assert answered > 15
 
 
 def asked(typename: str, *values: str, known: bool = True) -> bytes:
