@@ -51,6 +51,8 @@ def load_program(app: Path) -> Program:
     Raises:
         StatefunError: if it cannot be loaded.
     """
+    if not app.is_file():
+        raise StatefunError(f"there is no program {app}")
     module = ModuleType(_NAME)
     module.__file__ = str(app)
     sys.modules[_NAME] = module

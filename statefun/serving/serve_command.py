@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,17 +61,28 @@ def run_command(options: argparse.Namespace) -> None:
         uvicorn = importlib.import_module("uvicorn")
     except ModuleNotFoundError as error:
         raise PlatformError("serving needs uvicorn; run: pip install 'statefun[serve]'") from error
+    sock = _listening(options.host, options.port)
     logging.basicConfig(format="statefun: %(message)s", level=logging.INFO)
     names = ", ".join(sorted(str(function.typename) for function in functions))
     print(f"serving {names}", flush=True)
     print(f"at http://{options.host}:{options.port}/ ({HEALTH} tells whether it is up)", flush=True)
-    uvicorn.run(
+    config = uvicorn.Config(
         asgi(functions, max_request_bytes=options.max_request_bytes),
-        host=options.host,
-        port=options.port,
         access_log=options.access_log,
         log_level="info" if options.access_log else "warning",
         server_header=False,
         ws="none",
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
+    with sock:
+        uvicorn.Server(config).run(sockets=[sock])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        raise PlatformError(
+            f"cannot listen at {host}, port {port}: {error}; choose others with --host and --port"
+        ) from error

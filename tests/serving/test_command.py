@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from statefun.cli import main
 from statefun.protocol.request_reply_pb2 import ToFunction
 
 _POLL_SECONDS = 0.02
@@ -103,35 +102,56 @@ def test_a_server_that_is_to_end_answers_first(tmp_path: Path, port: int) -> Non
     assert "Traceback" not in output
 
 
+def refused(folder: Path, program: str, *options: str, before: str = "pass") -> str:
+    """Return what the command prints when it does not serve a program."""
+    (folder / "app.py").write_text(program)
+    code = f"import sys; {before}; from statefun.cli import main; sys.exit(main(sys.argv[1:]))"
+    found = subprocess.run(
+        [sys.executable, "-c", code, "serve", *(options or ["app.py"])],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 1
+    assert found.stdout == ""
+    assert "Traceback" not in found.stderr
+    return found.stderr
+
+
 def test_a_program_without_functions_is_refused(tmp_path: Path) -> None:
     """There would be nothing to serve."""
-    (tmp_path / "app.py").write_text("import statefun")
-    command = [sys.executable, "-m", "statefun.cli", "serve", "app.py"]
+    text = refused(tmp_path, "import statefun")
 
-    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    assert found.returncode == 1
-    assert "app.py registers no function; decorate all with @function" in found.stderr
+    assert "app.py registers no function; decorate all with @function" in text
 
 
-def test_a_program_with_several_registries_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_program_with_several_registries_is_refused(tmp_path: Path) -> None:
     """A part of the functions alone would not do."""
     registry = "{0} = StatefulFunctions()\n{0}.register('test.fns/{0}', lambda c, m: None)\n"
-    text = "from statefun import StatefulFunctions\n" + registry.format("a") + registry.format("b")
-    (tmp_path / "app.py").write_text(text)
+    program = (
+        f"from statefun import StatefulFunctions\n{registry.format('a')}{registry.format('b')}"
+    )
 
-    assert main(["serve", str(tmp_path / "app.py")]) == 1
-    assert "app.py has several registries of functions" in capsys.readouterr().err
+    assert "app.py has several registries of functions" in refused(tmp_path, program)
 
 
-def test_uvicorn_is_an_extra(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
+    """By its name alone."""
+    assert "there is no program nope.py" in refused(tmp_path, "", "nope.py")
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    """Before the command says that it serves."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = str(sock.getsockname()[1])
+        text = refused(tmp_path, PROGRAM, "app.py", "--port", port)
+
+    assert f"cannot listen at 127.0.0.1, port {port}: " in text
+
+
+def test_uvicorn_is_an_extra(tmp_path: Path) -> None:
     """Without it the command says how to get it."""
-    (tmp_path / "app.py").write_text(PROGRAM)
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    text = refused(tmp_path, PROGRAM, before="sys.modules['uvicorn'] = None")
 
-    assert main(["serve", str(tmp_path / "app.py")]) == 1
-    assert "pip install 'statefun[serve]'" in capsys.readouterr().err
+    assert "pip install 'statefun[serve]'" in text
