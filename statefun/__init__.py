@@ -166,10 +166,10 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is asked for."""
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("statefun")
-    if Path(__path__[-1], f"{name}.py").exists():
-        return importlib.import_module(f"statefun.{name}")
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
+    if Path(__path__[-1], f"{name}.py").exists():
+        return importlib.import_module(f"statefun.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

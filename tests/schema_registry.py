@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tarfile
 import tempfile
@@ -16,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+
+from local_servers import free_port
 
 from statefun.runtime.spark.jars import cache_folder, java_command
 from statefun.runtime.spark_internals.class_path import spark_jars_folder
@@ -40,9 +41,7 @@ REQUEST = f"""\
 def schema_registry() -> Iterator[str]:
     """Run a registry; give the URL of the interface that Confluent's clients use."""
     folder = _program()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [
         *(java_command(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dquarkus.http.host=127.0.0.1"),
         *(f"-Dquarkus.http.port={port}", "-jar"),

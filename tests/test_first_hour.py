@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ from class_archive import SHORT_LIVED
 from confluent_kafka import Producer
 from documentation import blocks
 from harness import wait
+from local_servers import free_port
 
 from statefun.dev import EmbeddedKafka, read_records, send_record
 from statefun.runtime.spark.jars import cache_folder
@@ -390,10 +390,3 @@ def test_a_setting_that_does_not_exist_is_told(machine: Machine, greeter: Path) 
 
     assert code == 1
     assert "spark.statefun.chekpoint is no setting; there are: " in said[-1]
-
-
-def free_port() -> int:
-    """Return a port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -2,17 +2,15 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 
 from google.protobuf.wrappers_pb2 import StringValue
+from local_servers import connected, free_port
 from published_package import PROGRAMS
 
 from statefun import IntType, StringType
@@ -20,7 +18,6 @@ from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.protocol.kinesis_egress_pb2 import KinesisEgressRecord
 from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction, TypedValue
 
-_POLL_SECONDS = 0.02
 DAY = 24 * 60 * 60 * 1000
 
 
@@ -78,24 +75,13 @@ class Runtime:
 @contextmanager
 def running(name: str) -> Iterator[tuple[Runtime, subprocess.Popen[str]]]:
     """Start a program; yield a runtime for it, and its process."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
+    port = free_port()
     command = [sys.executable, str(PROGRAMS / name), str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
-        client = HTTPConnection("127.0.0.1", port, timeout=60)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            while True:
-                try:
-                    client.connect()
-                except ConnectionRefusedError:
-                    assert process.poll() is None
-                    time.sleep(_POLL_SECONDS)
-                else:
-                    break
-            yield Runtime(client), process
+            with closing(connected(port, process)) as client:
+                yield Runtime(client), process
         finally:
-            client.close()
             process.terminate()
 
 

@@ -105,6 +105,12 @@ def test_names_are_found_in_their_old_modules(surface: dict[str, Any]) -> None:
         assert warned[0].filename.endswith("__init__.py"), "importlib's"
 
 
+def printed(code: str) -> str:
+    """Return what a program prints in a process of its own."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
 def test_old_modules_are_attributes_of_the_package() -> None:
     """After ``import statefun`` alone, as in the published package."""
     code = (
@@ -112,9 +118,7 @@ def test_old_modules_are_attributes_of_the_package() -> None:
         "print(statefun.request_reply_v3.RequestReplyHandler is statefun.RequestReplyHandler)"
     )
 
-    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-
-    assert said.stdout == "True\n"
+    assert printed(code) == "True\n"
 
 
 def test_nothing_of_ours_imports_the_old_modules() -> None:
@@ -124,9 +128,7 @@ def test_nothing_of_ours_imports_the_old_modules() -> None:
         "print([name for name in sys.modules if name.startswith('statefun.published')])"
     )
 
-    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-
-    assert said.stdout == "[]\n"
+    assert printed(code) == "[]\n"
 
 
 def test_all_public_names_come_without_spark() -> None:
@@ -136,9 +138,7 @@ def test_all_public_names_come_without_spark() -> None:
         "print([name for name in ('pyspark', 'pyarrow', 'fastavro') if name in sys.modules])"
     )
 
-    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-
-    assert said.stdout == "[]\n"
+    assert printed(code) == "[]\n"
 
 
 def test_what_programs_do_with_the_objects() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
-from statefun.sdk.address import TypeName, checked_typename
+from statefun.sdk.address import checked_typename
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.shortening import shortened
 from statefun.sdk.types import Type, TypedValue, as_typed_value, typed
@@ -212,7 +212,7 @@ class KafkaEgressMessage(EgressMessage):
     @staticmethod
     def for_egress(typename: str) -> KafkaEgressMessageBuilder:
         """Start building a record for the egress with that id, ``namespace/name``."""
-        return KafkaEgressMessageBuilder(str(TypeName.parse(typename)))
+        return KafkaEgressMessageBuilder(checked_typename(typename))
 
     def __repr__(self) -> str:
         size = "no value" if self.value is None else f"{len(self.value)} bytes"

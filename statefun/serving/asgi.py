@@ -37,9 +37,9 @@ def asgi(
 ) -> Application:
     """Return an ASGI application that serves functions to a runtime of Stateful Functions.
 
-    Any ASGI server on asyncio runs it: ``uvicorn.run(statefun.asgi(functions))``. A runtime posts to any path;
-    ``GET /health`` tells whether the server is up. A plain function keeps the server busy while it
-    runs; a coroutine function does not.
+    Any ASGI server on asyncio runs it: ``uvicorn.run(statefun.asgi(functions))``. A runtime posts to
+    any path; ``GET /health`` tells whether the server is up. A plain function keeps the server busy
+    while it runs; a coroutine function does not.
 
     Args:
         functions: the functions to serve; those of ``@function`` if not given.

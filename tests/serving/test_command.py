@@ -6,17 +6,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from http.client import HTTPConnection
 from pathlib import Path
 
-import pytest
+from local_servers import connected, free_port
 
 from statefun.protocol.request_reply_pb2 import ToFunction
 
-_POLL_SECONDS = 0.02
 PROGRAM = """
 import asyncio
 from pathlib import Path
@@ -55,36 +52,16 @@ def serving(folder: Path, port: int, *options: str) -> Iterator[subprocess.Popen
             process.kill()
 
 
-@pytest.fixture
-def port() -> int:
-    """A free port."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-def connection(port: int, process: subprocess.Popen[str]) -> HTTPConnection:
-    """Return a connection, once somebody listens."""
-    while True:
-        assert process.poll() is None
-        client = HTTPConnection("127.0.0.1", port, timeout=60)
-        try:
-            client.connect()
-        except ConnectionRefusedError:
-            time.sleep(_POLL_SECONDS)
-            continue
-        return client
-
-
-def test_a_server_that_is_to_end_answers_first(tmp_path: Path, port: int) -> None:
+def test_a_server_that_is_to_end_answers_first(tmp_path: Path) -> None:
     """It says what it serves, and no request is lost."""
+    port = free_port()
     asked = ToFunction()
     target = asked.invocation.target
     target.namespace, target.type, target.id = "test.fns", "slow", "Ada"
     asked.invocation.invocations.add().argument.typename = "test/none"
     with (
         serving(tmp_path, port, "--access-log") as process,
-        closing(connection(port, process)) as client,
+        closing(connected(port, process)) as client,
     ):
         client.request("GET", "/health")
         assert client.getresponse().read() == b"ok\n"

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers on this machine: a port for one, and a connection to it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from http.client import HTTPConnection
+
+_POLL_SECONDS = 0.02
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def connected(port: int, server: subprocess.Popen[str]) -> HTTPConnection:
+    """Return a connection to a server, once it listens."""
+    while True:
+        assert server.poll() is None
+        client = HTTPConnection("127.0.0.1", port, timeout=60)
+        try:
+            client.connect()
+        except ConnectionRefusedError:
+            time.sleep(_POLL_SECONDS)
+            continue
+        return client
