@@ -2,7 +2,7 @@
 """Hadoop's local file system, as Spark's checkpoints use it.
 
 ``FileSystem.getLocal`` keeps one instance for the process, a ``FilterFileSystem`` around a
-``RawLocalFileSystem`` (Hadoop 3.5, as in Spark 4.2.0, which has Janino to compile Java, too).
+``RawLocalFileSystem`` (Hadoop 3.5, as in Spark 4.2.0).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from statefun.runtime.spark_internals.java_source import java_class
 from statefun.runtime.spark_internals.jvm import JVM_GONE, JvmError, jvm
 
 logger = logging.getLogger("statefun")
@@ -61,10 +62,7 @@ def start_no_processes(session: SparkSession) -> None:
 
 def _replace_raw(local: Any) -> None:
     packages, conf = jvm(), local.getConf()
-    compiler = packages.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(local.getClass().getClassLoader())
-    compiler.cook(_SOURCE)
-    class_ = compiler.getClassLoader().loadClass(_CLASS)
+    class_ = java_class(_CLASS, _SOURCE, local.getClass().getClassLoader())
     files = packages.org.apache.hadoop.util.ReflectionUtils.newInstance(class_, conf)
     files.initialize(packages.java.net.URI("file:///"), conf)
     files.setWorkingDirectory(local.getWorkingDirectory())

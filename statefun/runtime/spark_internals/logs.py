@@ -2,7 +2,7 @@
 """Keeps Spark, PySpark and py4j from printing logs and stack traces by themselves.
 
 From ``Logging.scala``, ``SparkUncaughtExceptionHandler.scala`` and ``pyspark/accumulators.py`` of Spark 4.2.0,
-and py4j 0.10.9.9, whose module ``java_gateway`` logs failed calls.
+``ExecutionContext.scala`` of Scala 2.13, and py4j 0.10.9.9, whose module ``java_gateway`` logs failed calls.
 """
 
 from __future__ import annotations
@@ -17,12 +17,20 @@ from typing import Any
 
 from pyspark import accumulators
 
+from statefun.runtime.spark_internals.java_source import java_class
 from statefun.runtime.spark_internals.jvm import jvm
 
 # Spark logs the stack traces of errors that reach us as exceptions as well, and which the user is
 # told in one line, or of calls that a signal has interrupted.
 _SILENCED = ("org.apache.spark", "py4j")
 _GATEWAY_MODULE = "java_gateway"
+_SILENCE_AT_END = """
+public class SilenceAtEnd extends Thread {
+    public void run() {
+        System.setErr(new java.io.PrintStream(java.io.OutputStream.nullOutputStream()));
+    }
+}
+"""
 _ACCUMULATORS: list[Any] = [
     each
     for each in vars(accumulators).values()
@@ -43,8 +51,18 @@ def quieten_jvm() -> None:
         configurator.setLevel(name, levels.OFF)
     # Java prints an exception that ends a thread, such as a query that a signal stops.
     # This handler of Spark's executors logs it instead, and ends a JVM that is out of memory.
+    threads = packages.java.lang.Thread
     handler = packages.org.apache.spark.util.SparkUncaughtExceptionHandler(False)
-    packages.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
+    if handler.getClass().isInstance(threads.getDefaultUncaughtExceptionHandler()):
+        return  # an earlier run has done it
+    threads.setDefaultUncaughtExceptionHandler(handler)
+    # Scala prints what fails in a future that nobody waits for, such as a message between
+    # processes of Spark that ends after its thread pool, while the JVM ends.
+    loader = threads.currentThread().getContextClassLoader()
+    hook = (
+        java_class("SilenceAtEnd", _SILENCE_AT_END, loader).getConstructors()[0].newInstance(None)
+    )
+    packages.java.lang.Runtime.getRuntime().addShutdownHook(hook)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -76,3 +78,39 @@ def test_runs_that_overlap_leave_nothing_behind() -> None:
     assert between > logging.CRITICAL
     assert left == ([], [], logging.NOTSET)
     assert "handle_error" not in vars(accumulators.AccumulatorTCPServer)
+
+
+def test_the_jvm_prints_no_trace_while_it_ends() -> None:
+    """Such as that of a future whose thread pool was stopped before it."""
+    program = """
+from statefun.runtime.spark_internals.java_source import java_class
+from statefun.runtime.spark_internals.jvm import jvm
+from statefun.runtime.spark_internals.logs import quieten_jvm
+
+java = jvm().java.lang
+source = '''
+public class Late extends Thread {
+    public void run() {
+        try { Thread.sleep(500); } catch (InterruptedException e) { }
+        new IllegalStateException("too late").printStackTrace();
+        System.out.println("ended");
+    }
+}
+'''
+late = java_class("Late", source, java.Thread.currentThread().getContextClassLoader())
+java.Runtime.getRuntime().addShutdownHook(late.getConstructors()[0].newInstance(None))
+quieten_jvm()
+java.System.err.println("before the end")
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    text, _ = process.communicate()  # the JVM holds the pipe until it has ended
+
+    assert process.returncode == 0, text
+    assert "before the end" in text
+    assert "ended" in text
+    assert "too late" not in text
