@@ -35,6 +35,7 @@ from statefun.sdk.errors import (
     StateDecodeError,
     StatefunError,
     TopicError,
+    UnexpectedValueError,
     UnknownEgressError,
     UnknownFunctionError,
     ValueDecodeError,
@@ -43,25 +44,29 @@ from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.sdk.functions import StatefulFunctions, function
 from statefun.sdk.kinesis_message import kinesis_egress_message
 from statefun.sdk.message import Message, message_builder
-from statefun.sdk.record import IngressRecord, KafkaRecord
-from statefun.sdk.request_reply import RequestReplyHandler
-from statefun.sdk.storage import ValueSpec
-from statefun.sdk.types import (
+from statefun.sdk.primitives import (
     BoolType,
+    BytesType,
     DoubleType,
     FloatType,
     IntType,
     LongType,
-    SimpleType,
     StringType,
+)
+from statefun.sdk.record import IngressRecord, KafkaRecord
+from statefun.sdk.request_reply import RequestReplyHandler
+from statefun.sdk.state import State, state_value
+from statefun.sdk.storage import ValueSpec
+from statefun.sdk.structured import make_json_type, make_msgpack_type, make_protobuf_type
+from statefun.sdk.types import (
+    SimpleType,
     Type,
     TypedValue,
     TypeRegistry,
     TypeSerializer,
-    make_json_type,
-    make_protobuf_type,
     simple_type,
 )
+from statefun.sdk.types import default_types as types
 
 if TYPE_CHECKING:
     from statefun.formats.avro import make_avro_type
@@ -82,6 +87,7 @@ __all__ = [
     "Address",
     "BindingError",
     "BoolType",
+    "BytesType",
     "CheckpointError",
     "ConfigurationError",
     "Context",
@@ -114,6 +120,7 @@ __all__ = [
     "Retry",
     "SdkAddress",
     "SimpleType",
+    "State",
     "StateDecodeError",
     "StatefulFunctions",
     "StatefunError",
@@ -124,6 +131,7 @@ __all__ = [
     "TypeRegistry",
     "TypeSerializer",
     "TypedValue",
+    "UnexpectedValueError",
     "UnknownEgressError",
     "UnknownFunctionError",
     "ValueDecodeError",
@@ -135,10 +143,13 @@ __all__ = [
     "kinesis_egress_message",
     "make_avro_type",
     "make_json_type",
+    "make_msgpack_type",
     "make_protobuf_type",
     "make_schema_registry_type",
     "message_builder",
     "simple_type",
+    "state_value",
+    "types",
 ]
 
 

@@ -10,17 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from statefun.sdk.address import Address, TypeName, is_reserved
-from statefun.sdk.types import (
-    BoolType,
-    DoubleType,
-    FloatType,
-    IntType,
-    LongType,
-    SimpleType,
-    StringType,
-    Type,
-    TypedValue,
-)
+from statefun.sdk.primitives import BoolType, DoubleType, FloatType, IntType, LongType, StringType
+from statefun.sdk.types import SimpleType, Type, TypedValue
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1

@@ -14,7 +14,14 @@ PACKAGE = Path(__file__).resolve().parents[1] / "statefun"
 MAX_LINES = 400
 
 ALLOWED = {
-    "sdk": {"statefun.sdk", "statefun.protocol", "google.protobuf", "attrs"},
+    "sdk": {
+        "statefun.sdk",
+        "statefun.protocol",
+        "google.protobuf",
+        "attrs",
+        "msgspec",
+        "typing_extensions",
+    },
     "formats": {
         "statefun.formats",
         "statefun.sdk",

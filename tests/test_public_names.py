@@ -11,6 +11,7 @@ NAMES = [
     "Address",
     "BindingError",
     "BoolType",
+    "BytesType",
     "CheckpointError",
     "ConfigurationError",
     "Context",
@@ -43,6 +44,7 @@ NAMES = [
     "Retry",
     "SdkAddress",
     "SimpleType",
+    "State",
     "StateDecodeError",
     "StatefulFunctions",
     "StatefunError",
@@ -53,6 +55,7 @@ NAMES = [
     "TypeRegistry",
     "TypeSerializer",
     "TypedValue",
+    "UnexpectedValueError",
     "UnknownEgressError",
     "UnknownFunctionError",
     "ValueDecodeError",
@@ -64,10 +67,13 @@ NAMES = [
     "kinesis_egress_message",
     "make_avro_type",
     "make_json_type",
+    "make_msgpack_type",
     "make_protobuf_type",
     "make_schema_registry_type",
     "message_builder",
     "simple_type",
+    "state_value",
+    "types",
 ]
 
 

@@ -90,7 +90,7 @@ def _unique(things: Iterable[T]) -> list[T]:
 
 def _file_of(function: StatefulFunction) -> str | None:
     try:
-        return inspect.getfile(inspect.unwrap(function.call))
+        return inspect.getfile(inspect.unwrap(function.fun))
     except TypeError:  # an object with a method __call__
         return None
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import attrs
 
@@ -102,22 +102,41 @@ class Address(_AddressParts):
 
     >>> Address("com.example.fns", "greeter", "Ada").typename
     'com.example.fns/greeter'
+    >>> Address("com.example.fns/greeter", "Ada").name
+    'greeter'
     """
 
     __slots__ = ()
+
+    @overload
+    def __new__(cls, namespace: str, name: str, /) -> Address: ...
+
+    @overload
+    def __new__(
+        cls,
+        namespace: str,
+        name: str,
+        id: str,
+        typename: str | None = None,
+    ) -> Address: ...
 
     def __new__(  # noqa: PYI034 - Python 3.10 has no Self
         cls,
         namespace: str,
         name: str,
-        id: str,  # noqa: A002 - the field's name
+        id: str | None = None,  # noqa: A002 - as above
         typename: str | None = None,
     ) -> Address:
-        """Make the address; only a typename is checked, which says nothing new.
+        """Make the address, of a typename and an id, or of namespace, name and id.
+
+        Only a typename is checked.
 
         Raises:
-            DefinitionError: if the typename is of another function.
+            DefinitionError: if the typename is ill-formed, or of another function.
         """
+        if id is None:
+            typename, id = checked_typename(namespace), name  # noqa: A001 - as above
+            namespace, _, name = typename.rpartition("/")
         own = f"{namespace}/{name}"
         if typename is not None and typename != own:
             raise DefinitionError(f"an address of {own} has this typename, and not {typename!r}")

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from statefun.sdk.address import Address, is_unicode
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import DefinitionError, FunctionError, InvocationError, StatefunError
-from statefun.sdk.message import Message
+from statefun.sdk.message import Message, message_to
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.storage import Storage
 from statefun.sdk.tracing import traced
-from statefun.sdk.types import check_value
+from statefun.sdk.types import Type, check_value
 
 _MAX_DELAY = timedelta(days=365_250)
 
@@ -120,13 +120,36 @@ class Context:
         """
         return None if self._message is None else self._message.record
 
-    def send(self, message: Message | EgressMessage) -> None:
+    @overload
+    def send(self, message: Message | EgressMessage) -> None: ...
+
+    @overload
+    def send(self, message: Address, value: Any, value_type: Type[Any] | None = None) -> None: ...
+
+    def send(
+        self,
+        message: Message | EgressMessage | Address,
+        value: Any = None,
+        value_type: Type[Any] | None = None,
+    ) -> None:
         """Send a message to a function, or a record to an egress.
+
+        Args:
+            message: the message or record; or the address that a value is sent to.
+            value: the value that is sent to an address.
+            value_type: its type; if not given, the one of its class: that of a string is
+                ``StringType``, that of a number ``LongType`` or ``DoubleType``, that of another
+                class the one that :func:`~statefun.make_json_type` or its siblings have named, or
+                JSON under the name of the class.
 
         Raises:
             DefinitionError: if it is neither; a builder still needs its ``.build()``. Also if its
-                value has more than 64 MiB.
+                value has more than 64 MiB, or cannot be encoded.
             InvocationError: if there is no such function or egress, or it cannot take the message.
+
+        >>> from statefun import Address
+        >>> def login(ctx, message):
+        ...     ctx.send(Address("com.example.fns/greeter", "Ada"), "hello")
         """
         if isinstance(message, EgressMessage):
             if type(message) is EgressMessage:  # others make their own values
@@ -137,18 +160,45 @@ class Context:
         elif isinstance(message, Message):
             check_value(message.typed_value)
             self._sent.messages.append(self._ready(message))
+        elif isinstance(message, Address):
+            self._sent.messages.append(self._ready(message_to(message, value, value_type)))
         else:
             raise DefinitionError(
-                f"send takes a Message or an EgressMessage, not {type(message).__name__}"
-                f"{_hint(message)}"
+                "send takes a Message, an EgressMessage, or an Address and a value, not "
+                f"{type(message).__name__}{_hint(message)}"
             )
 
     def send_egress(self, message: EgressMessage) -> None:
         """Send a record to an egress; the same as :meth:`send`."""
         self.send(message)
 
+    @overload
     def send_after(
-        self, duration: timedelta, message: Message, cancellation_token: str | None = ""
+        self, duration: timedelta, message: Message, cancellation_token: str | None = "", /
+    ) -> None: ...
+
+    @overload
+    def send_after(
+        self, duration: timedelta, message: Message, *, cancellation_token: str | None = ""
+    ) -> None: ...
+
+    @overload
+    def send_after(
+        self,
+        duration: timedelta,
+        message: Address,
+        value: Any,
+        cancellation_token: str | None = "",
+        value_type: Type[Any] | None = None,
+    ) -> None: ...
+
+    def send_after(
+        self,
+        duration: timedelta,
+        message: Message | Address,
+        value: Any = None,
+        cancellation_token: str | None = "",
+        value_type: Type[Any] | None = None,
     ) -> None:
         """Send a message to a function, to be delivered after ``duration``.
 
@@ -157,9 +207,12 @@ class Context:
 
         Args:
             duration: how long to wait, not negative, and at most a thousand years.
-            message: the message to send; its caller will be this address.
+            message: the message to send; its caller will be this address. Or the address that
+                a value is sent to.
+            value: the value that is sent to an address.
             cancellation_token: lets this address, and addresses of other types with the same id,
                 cancel the message. As long as it is pending, the id cannot use the token again.
+            value_type: the type of the value, as :meth:`send` takes it.
 
         Raises:
             DefinitionError: if an argument is not as above.
@@ -176,9 +229,13 @@ class Context:
                 "send_after takes a timedelta that is not negative, and at most a thousand years, "
                 f"not {duration!r}"
             )
+        if isinstance(message, Address):
+            message = message_to(message, value, value_type)
+        elif value is not None:  # a message comes with its value, so the token is next
+            cancellation_token = value
         if not isinstance(message, Message):
             raise DefinitionError(
-                f"send_after takes a Message, not {type(message).__name__}{_hint(message)}"
+                f"send_after takes a Message, or an Address and a value, not {type(message).__name__}{_hint(message)}"
             )
         cancellation_token = cancellation_token or ""
         if not is_unicode(cancellation_token):

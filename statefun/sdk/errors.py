@@ -14,7 +14,8 @@ Every error has a stable ``code`` that messages start with and that programs may
      │   ├─ UnknownEgressError   SF303  a message to an egress that no module declares
      │   ├─ UnknownFunctionError SF304  a message to a function that nobody registered
      │   ├─ StateDecodeError     SF305  a stored value does not decode as its type
-     │   └─ RequestError         SF306  a request of a remote runtime that cannot be read
+     │   ├─ RequestError         SF306  a request of a remote runtime that cannot be read
+     │   └─ UnexpectedValueError SF307  a value of a type that no handler of the function takes
      ├─ RecordError              SF400  an ingress record that no function can receive
      ├─ KafkaError               SF500  a broker that cannot be reached or refuses
      │   └─ TopicError           SF501  a topic or partition that is not there
@@ -163,6 +164,12 @@ class RecordError(StatefunError):
     """An ingress record that no function can receive, such as one without a key."""
 
     code = "SF400"
+
+
+class UnexpectedValueError(InvocationError, RecordError):
+    """The value of a message is of a type that no handler of the function takes."""
+
+    code = "SF307"
 
 
 class KafkaError(StatefunError):

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import difflib
-import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 import attrs
 
@@ -15,14 +15,28 @@ from statefun.sdk.address import TypeName
 from statefun.sdk.context import Context
 from statefun.sdk.errors import DefinitionError, UnknownFunctionError
 from statefun.sdk.failure import FailurePolicy, failure_policy
+from statefun.sdk.fields import alternatives, text_of_annotation
+from statefun.sdk.handlers import AsyncHandlers, Handler, Handlers, checked, handler_of
 from statefun.sdk.message import Message
+from statefun.sdk.state import state_specs
 from statefun.sdk.storage import ValueSpec, value_specs
 
-UserFunction = Callable[[Context, Message], None] | Callable[[Context, Message], Awaitable[None]]
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_TIMEOUT = timedelta(minutes=5)
 """How long a call of a function may take, unless its registration sets another timeout."""
+
+
+class Decorated(Protocol[P, R_co]):
+    """A function that was registered: itself, with one more attribute."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function."""
+
+    def on(self, *takes: Any) -> Callable[[F], F]:
+        """Return a decorator for the handler of values of these types."""
 
 
 class StorageSpec(NamedTuple):
@@ -39,18 +53,32 @@ class StatefulFunction:
 
     typename: TypeName
     """Its type; the name ``*`` stands for every function of the namespace."""
-    call: Callable[[Context, Message], Any]
-    """The user's function."""
+    handlers: tuple[Handler, ...]
+    """The user's functions for its messages: one, and those for values of further types."""
     specs: Mapping[str, ValueSpec]
     """The values it keeps, by name."""
-    is_async: bool
-    """Whether a call returns an awaitable."""
     on_failure: FailurePolicy | None = None
     """The policy for messages that it fails to handle; None: the runtime's default."""
     timeout: timedelta | None = DEFAULT_TIMEOUT
     """How long a call may take; None for any time."""
+    call: Callable[[Context, Message], Any] = attrs.field(init=False)
+    """Handles a message."""
+    is_async: bool = attrs.field(init=False)
+    """Whether ``call`` returns an awaitable."""
     expiring: tuple[ValueSpec, ...] = attrs.field(init=False)
     """The values that expire."""
+
+    @is_async.default
+    def _has_coroutine(self) -> bool:
+        return any(handler.is_async for handler in self.handlers)
+
+    @call.default
+    def _make_call(self) -> Callable[[Context, Message], Any]:
+        first = self.handlers[0]
+        if len(self.handlers) == 1 and first.is_plain:
+            return first.fun
+        kind = AsyncHandlers if any(each.is_async for each in self.handlers) else Handlers
+        return kind(self.handlers)
 
     @expiring.default
     def _find_expiring(self) -> tuple[ValueSpec, ...]:
@@ -61,14 +89,36 @@ class StatefulFunction:
         )
 
     @property
-    def fun(self) -> Callable[[Context, Message], Any]:
+    def fun(self) -> Callable[..., Any]:
         """The user's function."""
-        return self.call
+        return self.handlers[0].fun
 
     @property
     def storage_spec(self) -> StorageSpec:
         """The values it keeps."""
         return StorageSpec(frozenset(self.specs), tuple(self.specs.values()))
+
+
+class _On:
+    """The attribute ``on`` of a registered function."""
+
+    def __init__(self, functions: StatefulFunctions | None = None, typename: str = "") -> None:
+        self._functions = functions
+        self._typename = typename
+
+    def __call__(self, *takes: Any) -> Callable[[F], F]:
+        if self._functions is None:
+            raise DefinitionError("handlers are added in the program that registers the function")
+        functions = self._functions
+
+        def decorate(fun: F) -> F:
+            functions.register_handler(self._typename, takes, fun)
+            return fun
+
+        return decorate
+
+    def __reduce__(self) -> tuple[type[_On], tuple[()]]:
+        return _On, ()  # workers need no registry with the function
 
 
 class StatefulFunctions:
@@ -78,7 +128,7 @@ class StatefulFunctions:
     >>> @functions.bind("com.example.fns/greeter")
     ... def greet(ctx, message):
     ...     pass
-    >>> functions.for_typename("com.example.fns/greeter").call is greet
+    >>> functions.for_typename("com.example.fns/greeter").fun is greet
     True
     """
 
@@ -88,7 +138,7 @@ class StatefulFunctions:
     def register(
         self,
         typename: str,
-        fun: UserFunction,
+        fun: Callable[..., Any],
         specs: Iterable[ValueSpec] | None = None,
         *,
         on_failure: FailurePolicy | str | None = None,
@@ -99,7 +149,10 @@ class StatefulFunctions:
         Args:
             typename: ``namespace/name``, or ``namespace/*`` for all functions of a namespace
                 that are not registered by their own name.
-            fun: a function or coroutine function of exactly two arguments, context and message.
+            fun: a function or coroutine function of two arguments, context and message, or of
+                three, the last of which is annotated with a :class:`~statefun.State`. The
+                annotation of the second one says what messages it takes, and in which form:
+                without one, each as a :class:`~statefun.Message`.
             specs: the values that the function keeps per address.
             on_failure: the policy for a message on which the function raises; if not given, it
                 becomes a dead letter where module.yaml declares a topic for them, and stops the
@@ -113,24 +166,53 @@ class StatefulFunctions:
         """
         try:
             name = TypeName.parse(typename)
-            call = _checked(fun)
+            handler = handler_of(fun)
             known = self._functions.get(str(name))
-            if known is not None and _definition(known.call) != _definition(call):
+            if known is not None and _definition(known.fun) != _definition(fun):
                 raise DefinitionError(
-                    f"{name} is already registered by {_place(known.call)}; a typename has one "
-                    "function"
+                    f"{name} is already registered by {_place(known.fun)}; a typename has one "
+                    "function, and handlers of further types are added with its .on(...)"
                 )
-            by_name = value_specs(specs or ())
+            by_name = value_specs([*(specs or ()), *_specs_of(handler)])
             policy = failure_policy(on_failure)
             _check_timeout(timeout)
         except DefinitionError as error:
             raise DefinitionError(f"{_place(fun)}: {error.message}") from None
-        is_async = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(
-            getattr(call, "__call__", None)  # noqa: B004 - an instance with an async __call__
-        )
-        self._functions[str(name)] = StatefulFunction(
-            name, call, by_name, is_async, policy, timeout
-        )
+        self._functions[str(name)] = StatefulFunction(name, (handler,), by_name, policy, timeout)
+
+    def register_handler(self, typename: str, takes: Sequence[Any], fun: Any) -> None:
+        """Let ``fun`` handle the messages to a registered function that hold certain values.
+
+        Args:
+            typename: of the registered function.
+            takes: what the values are: classes or other annotations, or types.
+            fun: a function as :meth:`register` takes it.
+
+        Raises:
+            DefinitionError: naming the function and its file, if it cannot handle these, or another
+                handler does.
+            UnknownFunctionError: if no such function is registered.
+        """
+        known = self.for_typename(typename)
+        try:
+            if not takes:
+                raise DefinitionError("on() needs the types of the values that the handler takes")
+            members = [member for each in takes for member in alternatives(each)]
+            handler = handler_of(fun, checked(members))
+            others = [each for each in known.handlers if _definition(each.fun) != _definition(fun)]
+            for other in others:
+                both = [each for each in handler.takes if each in other.takes]
+                if both:
+                    raise DefinitionError(
+                        f"{_place(other.fun)} handles {text_of_annotation(both[0])} already"
+                    )
+            specs = dict(known.specs)
+            for spec in _specs_of(handler):
+                if specs.setdefault(spec.name, spec) != spec:
+                    raise DefinitionError(f"value {spec.name!r} is declared twice, and differently")
+        except DefinitionError as error:
+            raise DefinitionError(f"{_place(fun)}: {error.message}") from None
+        self._functions[typename] = attrs.evolve(known, handlers=(*others, handler), specs=specs)
 
     def bind(
         self,
@@ -139,12 +221,19 @@ class StatefulFunctions:
         *,
         on_failure: FailurePolicy | str | None = None,
         timeout: timedelta | None = DEFAULT_TIMEOUT,
-    ) -> Callable[[F], F]:
-        """Return a decorator that registers a function and leaves it as it is."""
+    ) -> Callable[[Callable[P, R_co]], Decorated[P, R_co]]:
+        """Return a decorator that registers a function and leaves it as it is.
 
-        def decorate(fun: F) -> F:
+        The function gets an attribute ``on``, with which handlers for values of further types
+        are added; see :func:`~statefun.function`.
+        """
+
+        def decorate(fun: Callable[P, R_co]) -> Decorated[P, R_co]:
             self.register(typename, fun, specs, on_failure=on_failure, timeout=timeout)
-            return fun
+            if isinstance(getattr(fun, "on", None), _On | None):
+                with suppress(AttributeError, TypeError):  # not every object takes attributes
+                    fun.on = _On(self, str(TypeName.parse(typename)))  # type: ignore[attr-defined] # it gets it here
+            return cast("Decorated[P, R_co]", fun)
 
         return decorate
 
@@ -193,7 +282,7 @@ def function(
     on_failure: FailurePolicy | str | None = None,
     timeout: timedelta | None = DEFAULT_TIMEOUT,
     functions: StatefulFunctions = default_functions,
-) -> Callable[[F], F]:
+) -> Callable[[Callable[P, R_co]], Decorated[P, R_co]]:
     """Register the decorated function, which stays as it is, under ``typename``.
 
     Args:
@@ -217,24 +306,25 @@ def function(
     >>> @function("com.example.docs/counter", specs=[ValueSpec("count", IntType)])
     ... def count(ctx, message):
     ...     ctx.storage.count = (ctx.storage.count or 0) + 1
+
+    Annotations say what messages a function takes, and what it keeps; ``on`` adds handlers:
+
+    >>> from statefun import State
+    >>> class Basket(State):
+    ...     items: int = 0
+    >>> @function("com.example.docs/basket")
+    ... def add(ctx: Context, count: int, basket: Basket) -> None:
+    ...     basket.items += count
+    >>> @add.on(str)
+    ... def command(ctx: Context, text: str, basket: Basket) -> None:
+    ...     if text == "empty":
+    ...         del basket.items
     """
     return functions.bind(typename, specs, on_failure=on_failure, timeout=timeout)
 
 
-def _checked(fun: Any) -> Callable[[Context, Message], Any]:
-    if not callable(fun):
-        raise DefinitionError(f"{fun!r} is not a function")
-    try:
-        inspect.signature(fun).bind(None, None)
-    except TypeError:
-        raise DefinitionError(
-            "a stateful function takes exactly two arguments, (context, message); its signature "
-            f"is {inspect.signature(fun)}"
-        ) from None
-    if inspect.isgeneratorfunction(fun) or inspect.isasyncgenfunction(fun):
-        raise DefinitionError("a stateful function sends with ctx.send, and does not yield")
-    call: Callable[[Context, Message], Any] = fun
-    return call
+def _specs_of(handler: Handler) -> Sequence[ValueSpec]:
+    return () if handler.state is None else state_specs(handler.state)
 
 
 def _check_timeout(timeout: object) -> None:

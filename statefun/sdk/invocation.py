@@ -28,12 +28,14 @@ from statefun.sdk.errors import (
     FunctionError,
     InvocationError,
     StateDecodeError,
+    UnexpectedValueError,
     UnknownEgressError,
     UnknownFunctionError,
     ValueDecodeError,
 )
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunction
+from statefun.sdk.handlers import Handlers
 from statefun.sdk.message import FindRecord, Message, received
 from statefun.sdk.raised import class_name, text_of, traceback_of
 from statefun.sdk.storage import Storage, changes, restore
@@ -44,6 +46,7 @@ _PLACED: Sequence[type[InvocationError]] = (
     FunctionError,
     InvocationError,
     StateDecodeError,
+    UnexpectedValueError,
     UnknownEgressError,
     UnknownFunctionError,
     ValueDecodeError,
@@ -246,8 +249,8 @@ class _Run:
 def _failed(
     function: StatefulFunction, target: Address, index: int, error: BaseException
 ) -> FailedInvocation:
-    # The first frame is the loop that called the user's function.
-    text = traceback_of(error, skip=1)
+    # The first frame is the loop that called the user's function, or what decodes its value.
+    text = traceback_of(error, skip=1 + isinstance(function.call, Handlers))
     if type(error) is CallTimeoutError:  # isinstance would ask users' classes
         error = _late(function)
     for placed in _PLACED:

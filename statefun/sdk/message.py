@@ -8,15 +8,18 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from statefun.sdk.address import Address, checked_typename
+from statefun.sdk.annotations import type_of_value
 from statefun.sdk.errors import DefinitionError, FunctionError, ValueDecodeError
-from statefun.sdk.record import IngressRecord
-from statefun.sdk.types import (
+from statefun.sdk.primitives import (
     BoolType,
     DoubleType,
     FloatType,
     IntType,
     LongType,
     StringType,
+)
+from statefun.sdk.record import IngressRecord
+from statefun.sdk.types import (
     Type,
     TypedValue,
     as_typed_value,
@@ -80,8 +83,8 @@ class Message:
         return self.typed_value.value
 
     def is_type(self, tpe: Type[Any]) -> bool:
-        """Tell whether the value is of the type ``tpe``, by name."""
-        return self.typed_value.typename == tpe.typename
+        """Tell whether the value is of the type ``tpe``, or of an older one, by name."""
+        return tpe.reads(self.typed_value.typename)
 
     def as_type(self, tpe: Type[T]) -> T:
         """Decode the value as ``tpe``, regardless of the type name that it carries.
@@ -92,15 +95,15 @@ class Message:
             ValueDecodeError: if the bytes are no such value.
             FunctionError: if a service that the type needs, such as a registry, does not answer.
         """
-        value = self.typed_value.value
+        typename, value = self.typed_value
         if value is None:
             return None
         try:
-            return tpe.serializer().deserialize(value)
+            return tpe.decode(typename, value)
         except FunctionError:  # the value may be right, but cannot be decoded now
             raise
         except Exception as error:
-            raise self._does_not_decode(tpe.typename, error) from error
+            raise does_not_decode(self, tpe.typename, error) from error
 
     def value(self) -> Any:
         """Decode the value by the type name it carries.
@@ -174,12 +177,14 @@ class Message:
             f"{self.typed_value.typename!r}, {size})"
         )
 
-    def _does_not_decode(self, typename: str, error: Exception) -> ValueDecodeError:
-        return ValueDecodeError(
-            f"message to {self.target_typename}/{self.target_id}: its value "
-            f"(declared as {self.typed_value.typename}, {len(self.typed_value.value)} bytes) "
-            f"does not decode as {typename}: {type(error).__name__}: {error}"
-        )
+
+def does_not_decode(message: Message, typename: str, error: Exception) -> ValueDecodeError:
+    """Return the error of a message whose bytes are no value of that type."""
+    return ValueDecodeError(
+        f"message to {message.target_typename}/{message.target_id}: its value "
+        f"(declared as {message.typed_value.typename}, {len(message.typed_value.value)} bytes) "
+        f"does not decode as {typename}: {type(error).__name__}: {error}"
+    )
 
 
 def received(
@@ -204,6 +209,16 @@ def received(
 
 
 _new = object.__new__
+
+
+def message_to(target: Address, value: Any, value_type: Type[Any] | None = None) -> Message:
+    """Return a message that holds a value, of the given type or of the one of the value's class.
+
+    Raises:
+        DefinitionError: if the value cannot be encoded, or the id is empty.
+    """
+    type_ = type_of_value(value) if value_type is None else value_type
+    return Message(target.typename, target.id, typed(value, type_))
 
 
 def message_builder(  # noqa: PLR0913 - one keyword per primitive type, as users know it

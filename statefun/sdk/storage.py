@@ -108,28 +108,13 @@ class Storage:
         spec = self.__specs.get(name)
         if spec is None:
             raise AttributeError(self.__unknown(name))
-        if current is None:
-            return None
-        if current.typename != spec.type.typename:
-            raise StateDecodeError(
-                f"value {name!r} is stored as {current.typename}, but declared as "
-                f"{spec.type.typename}; a value's type cannot change: use another name"
-            )
-        try:
-            return spec.type.serializer().deserialize(current.value)
-        except Exception as error:
-            raise StateDecodeError(
-                f"value {name!r} ({len(current.value)} bytes) does not decode as "
-                f"{spec.type.typename}: {type(error).__name__}: {error}"
-            ) from error
+        return None if current is None else decoded(spec, current)
 
     def __setattr__(self, name: str, value: Any) -> None:
         spec = self.__specs.get(name)
         if spec is None:
             raise AttributeError(self.__unknown(name))
-        if value is None:
-            raise DefinitionError(f"value {name!r} cannot be set to None; delete it with 'del'")
-        self.__changed[name] = encoded(value, spec.type)
+        self.__changed[name] = encoded_as(spec, value)
 
     def __delattr__(self, name: str) -> None:
         if name not in self.__specs:
@@ -142,6 +127,50 @@ class Storage:
     def __unknown(self, name: str) -> str:
         declared = ", ".join(sorted(self.__specs)) or "none"
         return f"no value {name!r} is declared in specs (declared: {declared})"
+
+
+def encoded_as(spec: ValueSpec, value: Any) -> TypedValue:
+    """Encode a value that is to be stored.
+
+    Raises:
+        DefinitionError: naming the value, if it is None or not of its type.
+    """
+    if value is None:
+        raise DefinitionError(f"value {spec.name!r} cannot be set to None; delete it with 'del'")
+    try:
+        return encoded(value, spec.type)
+    except DefinitionError as error:
+        raise DefinitionError(f"value {spec.name!r}: {error.message}") from error
+
+
+def decoded(spec: ValueSpec, current: TypedValue) -> Any:
+    """Decode a stored value.
+
+    Raises:
+        StateDecodeError: naming the value, if it is of another type, or its bytes are of none.
+    """
+    typename, content = current
+    type_ = spec.type
+    try:
+        if typename == type_.typename:
+            return type_.serializer().deserialize(content)
+        if type_.reads(typename):
+            return type_.decode(typename, content)
+    except Exception as error:
+        raise StateDecodeError(
+            f"value {spec.name!r} ({len(content)} bytes) does not decode as "
+            f"{typename}: {type(error).__name__}: {error}"
+        ) from error
+    raise StateDecodeError(
+        f"value {spec.name!r} is stored as {typename}, but declared as {type_.typename}, which "
+        "does not read it: use another name, or list the former type in the upgrades of the new one"
+    )
+
+
+def stored(storage: Storage) -> Mapping[str, TypedValue]:
+    """Return the values that the storage began with."""
+    values: Mapping[str, TypedValue] = object.__getattribute__(storage, "_Storage__stored")
+    return values
 
 
 def changes(storage: Storage) -> dict[str, TypedValue | None]:

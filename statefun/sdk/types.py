@@ -3,21 +3,18 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import attrs
-from google.protobuf.message import Message as ProtobufMessage
 
-from statefun.protocol import types_pb2
 from statefun.sdk.address import RESERVED, TypeName, is_reserved, is_unicode
 from statefun.sdk.errors import DefinitionError
 
 T = TypeVar("T")
-P = TypeVar("P", bound=ProtobufMessage)
 
 MAX_VALUE_BYTES = 64 * 1024 * 1024
 """The largest value, in bytes, that a message or a state can hold."""
@@ -63,15 +60,82 @@ class _Functions(Generic[T]):
 class Type(ABC, Generic[T]):
     """A named type of values; subclass it, or use :class:`SimpleType` for two functions."""
 
-    def __init__(self, typename: str) -> None:
+    python_type: type[T] | None = None
+    """The class of its values, where a handler's annotations can name it by its class."""
+    _older: Mapping[str, Callable[[bytes], T]] = MappingProxyType({})
+    """What decodes values of older types, by their typenames."""
+
+    def __init__(
+        self,
+        typename: str,
+        *,
+        python_type: type[T] | None = None,
+        upgrades: Mapping[Type[Any], Callable[[Any], T]] | None = None,
+    ) -> None:
         self.typename = str(TypeName.parse(typename))
+        self.python_type = python_type
+        if upgrades:
+            self._older = _decoding_older(typename, upgrades)
 
     @abstractmethod
     def serializer(self) -> TypeSerializer[T]:
         """Return the serializer of this type."""
 
+    def reads(self, typename: str) -> bool:
+        """Tell whether it decodes values of that typename: its own, or one that it upgrades."""
+        return typename == self.typename or typename in self._older
+
+    def readers(self) -> Mapping[str, Callable[[bytes], T]]:
+        """Return what decodes values, by their typenames: its own, and those that it upgrades."""
+        return {self.typename: self.serializer().deserialize, **self._older}
+
+    def decode(self, typename: str, value: bytes) -> T:
+        """Decode a value of that typename; of one that it does not know, like one of its own.
+
+        Any exception means that the bytes are no such value.
+        """
+        if typename in self._older:
+            return self._older[typename](value)
+        return self.serializer().deserialize(value)
+
+    def origin(self) -> str:
+        """Return where its code comes from: equal for a module or notebook cell that runs again."""
+        return f"{type(self).__module__}.{type(self).__qualname__}"
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.typename!r})"
+
+
+@attrs.frozen
+class _Upgrade(Generic[T]):
+    """Decodes a value of an older type, and makes a newer one of it."""
+
+    older: Type[Any]
+    typename: str
+    convert: Callable[[Any], T]
+
+    def __call__(self, value: bytes) -> T:
+        return self.convert(self.older.decode(self.typename, value))
+
+
+def _decoding_older(
+    typename: str, upgrades: Mapping[Type[Any], Callable[[Any], T]]
+) -> dict[str, Callable[[bytes], T]]:
+    """Return what decodes the older types, and those that they upgrade in turn."""
+    found: dict[str, Callable[[bytes], T]] = {}
+    for older, convert in upgrades.items():
+        if not (isinstance(older, Type) and callable(convert)):
+            raise DefinitionError(
+                f"type {typename}: upgrades maps an older Type to a function of its values, not "
+                f"{older!r} to {convert!r}"
+            )
+        for each in older.readers():
+            found.setdefault(each, _Upgrade(older, each, convert))
+    if typename in found:
+        raise DefinitionError(
+            f"type {typename}: upgrades holds its own typename; a new version needs another one"
+        )
+    return found
 
 
 class SimpleType(Type[T]):
@@ -89,8 +153,11 @@ class SimpleType(Type[T]):
         typename: str,
         serialize_fn: Callable[[T], bytes],
         deserialize_fn: Callable[[bytes], T],
+        *,
+        python_type: type[T] | None = None,
+        upgrades: Mapping[Type[Any], Callable[[Any], T]] | None = None,
     ) -> None:
-        super().__init__(typename)
+        super().__init__(typename, python_type=python_type, upgrades=upgrades)
         for name, fn in (("serialize_fn", serialize_fn), ("deserialize_fn", deserialize_fn)):
             if not callable(fn):
                 raise DefinitionError(f"type {typename}: {name} is {fn!r}, not a function")
@@ -101,11 +168,22 @@ class SimpleType(Type[T]):
         """Return the serializer of this type."""
         return self._serializer
 
+    def origin(self) -> str:
+        """Return where its code comes from."""
+        fn = self.deserialize_fn
+        owner = getattr(fn, "__self__", None)
+        if attrs.has(type(owner)):  # the difference is in its fields
+            return repr(owner)
+        return f"{getattr(fn, '__module__', None)}.{getattr(fn, '__qualname__', fn)}"
+
     @staticmethod
     def simple_immutable_type_from(
         typename: str,
         serialize_fn: Callable[[T], bytes],
         deserialize_fn: Callable[[bytes], T],
+        *,
+        python_type: type[T] | None = None,
+        upgrades: Mapping[Type[Any], Callable[[Any], T]] | None = None,
     ) -> SimpleType[T]:
         """Make and register a type whose values are immutable.
 
@@ -113,11 +191,24 @@ class SimpleType(Type[T]):
             typename: ``namespace/name``, as ``valueType`` in module.yaml names it.
             serialize_fn: from a value to its bytes.
             deserialize_fn: from bytes to the value; may raise on bytes that are no such value.
+            python_type: the class of its values, which a handler's annotations then can name.
+            upgrades: older types, whose values are read with them, and made into values of this
+                type by a function each.
 
         Raises:
             DefinitionError: if the typename is ill-formed or belongs to another type.
+
+        >>> euros = simple_type("com.example/Euros", lambda n: b"%d" % n, int)
+        >>> cents = simple_type(
+        ...     "com.example/Cents", lambda n: b"%d" % n, int, upgrades={euros: lambda n: n * 100}
+        ... )
+        >>> cents.decode("com.example/Cents", b"5"), cents.decode("com.example/Euros", b"5")
+        (5, 500)
         """
-        return default_types.add(SimpleType(typename, serialize_fn, deserialize_fn))
+        type_ = SimpleType(
+            typename, serialize_fn, deserialize_fn, python_type=python_type, upgrades=upgrades
+        )
+        return default_types.add(type_)
 
 
 class TypeRegistry:
@@ -129,6 +220,7 @@ class TypeRegistry:
 
     def __init__(self, types: Iterable[Type[Any]] = ()) -> None:
         self._types = {type_.typename: type_ for type_ in types}
+        self._by_class: dict[type, tuple[Type[Any], ...]] = {}
 
     def add(self, type_: Type_) -> Type_:
         """Register ``type_`` and return it; the same definition may be registered again.
@@ -137,35 +229,39 @@ class TypeRegistry:
             DefinitionError: if the typename already belongs to a different type.
         """
         known = self._types.get(type_.typename)
-        if known is not None and _origin(known) != _origin(type_):
+        if known is not None and known.origin() != type_.origin():
             raise DefinitionError(
-                f"typename {type_.typename!r} already belongs to another type ({_origin(known)}); "
+                f"typename {type_.typename!r} already belongs to another type ({known.origin()}); "
                 "give one of the two another name"
             )
         self._types[type_.typename] = type_
+        self._by_class.clear()
         return type_
 
     def find(self, typename: str) -> Type[Any] | None:
         """Return the type of that name, or None."""
         return self._types.get(typename)
 
+    def of_class(self, python_type: type) -> tuple[Type[Any], ...]:
+        """Return the types whose values are of that class; the first encodes its messages."""
+        found = self._by_class.get(python_type)
+        if found is None:
+            types = self._types.values()
+            found = tuple(type_ for type_ in types if type_.python_type is python_type)
+            self._by_class[python_type] = found
+        return found
+
     def update(self, other: TypeRegistry) -> None:
         """Take over all types of ``other``, which win over equal names."""
         self._types.update(other._types)
+        self._by_class.clear()
+
+    def list(self) -> Sequence[Type[Any]]:
+        """Return all types, in the order of their names."""
+        return sorted(self._types.values(), key=lambda type_: type_.typename)
 
 
 Type_ = TypeVar("Type_", bound=Type[Any])
-
-
-def _origin(type_: Type[Any]) -> str:
-    """Where a type's code comes from: equal for a module or notebook cell that runs again."""
-    if not isinstance(type_, SimpleType):
-        return f"{type(type_).__module__}.{type(type_).__qualname__}"
-    fn = type_.deserialize_fn
-    owner = getattr(fn, "__self__", None)
-    if attrs.has(type(owner)):  # the difference is in its fields
-        return repr(owner)
-    return f"{getattr(fn, '__module__', None)}.{getattr(fn, '__qualname__', fn)}"
 
 
 default_types = TypeRegistry()
@@ -173,84 +269,17 @@ default_types = TypeRegistry()
 
 
 def simple_type(
-    typename: str, serialize_fn: Callable[[T], bytes], deserialize_fn: Callable[[bytes], T]
+    typename: str,
+    serialize_fn: Callable[[T], bytes],
+    deserialize_fn: Callable[[bytes], T],
+    *,
+    python_type: type[T] | None = None,
+    upgrades: Mapping[Type[Any], Callable[[Any], T]] | None = None,
 ) -> SimpleType[T]:
-    """Make and register a :class:`SimpleType`."""
-    return SimpleType.simple_immutable_type_from(typename, serialize_fn, deserialize_fn)
-
-
-def _json_bytes(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode()
-
-
-def make_json_type(typename: str) -> SimpleType[Any]:
-    """Make and register a type whose values are JSON documents in UTF-8.
-
-    >>> make_json_type("com.example/Order").serializer().serialize({"item": 7})
-    b'{"item": 7}'
-    """
-    return simple_type(typename, _json_bytes, json.loads)
-
-
-def make_protobuf_type(cls: type[P], namespace: str | None = None) -> SimpleType[P]:
-    """Make and register a type for a Protobuf message class.
-
-    Args:
-        cls: the generated message class.
-        namespace: of the typename; the name is the message's full name.
-            ``type.googleapis.com`` if not given.
-    """
-    typename = f"{namespace or 'type.googleapis.com'}/{cls.DESCRIPTOR.full_name}"
-    return simple_type(typename, cls.SerializeToString, cls.FromString)
-
-
-def _wrapper_type(typename: str, wrapper: Any, python_type: type[T]) -> SimpleType[T]:
-    """Make a primitive type, encoded as the Protobuf ``wrapper`` with one field ``value``."""
-
-    def serialize(value: T) -> bytes:
-        if value is None:  # Protobuf takes it for "not set", and so for zero
-            raise TypeError("None is no value")
-        encoded: bytes = wrapper(value=value).SerializeToString()
-        return encoded
-
-    def deserialize(value: bytes) -> T:
-        return python_type(wrapper.FromString(value).value)  # type: ignore[call-arg]
-
-    serialize.__qualname__ = deserialize.__qualname__ = typename
-    return simple_type(typename, serialize, deserialize)
-
-
-BoolType = _wrapper_type("io.statefun.types/bool", types_pb2.BooleanWrapper, bool)
-"""True or False."""
-IntType = _wrapper_type("io.statefun.types/int", types_pb2.IntWrapper, int)
-"""32 bits, signed."""
-LongType = _wrapper_type("io.statefun.types/long", types_pb2.LongWrapper, int)
-"""64 bits, signed."""
-FloatType = _wrapper_type("io.statefun.types/float", types_pb2.FloatWrapper, float)
-"""32 bits."""
-DoubleType = _wrapper_type("io.statefun.types/double", types_pb2.DoubleWrapper, float)
-"""64 bits."""
-StringType = _wrapper_type("io.statefun.types/string", types_pb2.StringWrapper, str)
-"""Text, in UTF-8."""
-
-
-def _big_endian_type(typename: str, size: int) -> SimpleType[int]:
-    """Make a type of whole numbers as Kafka's own serializers for Java write them."""
-
-    def serialize(value: int) -> bytes:
-        return value.to_bytes(size, "big", signed=True)
-
-    def deserialize(value: bytes) -> int:
-        if len(value) != size:
-            raise ValueError(f"a number of {size} bytes does not have {len(value)}")
-        return int.from_bytes(value, "big", signed=True)
-
-    serialize.__qualname__ = deserialize.__qualname__ = typename
-    return simple_type(typename, serialize, deserialize)
-
-
-KafkaIntType = _big_endian_type("io.statefun.kafka/int", 4)
-KafkaLongType = _big_endian_type("io.statefun.kafka/long", 8)
+    """Make and register a :class:`SimpleType`; see :meth:`SimpleType.simple_immutable_type_from`."""
+    return SimpleType.simple_immutable_type_from(
+        typename, serialize_fn, deserialize_fn, python_type=python_type, upgrades=upgrades
+    )
 
 
 def as_typed_value(value: Any) -> TypedValue:

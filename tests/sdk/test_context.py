@@ -70,11 +70,11 @@ def test_what_is_sent_is_kept_in_order(context: Context, sent: Sent) -> None:
 @pytest.mark.parametrize(
     ("message", "text"),
     [
-        ("Hello", "send takes a Message or an EgressMessage, not str"),
-        (None, "send takes a Message or an EgressMessage, not NoneType"),
+        ("Hello", "send takes a Message, an EgressMessage, or an Address and a value, not str"),
+        (None, "send takes a Message, an EgressMessage, or an Address and a value, not NoneType"),
         (
             KafkaEgressMessage.for_egress("com.example/greets"),
-            "send takes a Message or an EgressMessage, not KafkaEgressMessageBuilder; call its .build()",
+            "send takes a Message, an EgressMessage, or an Address and a value, not KafkaEgressMessageBuilder; call its .build()",
         ),
     ],
     ids=["text", "none", "builder"],
@@ -126,10 +126,10 @@ def test_delays_and_cancellations_are_kept_in_order(context: Context, sent: Sent
             (5, LATER),
             "send_after takes a timedelta that is not negative, and at most a thousand years, not 5",
         ),
-        ((timedelta(1), "Hello"), "send_after takes a Message, not str"),
+        ((timedelta(1), "Hello"), "send_after takes a Message, or an Address and a value, not str"),
         (
             (timedelta(1), KafkaEgressMessage.for_egress("a/b")),
-            "send_after takes a Message, not KafkaEgressMessageBuilder; call its .build()",
+            "send_after takes a Message, or an Address and a value, not KafkaEgressMessageBuilder; call its .build()",
         ),
         ((timedelta(1), LATER, 7), "a cancellation token is text, not 7"),
         ((timedelta(1), LATER, "\ud800"), "a cancellation token is text, not "),

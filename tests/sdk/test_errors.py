@@ -32,6 +32,7 @@ CODES = {
     "SF304": ("UnknownFunctionError", "InvocationError"),
     "SF305": ("StateDecodeError", "InvocationError"),
     "SF306": ("RequestError", "InvocationError"),
+    "SF307": ("UnexpectedValueError", "InvocationError"),
     "SF400": ("RecordError", "StatefunError"),
     "SF500": ("KafkaError", "StatefunError"),
     "SF501": ("TopicError", "KafkaError"),

@@ -158,13 +158,12 @@ def _three(_context: Context, _message: Message, _more: int) -> None: ...
 def _keyword(_context: Context, *, message: Message) -> None: ...
 
 
-@pytest.mark.parametrize("fun", [_none, _one, _three, _keyword])
-def test_functions_take_two_arguments(functions: StatefulFunctions, fun: Any) -> None:
+@pytest.mark.parametrize("fun", [_none, _one, _keyword])
+def test_functions_take_two_or_three_arguments(functions: StatefulFunctions, fun: Any) -> None:
     """The error names the function, its file and line, and its signature."""
     signatures = {
         _none: "() -> 'None'",
         _one: "(_context: 'Context') -> 'None'",
-        _three: "(_context: 'Context', _message: 'Message', _more: 'int') -> 'None'",
         _keyword: "(_context: 'Context', *, message: 'Message') -> 'None'",
     }
 
@@ -172,10 +171,22 @@ def test_functions_take_two_arguments(functions: StatefulFunctions, fun: Any) ->
         functions.register(GREETER, fun)
 
     assert raised.value.message == (
-        f"{_place(fun)}: a stateful function takes exactly two arguments, (context, message); "
-        f"its signature is {signatures[fun]}"
+        f"{_place(fun)}: a stateful function takes exactly two arguments, (context, message), or "
+        "three, the last of which is annotated with a class of values, a State; its signature is "
+        f"{signatures[fun]}"
     )
     assert len(functions) == 0
+
+
+def test_a_third_argument_is_a_state(functions: StatefulFunctions) -> None:
+    """Nothing else could be handed to it."""
+    with pytest.raises(DefinitionError) as raised:
+        functions.register(GREETER, _three)
+
+    assert raised.value.message == (
+        f"{_place(_three)}: parameter _more: the third parameter of a stateful function is "
+        "annotated with a subclass of State, not with int"
+    )
 
 
 def _generator(_context: Context, _message: Message) -> Iterator[None]:
@@ -231,7 +242,7 @@ def test_a_typename_has_one_function(functions: StatefulFunctions) -> None:
 
     assert raised.value.message == (
         f"{_place(other)}: {GREETER} is already registered by {_place(greet)}; "
-        "a typename has one function"
+        "a typename has one function, and handlers of further types are added with its .on(...)"
     )
     assert functions.for_typename(GREETER).call is greet
 

@@ -275,13 +275,13 @@ def test_ill_formed_messages_are_errors_of_the_function(run: Run) -> None:
     """A definition error inside a function keeps its own code in the text."""
 
     def send(context: Context, _message: Message) -> None:
-        context.send("Hello")  # type: ignore[arg-type]
+        context.send("Hello")  # type: ignore[call-overload]
 
     (failed,) = run(send, _batch(1)).failures
 
     assert str(failed.error) == (
         "[SF301] function com.example.fns/counter failed at address com.example.fns/counter/Ada: "
-        "DefinitionError: [SF200] send takes a Message or an EgressMessage, not str"
+        "DefinitionError: [SF200] send takes a Message, an EgressMessage, or an Address and a value, not str"
     )
 
 

@@ -232,7 +232,8 @@ def test_a_value_keeps_its_type() -> None:
 
     assert raised.value.message == (
         "value 'visits' is stored as io.statefun.types/string, but declared as "
-        "io.statefun.types/int; a value's type cannot change: use another name"
+        "io.statefun.types/int, which does not read it: use another name, or list the former type "
+        "in the upgrades of the new one"
     )
 
 

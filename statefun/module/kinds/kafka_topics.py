@@ -24,7 +24,7 @@ from statefun.module.yaml.readers import (
 from statefun.module.yaml.shapes import Key, Shape, described
 from statefun.sdk.address import TypeName
 from statefun.sdk.failure import OnFailure
-from statefun.sdk.types import StringType
+from statefun.sdk.primitives import StringType
 
 
 def _regular_expression(string: str) -> str:

@@ -17,8 +17,8 @@ from statefun.module.yaml.nodes import Node, ScalarNode
 from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.readers import properties, text
 from statefun.module.yaml.shapes import Key, Variants, described, schema_of
+from statefun.sdk.primitives import StringType
 from statefun.sdk.record import KafkaRecord
-from statefun.sdk.types import StringType
 
 
 def _read_text(record: KafkaRecord) -> str:

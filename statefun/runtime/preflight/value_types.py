@@ -16,7 +16,7 @@ from statefun.module.model import (
     ValueFormat,
 )
 from statefun.sdk.errors import StatefunError
-from statefun.sdk.types import make_json_type
+from statefun.sdk.structured import make_json_type
 
 
 def register_types(module: Module) -> Iterator[tuple[Location, str]]:

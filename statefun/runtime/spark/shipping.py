@@ -63,7 +63,10 @@ def send_modules(context: SparkContext, functions: StatefulFunctions) -> None:
 
 def _own_modules(functions: StatefulFunctions) -> set[str]:
     """Return the top-level modules of functions that are not installed."""
-    names = {_top_level(function.call) for function in functions} - {"__main__", "statefun"}
+    names = {_top_level(handler.fun) for function in functions for handler in function.handlers} - {
+        "__main__",
+        "statefun",
+    }
     return {name for name in names if _is_own(name)}
 
 

@@ -31,7 +31,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.ingress.stopping import Bounds, rewrite_read_offsets
 from statefun.sdk.address import TypeName
-from statefun.sdk.types import IntType
+from statefun.sdk.primitives import IntType
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1)]
 

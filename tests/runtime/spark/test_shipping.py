@@ -28,7 +28,7 @@ def test_modules_of_functions_are_sent(tmp_path: Path, monkeypatch: pytest.Monke
     functions = StatefulFunctions()
     functions.register("t/f", importlib.import_module("sent_module").f)
     functions.register("t/g", importlib.import_module("sent_package.inner").g)
-    functions.register("t/installed", shutil.copyfile)  # type: ignore[arg-type] # of an installed one
+    functions.register("t/installed", shutil.copyfile)  # of an installed one
     context = open_session(debug=False, state_partitions=1).sparkContext
     paths = list(sys.path)
 

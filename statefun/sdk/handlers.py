@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handlers with annotations: which values they take, and how messages become these values."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Union
+
+import attrs
+
+from statefun.sdk.annotations import (
+    NAMESPACE,
+    automatic_type,
+    parameter_annotation,
+    plain,
+    types_of,
+)
+from statefun.sdk.context import Context
+from statefun.sdk.errors import DefinitionError, FunctionError, UnexpectedValueError
+from statefun.sdk.fields import alternatives, has_fields, text_of_annotation
+from statefun.sdk.message import Message, does_not_decode
+from statefun.sdk.state import State, attached, write_changes
+from statefun.sdk.types import Type
+
+_ANYTHING = {Any, object, Message}
+"""The annotations of a parameter that takes each message as it is."""
+_WITHOUT_STATE = 2
+_WITH_STATE = 3
+
+
+@attrs.frozen
+class Handler:
+    """A function of the user's that takes some of the messages of a function type."""
+
+    fun: Callable[..., Any]
+    takes: tuple[Any, ...]
+    """What its parameter may be: annotations, or types."""
+    state: type[State] | None
+    is_async: bool
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is called with context and message, without anything before or after."""
+        return self.state is None and not _ANYTHING.isdisjoint(self.takes)
+
+
+def handler_of(fun: Any, takes: Iterable[Any] = ()) -> Handler:
+    """Return the handler that a function is, by its signature.
+
+    Args:
+        fun: a function or coroutine function of context and message or value, and maybe a state.
+        takes: what it takes, in place of the annotation of its second parameter.
+
+    Raises:
+        DefinitionError: naming the parameter, if the function cannot be called with these.
+    """
+    if not callable(fun):
+        raise DefinitionError(f"{fun!r} is not a function")
+    if inspect.isgeneratorfunction(fun) or inspect.isasyncgenfunction(fun):
+        raise DefinitionError("a stateful function sends with ctx.send, and does not yield")
+    signature = inspect.signature(fun)
+    parameters = list(signature.parameters.values())
+    state = None
+    if len(parameters) >= _WITH_STATE and _can_bind(signature, _WITH_STATE):
+        state = _state_class(fun, parameters[_WITH_STATE - 1])
+    if state is None and not _can_bind(signature, _WITHOUT_STATE):
+        raise DefinitionError(
+            "a stateful function takes exactly two arguments, (context, message), or three, the "
+            f"last of which is annotated with a class of values, a State; its signature is {signature}"
+        )
+    given = tuple(takes) or _taken(fun, parameters)
+    return Handler(fun, given, state, _is_coroutine_function(fun))
+
+
+def _can_bind(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_coroutine_function(fun: Any) -> bool:
+    return inspect.iscoroutinefunction(fun) or inspect.iscoroutinefunction(
+        getattr(fun, "__call__", None)  # noqa: B004 - an instance with an async __call__
+    )
+
+
+def _state_class(fun: Any, parameter: inspect.Parameter) -> type[State] | None:
+    """Return the state class of a third parameter; None if it is none, but has a default."""
+    annotation = _annotation(fun, parameter)
+    if isinstance(annotation, type) and issubclass(annotation, State):
+        return annotation
+    if parameter.default is inspect.Parameter.empty and parameter.kind not in {
+        inspect.Parameter.VAR_POSITIONAL,
+        inspect.Parameter.KEYWORD_ONLY,
+    }:
+        raise DefinitionError(
+            f"parameter {parameter.name}: the third parameter of a stateful function is annotated "
+            f"with a subclass of State, not with {text_of_annotation(annotation)}"
+        )
+    return None
+
+
+def _taken(fun: Any, parameters: list[inspect.Parameter]) -> tuple[Any, ...]:
+    """Return what the second parameter may be."""
+    if len(parameters) < _WITHOUT_STATE:  # *args
+        return (Message,)
+    parameter = parameters[1]
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        return (Message,)
+    annotation = _annotation(fun, parameter)
+    try:
+        return checked(alternatives(annotation))
+    except DefinitionError as error:
+        raise DefinitionError(f"parameter {parameter.name}: {error.message}") from error
+
+
+def _annotation(fun: Any, parameter: inspect.Parameter) -> Any:
+    try:
+        return parameter_annotation(fun, parameter)
+    except Exception as error:
+        raw = str(parameter.annotation)
+        if raw.rpartition(".")[2] in {"Message", "Any"}:  # imported for type checkers alone
+            return Message
+        raise DefinitionError(
+            f"parameter {parameter.name}: its annotation {raw!r} cannot be read: "
+            f"{type(error).__name__}: {error}; import or define what it names before the function"
+        ) from error
+
+
+def checked(takes: Iterable[Any]) -> tuple[Any, ...]:
+    """Return what a handler takes.
+
+    Raises:
+        DefinitionError: if messages cannot be decoded as that.
+    """
+    found = tuple(takes)
+    if _ANYTHING.isdisjoint(found):
+        for _ in _readers(found):
+            pass
+    return found
+
+
+class _Reader(NamedTuple):
+    """Decodes values for a handler."""
+
+    decode: Callable[[bytes], Any] | None
+    """From bytes; None: the handler takes the message as it is."""
+    handler: Handler
+
+
+def _readers(takes: tuple[Any, ...]) -> Iterator[tuple[str, Callable[[bytes], Any]]]:
+    """Yield what decodes the values that a handler takes, by their typenames.
+
+    A class whose type nobody has named takes values from any namespace: ``*/Login``.
+    """
+    others = []
+    for each in map(plain, takes):
+        if each is type(None) or each in _ANYTHING:
+            continue
+        if not isinstance(each, type | Type):
+            others.append(each)
+            continue
+        for type_ in types_of(each):
+            yield from type_.readers().items()
+            namespace, _, name = type_.typename.rpartition("/")
+            if namespace == NAMESPACE and has_fields(each):
+                yield f"*/{name}", type_.serializer().deserialize
+    if others:
+        type_ = automatic_type(Union[tuple(others)])  # noqa: UP007 - made of a tuple
+        yield from type_.readers().items()
+
+
+class Handlers:
+    """Calls the handler that takes a message's value; a function type may have several."""
+
+    def __init__(self, handlers: tuple[Handler, ...]) -> None:
+        self.handlers = handlers
+        self._table: dict[str, _Reader] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"handlers": self.handlers, "_table": None}  # decoders cannot be pickled
+
+    def __call__(self, context: Context, message: Message) -> None:
+        """Decode the value, call its handler, and write what it has changed inside its state."""
+        handler, value = self._found(message)
+        if handler.state is None:
+            handler.fun(context, value)
+            return
+        state = attached(handler.state, context.storage)
+        handler.fun(context, value, state)
+        write_changes(state)
+
+    def takes(self, typename: str) -> bool:
+        """Tell whether there is a handler for values of that typename."""
+        return self._reader(typename) is not None
+
+    def _found(self, message: Message) -> tuple[Handler, Any]:
+        typename, content = message.typed_value
+        reader = self._reader(typename if content is not None else "")
+        if reader is None:
+            raise self._unexpected(message)
+        decode, handler = reader
+        if decode is None:
+            return handler, message
+        try:
+            return handler, decode(content)
+        except FunctionError:  # the value may be right, but cannot be decoded now
+            raise
+        except Exception as error:
+            raise does_not_decode(message, typename, error) from error
+
+    def _reader(self, typename: str) -> _Reader | None:
+        # Made late: types may get their names after the function was defined.
+        table = self._table if self._table is not None else self._made_table()
+        found = table.get(typename)
+        if found is None and typename:
+            found = table.get(f"*/{typename.rpartition('/')[2]}") or table.get("*")
+        return found
+
+    def _made_table(self) -> dict[str, _Reader]:
+        table: dict[str, _Reader] = {}
+        for handler in self.handlers:
+            if not _ANYTHING.isdisjoint(handler.takes):
+                table.setdefault("*", _Reader(None, handler))
+                table.setdefault("", _Reader(None, handler))
+            for typename, decode in _readers(handler.takes):
+                table.setdefault(typename, _Reader(decode, handler))
+            if bytes in handler.takes:
+                table.setdefault("*", _Reader(_unchanged, handler))
+            if type(None) in handler.takes:
+                table.setdefault("", _Reader(_unchanged, handler))
+        self._table = table
+        return table
+
+    def _unexpected(self, message: Message) -> UnexpectedValueError:
+        taken = ", ".join(
+            text_of_annotation(each) for handler in self.handlers for each in handler.takes
+        )
+        value = message.typed_value
+        what = f"of type {value.typename}" if value.has_value else "without a value"
+        return UnexpectedValueError(
+            f"message to {message.target_typename}/{message.target_id}: no handler of the function "
+            f"takes a message {what}; they take {taken}. Add one with .on(...), or name the type of "
+            "a class with make_json_type"
+        )
+
+
+class AsyncHandlers(Handlers):
+    """Calls handlers of which at least one is a coroutine function."""
+
+    async def __call__(self, context: Context, message: Message) -> None:  # type: ignore[override] # a coroutine
+        """Do what :class:`Handlers` do."""
+        handler, value = self._found(message)
+        if handler.state is None:
+            await _done(handler, context, value)
+            return
+        state = attached(handler.state, context.storage)
+        await _done(handler, context, value, state)
+        write_changes(state)
+
+
+async def _done(handler: Handler, *arguments: Any) -> None:
+    result: Awaitable[None] | None = handler.fun(*arguments)
+    if handler.is_async and result is not None:
+        await result
+
+
+def _unchanged(content: bytes) -> bytes:
+    return content

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The types of single values: those of StateFun, raw bytes, and the numbers of Kafka's clients."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from statefun.protocol import types_pb2
+from statefun.sdk.types import SimpleType, simple_type
+
+T = TypeVar("T")
+
+
+def _wrapper_type(typename: str, wrapper: Any, python_type: type[T]) -> SimpleType[T]:
+    """Make a primitive type, encoded as the Protobuf ``wrapper`` with one field ``value``."""
+
+    def serialize(value: T) -> bytes:
+        if value is None:  # Protobuf takes it for "not set", and so for zero
+            raise TypeError("None is no value")
+        encoded: bytes = wrapper(value=value).SerializeToString()
+        return encoded
+
+    def deserialize(value: bytes) -> T:
+        return python_type(wrapper.FromString(value).value)  # type: ignore[call-arg]
+
+    serialize.__qualname__ = deserialize.__qualname__ = typename
+    return simple_type(typename, serialize, deserialize, python_type=python_type)
+
+
+BoolType = _wrapper_type("io.statefun.types/bool", types_pb2.BooleanWrapper, bool)
+"""True or False."""
+# Of several types of a class, the first is the one that its values are sent as.
+LongType = _wrapper_type("io.statefun.types/long", types_pb2.LongWrapper, int)
+"""64 bits, signed."""
+IntType = _wrapper_type("io.statefun.types/int", types_pb2.IntWrapper, int)
+"""32 bits, signed."""
+DoubleType = _wrapper_type("io.statefun.types/double", types_pb2.DoubleWrapper, float)
+"""64 bits."""
+FloatType = _wrapper_type("io.statefun.types/float", types_pb2.FloatWrapper, float)
+"""32 bits."""
+StringType = _wrapper_type("io.statefun.types/string", types_pb2.StringWrapper, str)
+"""Text, in UTF-8."""
+
+
+def _bytes(value: bytes) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError(f"{type(value).__name__} is not bytes")
+    return value
+
+
+BytesType = simple_type("io.statefun.types/bytes", _bytes, _bytes, python_type=bytes)
+"""Bytes, as they are."""
+
+
+def _big_endian_type(typename: str, size: int) -> SimpleType[int]:
+    """Make a type of whole numbers as Kafka's own serializers for Java write them."""
+
+    def serialize(value: int) -> bytes:
+        return value.to_bytes(size, "big", signed=True)
+
+    def deserialize(value: bytes) -> int:
+        if len(value) != size:
+            raise ValueError(f"a number of {size} bytes does not have {len(value)}")
+        return int.from_bytes(value, "big", signed=True)
+
+    serialize.__qualname__ = deserialize.__qualname__ = typename
+    return simple_type(typename, serialize, deserialize, python_type=int)
+
+
+KafkaIntType = _big_endian_type("io.statefun.kafka/int", 4)
+KafkaLongType = _big_endian_type("io.statefun.kafka/long", 8)
