@@ -86,7 +86,7 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
     if validation.functions is not None:
         for location, text in binding_problems(module, validation.functions):
             findings.append(Finding.at(location, text))
-        findings.extend(_warnings(module, program.text()))
+        findings.extend(_warnings(module, validation.functions, program.text()))
     return validation
 
 
@@ -109,9 +109,12 @@ def _load(
     return load_module_files(files, components=components)
 
 
-def _warnings(module: Module, sources: str) -> Iterator[Finding]:
+def _warnings(module: Module, functions: StatefulFunctions, sources: str) -> Iterator[Finding]:
     for ingress in module.ingresses:
         for route in ingress.topics:
+            targets = [functions.find(str(target)) for target in route.targets]
+            if any(function and function.is_typed for function in targets):
+                continue  # what they take has been checked
             if default_types.find(str(route.value_type)) is None:
                 yield Finding.at(
                     route.location,

@@ -6,14 +6,14 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Annotated, Any
 
 from google.protobuf.message import Message as ProtobufMessage
 
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.fields import has_fields
+from statefun.sdk.fields import has_fields, is_class
 from statefun.sdk.structured import StructuredType, make_protobuf_type
 from statefun.sdk.types import Type, default_types
 
@@ -35,6 +35,8 @@ def parameter_annotation(fun: Callable[..., Any], parameter: inspect.Parameter) 
     if not isinstance(raw, str):
         return raw
     function = inspect.unwrap(fun)
+    while isinstance(function, partial):
+        function = inspect.unwrap(function.func)
     function = getattr(function, "__func__", function)
     holder = SimpleNamespace(__annotations__={parameter.name: raw})
     names = getattr(function, "__globals__", {})
@@ -67,7 +69,7 @@ def types_of(annotation: Any) -> tuple[Type[Any], ...]:
     annotation = plain(annotation)
     if isinstance(annotation, Type):
         return (annotation,)
-    if isinstance(annotation, type):
+    if is_class(annotation):
         known = default_types.of_class(annotation)
         if known:
             return known

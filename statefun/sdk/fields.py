@@ -30,10 +30,19 @@ def text_of_annotation(annotation: Any) -> str:
     >>> text_of_annotation(int | None), text_of_annotation(str)
     ('int | None', 'str')
     """
-    if isinstance(annotation, type) and not typing.get_origin(annotation):
+    if is_class(annotation):
         module, name = annotation.__module__, annotation.__qualname__
         return name if module == "builtins" else f"{module}.{name}"
     return str(annotation).replace("typing.", "")
+
+
+def is_class(annotation: Any) -> bool:
+    """Tell whether it is a class, and no more: neither ``list[int]`` nor ``Any``."""
+    return (
+        isinstance(annotation, type)
+        and typing.get_origin(annotation) is None  # of Python 3.10, which takes both for classes
+        and annotation is not Any
+    )
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:
@@ -45,12 +54,12 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
 
 def is_pydantic(annotation: Any) -> bool:
     """Tell whether it is a Pydantic model, without importing Pydantic."""
-    return isinstance(annotation, type) and hasattr(annotation, "__pydantic_core_schema__")
+    return is_class(annotation) and hasattr(annotation, "__pydantic_core_schema__")
 
 
 def has_fields(annotation: Any) -> bool:
     """Tell whether it is a class that names its fields, and can be encoded by them."""
-    return isinstance(annotation, type) and (
+    return is_class(annotation) and (
         dataclasses.is_dataclass(annotation)
         or attrs.has(annotation)
         or is_pydantic(annotation)
@@ -78,11 +87,11 @@ def _is_immutable(annotation: Any, within: tuple[Any, ...]) -> bool:
         parts: Iterable[Any] = arguments[:1]
     elif origin in _CONTAINERS:
         parts = [each for each in arguments if each is not ...]
-    elif isinstance(annotation, type) and _is_frozen(annotation):
+    elif is_class(annotation) and _is_frozen(annotation):
         parts = typing.get_type_hints(annotation, include_extras=True).values()
     else:
         return origin is typing.Literal or (
-            isinstance(annotation, type) and issubclass(annotation, _IMMUTABLE)
+            is_class(annotation) and issubclass(annotation, _IMMUTABLE)
         )
     return all(_is_immutable(each, within) for each in parts)
 

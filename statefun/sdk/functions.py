@@ -94,6 +94,15 @@ class StatefulFunction:
         return self.handlers[0].fun
 
     @property
+    def is_typed(self) -> bool:
+        """Whether its handlers say what values they take, or what state they keep."""
+        return isinstance(self.call, Handlers)
+
+    def takes(self, typename: str) -> bool:
+        """Tell whether one of its handlers takes values of that type."""
+        return not isinstance(self.call, Handlers) or self.call.takes(typename)
+
+    @property
     def storage_spec(self) -> StorageSpec:
         """The values it keeps."""
         return StorageSpec(frozenset(self.specs), tuple(self.specs.values()))

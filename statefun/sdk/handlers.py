@@ -18,7 +18,7 @@ from statefun.sdk.annotations import (
 )
 from statefun.sdk.context import Context
 from statefun.sdk.errors import DefinitionError, FunctionError, UnexpectedValueError
-from statefun.sdk.fields import alternatives, has_fields, text_of_annotation
+from statefun.sdk.fields import alternatives, has_fields, is_class, text_of_annotation
 from statefun.sdk.message import Message, does_not_decode
 from statefun.sdk.state import State, attached, write_changes
 from statefun.sdk.types import Type
@@ -160,7 +160,7 @@ def _readers(takes: tuple[Any, ...]) -> Iterator[tuple[str, Callable[[bytes], An
     for each in map(plain, takes):
         if each is type(None) or each in _ANYTHING:
             continue
-        if not isinstance(each, type | Type):
+        if not (is_class(each) or isinstance(each, Type)):
             others.append(each)
             continue
         for type_ in types_of(each):
@@ -236,16 +236,19 @@ class Handlers:
         return table
 
     def _unexpected(self, message: Message) -> UnexpectedValueError:
-        taken = ", ".join(
-            text_of_annotation(each) for handler in self.handlers for each in handler.takes
-        )
         value = message.typed_value
         what = f"of type {value.typename}" if value.has_value else "without a value"
         return UnexpectedValueError(
             f"message to {message.target_typename}/{message.target_id}: no handler of the function "
-            f"takes a message {what}; they take {taken}. Add one with .on(...), or name the type of "
-            "a class with make_json_type"
+            f"takes a message {what}; {self}"
         )
+
+    def __str__(self) -> str:
+        """Return what the handlers take, and what to do about the rest."""
+        taken = ", ".join(
+            text_of_annotation(each) for handler in self.handlers for each in handler.takes
+        )
+        return f"they take {taken}. Add one with .on(...), or name a class's type: make_json_type"
 
 
 class AsyncHandlers(Handlers):

@@ -88,6 +88,8 @@ class _Value:
     """One value of a state class: reads, writes and deletes it, as an attribute does."""
 
     def __init__(self, name: str, annotation: Any, default: Any) -> None:
+        if name.startswith("_"):
+            raise DefinitionError(f"a value's name does not begin with an underscore, as {name!r}")
         options = default if isinstance(default, _Options) else state_value(default=default)
         members = alternatives(annotation)
         self.name = name
@@ -104,11 +106,9 @@ class _Value:
             if default is not _MISSING:
                 raise DefinitionError("it has a default or a default_factory, not both")
             default = factory()
-        elif default is _MISSING and self.is_optional:
-            default = None
         if default is _MISSING:
             raise DefinitionError(
-                "it needs a default, since nothing is stored for a new address; or allow None"
+                "it needs a default, such as None, since nothing is stored for a new address"
             )
         if default is None:
             if not self.is_optional:
@@ -143,14 +143,15 @@ class _Value:
     def __set__(self, state: Any, value: Any) -> None:
         view: _View = state._State__view  # noqa: SLF001 - as above
         if value is None and self.is_optional:
-            view.changed[self.name] = None
+            view.delete(self.name)
             return
         content = view.changed[self.name] = encoded_as(self.spec, value)
         if self.is_watched:
             view.seen[self.name] = content, value
 
     def __delete__(self, state: Any) -> None:
-        state._State__view.changed[self.name] = None  # noqa: SLF001 - as above
+        view: _View = state._State__view  # noqa: SLF001 - as above
+        view.delete(self.name)
 
     def default(self) -> Any:
         """Return the value that an address begins with."""
@@ -187,6 +188,11 @@ class _View:
         self.stored = stored(storage)
         self.seen: dict[str, tuple[TypedValue | None, Any]] = {}
         """Watched values that were read or written, each with its encoded form."""
+
+    def delete(self, name: str) -> None:
+        """Go back to the default."""
+        self.changed[name] = None
+        self.seen.pop(name, None)
 
 
 class _StateClass(type):

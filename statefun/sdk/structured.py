@@ -15,7 +15,13 @@ from typing import Any, Literal, TypeVar, overload
 from google.protobuf.message import Message as ProtobufMessage
 
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.fields import field_problem, forget_decoders, is_pydantic, text_of_annotation
+from statefun.sdk.fields import (
+    field_problem,
+    forget_decoders,
+    is_class,
+    is_pydantic,
+    text_of_annotation,
+)
 from statefun.sdk.types import SimpleType, Type, TypeSerializer, default_types, simple_type
 
 T = TypeVar("T")
@@ -34,7 +40,7 @@ class StructuredType(Type[T]):
         encoding: Format = "json",
         upgrades: Mapping[Type[Any], Callable[[Any], T]] | None = None,
     ) -> None:
-        python_type = annotation if isinstance(annotation, type) else None
+        python_type = annotation if is_class(annotation) else None
         super().__init__(typename, python_type=python_type, upgrades=upgrades)
         self._annotation = annotation
         self._encoding: Format = encoding
@@ -114,7 +120,7 @@ def _serializer(annotation: Any, encoding: Format) -> TypeSerializer[Any]:
 
 def _is_concrete(annotation: Any) -> bool:
     """Tell whether the values of an annotation have it as their class; not so a TypedDict."""
-    return isinstance(annotation, type) and not issubclass(annotation, dict)
+    return is_class(annotation) and not issubclass(annotation, dict)
 
 
 def _pydantic_serializer(model: Any, encoding: Format) -> TypeSerializer[Any]:

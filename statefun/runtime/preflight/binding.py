@@ -54,9 +54,13 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
     for ingress in module.ingresses:
         for route in ingress.topics:
             for target in route.targets:
-                if functions.find(str(target)) is None:
+                function = functions.find(str(target))
+                if function is None:
                     text = f"target {target} of ingress {ingress.id} has no function"
                     yield route.location, text + functions.hint(str(target))
+                elif not function.takes(str(route.value_type)):
+                    text = f"topic {route.topic}: no handler of {target} takes {route.value_type}"
+                    yield route.location, f"{text}, its valueType; {function.call}"
             if route.key_type is not None and default_types.find(str(route.key_type)) is None:
                 text = f"topic {route.topic}: no type named {route.key_type}, its keyType, is"
                 yield route.location, f"{text} registered; define it with simple_type"

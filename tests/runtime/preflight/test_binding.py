@@ -64,6 +64,39 @@ def test_targets_with_functions_fit(registered: list[str], target: str) -> None:
     check_binding(module, functions(*registered))
 
 
+def test_values_that_no_handler_takes_are_refused() -> None:
+    """All records of the topic would fail."""
+    registry = StatefulFunctions()
+
+    @registry.bind("test.fns/typed")
+    def typed(ctx: Context, number: int) -> None:
+        pass
+
+    with pytest.raises(BindingError) as raised:
+        check_binding(Module(ingresses=(ingress("test.fns/typed"),)), registry)
+
+    assert raised.value.message.endswith(
+        "\n  module.yaml:9:7: topic users: no handler of test.fns/typed takes "
+        "io.statefun.types/string, its valueType; they take int. Add one with .on(...), or name a "
+        "class's type: make_json_type"
+    )
+
+
+def test_values_that_a_handler_takes_fit() -> None:
+    """Each handler counts."""
+    registry = StatefulFunctions()
+
+    @registry.bind("test.fns/typed")
+    def typed(ctx: Context, number: int) -> None:
+        pass
+
+    @typed.on(str)
+    def text(ctx: Context, text: str) -> None:
+        pass
+
+    check_binding(Module(ingresses=(ingress("test.fns/typed"),)), registry)
+
+
 def test_functions_without_ingress_fit() -> None:
     """A function may be there for messages of other functions only."""
     module = Module(ingresses=(ingress("test.fns/one"),))

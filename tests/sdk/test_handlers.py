@@ -1,0 +1,491 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import attrs
+import pytest
+
+from statefun import (
+    Address,
+    Context,
+    DefinitionError,
+    DoubleType,
+    FloatType,
+    IntType,
+    LongType,
+    Message,
+    RecordError,
+    State,
+    StatefulFunctions,
+    StringType,
+    TypedValue,
+    UnexpectedValueError,
+    ValueDecodeError,
+    ValueSpec,
+    make_json_type,
+    make_protobuf_type,
+    state_value,
+)
+from statefun.protocol.types_pb2 import IntWrapper
+from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
+from statefun.sdk.invocation import (
+    Invocation,
+    InvocationBatch,
+    InvocationResult,
+    invoke,
+    invoke_async,
+)
+from statefun.sdk.primitives import KafkaLongType
+from statefun.sdk.types import typed
+
+FUNCTION = "test.handlers/function"
+ADDRESS = Address(FUNCTION, "Ada")
+
+
+@attrs.frozen
+class Login:
+    """Somebody has come."""
+
+    user: str
+    place: str | None = None
+
+
+@dataclasses.dataclass
+class Logout:
+    """Somebody has left."""
+
+    user: str
+
+
+class Pair(NamedTuple):
+    """Two numbers."""
+
+    x: int
+    y: int = 0
+
+
+class Visits(State):
+    """What is kept."""
+
+    visits: int = 0
+    users: list[str] = state_value(default_factory=list)
+
+
+LOGIN = TypedValue("com.example/Login", b'{"user": "Ada", "unknown": 1}')
+TEXT = typed("hello", StringType)
+
+Give = Callable[..., InvocationResult]
+
+
+@pytest.fixture
+def functions() -> StatefulFunctions:
+    """Return an empty registry."""
+    return StatefulFunctions()
+
+
+@pytest.fixture
+def give(functions: StatefulFunctions) -> Give:
+    """Return what delivers values to the function."""
+
+    def deliver(
+        *values: TypedValue, state: dict[str, TypedValue] | None = None
+    ) -> InvocationResult:
+        function = functions.for_typename(FUNCTION)
+        batch = InvocationBatch(ADDRESS, state or {}, [Invocation(None, each) for each in values])
+        if function.is_async:
+            return asyncio.run(invoke_async(function, batch))
+        return invoke(function, batch)
+
+    return deliver
+
+
+@pytest.mark.parametrize(
+    ("annotation", "argument", "value"),
+    [
+        (str, TEXT, "hello"),
+        (int, typed(5, IntType), 5),
+        (int, typed(2**40, LongType), 2**40),
+        (int, typed(-1, KafkaLongType), -1),
+        (float, typed(0.5, FloatType), 0.5),
+        (float, typed(0.1, DoubleType), 0.1),
+        (bool, TypedValue("io.statefun.types/bool", b"\x08\x01"), True),
+        (bytes, TypedValue("a/b", b"\xff"), b"\xff"),
+        (bytes, TEXT, TEXT.value),
+        (Login, LOGIN, Login("Ada")),
+        (Logout, TypedValue("io.statefun.python/Logout", b'{"user":"B"}'), Logout("B")),
+        (Pair, TypedValue("any/Pair", b"[1]"), Pair(1)),
+        (
+            IntWrapper,
+            TypedValue(f"type.googleapis.com/{IntWrapper.DESCRIPTOR.full_name}", b""),
+            IntWrapper(),
+        ),
+        (list[int], TypedValue("io.statefun.python/json", b"[1, 2]"), [1, 2]),
+        (Annotated[int, IntType], typed(5, IntType), 5),
+        (str | int, typed(5, IntType), 5),
+        (str | int | Login, LOGIN, Login("Ada")),
+        (str | None, TEXT, "hello"),
+    ],
+)
+def test_annotations_say_what_a_value_becomes(
+    functions: StatefulFunctions, give: Give, annotation: Any, argument: TypedValue, value: Any
+) -> None:
+    """Each kind of annotation, in a plain function."""
+    got: list[Any] = []
+
+    def handle(ctx: Context, content: Any) -> None:
+        got.append(content)
+
+    handle.__annotations__["content"] = annotation
+    functions.register(FUNCTION, handle)
+
+    assert give(argument).failures == []
+    assert got == [value]
+    assert type(got[0]) is type(value)
+
+
+def test_a_message_without_a_value_is_none_where_that_is_allowed(
+    functions: StatefulFunctions, give: Give
+) -> None:
+    """And does not fit elsewhere."""
+    got: list[Any] = []
+    empty = TypedValue("a/b", None)  # type: ignore[arg-type] # as other SDKs may send it
+
+    @functions.bind(FUNCTION)
+    def handle(ctx: Context, text: str | None) -> None:
+        got.append(text)
+
+    assert give(empty).failures == []
+    assert got == [None]
+
+    @functions.bind("test.handlers/other")
+    def other(ctx: Context, text: str) -> None: ...
+
+    call = functions.for_typename("test.handlers/other").call
+    with pytest.raises(
+        UnexpectedValueError, match="takes a message without a value; they take str"
+    ):
+        call(Context(ADDRESS, None, None), Message("a/b", "c", empty))  # type: ignore[arg-type] # unused
+
+
+@pytest.mark.parametrize(
+    "annotation", ["Message", "Context | Message", "Any", "statefun.Message", ""]
+)
+def test_messages_come_as_they_are(
+    functions: StatefulFunctions, give: Give, annotation: str
+) -> None:
+    """Whatever type the value has; also if the annotation cannot be read where it stands."""
+    got: list[Message] = []
+
+    def handle(ctx: Undefined, message: Message) -> None:  # type: ignore[name-defined] # noqa: F821 - as with imports for type checkers
+        got.append(message)
+
+    if annotation:
+        handle.__annotations__["message"] = annotation.replace("Context", "Login")
+    else:
+        del handle.__annotations__["message"]
+    functions.register(FUNCTION, handle)
+
+    give(TEXT)
+    assert got[0].as_string() == "hello"
+
+
+def test_handlers_are_chosen_by_the_type_of_the_value(
+    functions: StatefulFunctions, give: Give
+) -> None:
+    """Coroutines and functions side by side; the exact type wins over any message."""
+    got: list[tuple[str, Any]] = []
+
+    @functions.bind(FUNCTION)
+    async def anything(ctx: Context, message: Message, state: Visits) -> None:
+        await asyncio.sleep(0)
+        got.append(("anything", message.value_typename()))
+
+    @anything.on(Login, Logout)
+    def logs(ctx: Context, value: Login | Logout, state: Visits) -> None:
+        state.visits += 1
+        got.append(("logs", value))
+
+    @anything.on(str)
+    async def text(ctx: Context, value: str) -> None:
+        got.append(("text", value))
+
+    result = give(LOGIN, TEXT, typed(1, IntType), LOGIN)
+
+    assert result.failures == []
+    assert got == [
+        ("logs", Login("Ada")),
+        ("text", "hello"),
+        ("anything", "io.statefun.types/int"),
+        ("logs", Login("Ada")),
+    ]
+    assert result.state_mutations == {"visits": typed(2, LongType)}
+
+
+def test_what_fits_no_handler_is_a_failure_of_the_message(
+    functions: StatefulFunctions, give: Give
+) -> None:
+    """Of a class of its own, which is an error of the record."""
+
+    @functions.bind(FUNCTION)
+    def handle(ctx: Context, value: Login | int) -> None: ...
+
+    unexpected, undecodable = give(TEXT, TypedValue("x/Login", b'{"user": 7}')).failures
+
+    assert isinstance(unexpected.error, UnexpectedValueError)
+    assert isinstance(unexpected.error, RecordError)
+    assert unexpected.error.message == (
+        f"message to {ADDRESS}: no handler of the function takes a message of type "
+        "io.statefun.types/string; they take test_handlers.Login, int. Add one with .on(...), or "
+        "name a class's type: make_json_type"
+    )
+    assert isinstance(undecodable.error, ValueDecodeError)
+    assert undecodable.error.message.endswith("Expected `str`, got `int` - at `$.user`")
+
+
+def test_the_name_of_a_type_may_come_after_the_function(
+    functions: StatefulFunctions, give: Give
+) -> None:
+    """Types are looked up when they are needed; a named class takes no other name."""
+
+    @attrs.frozen
+    class Named:
+        n: int
+
+    got: list[Named] = []
+
+    @functions.bind(FUNCTION)
+    def handle(ctx: Context, value: Named) -> None:
+        got.append(value)
+        ctx.send(ADDRESS, value)
+        ctx.send(ADDRESS, "hello")
+
+    make_json_type("test.handlers/Late", Named)
+
+    result = give(
+        TypedValue("test.handlers/Late", b'{"n":1}'), TypedValue("other/Named", b'{"n":2}')
+    )
+
+    assert got == [Named(1)]
+    assert [message.typed_value for message in result.messages] == [
+        TypedValue("test.handlers/Late", b'{"n":1}'),
+        TEXT,
+    ]
+    assert len(result.failures) == 1
+
+
+def test_a_failed_call_changes_nothing_inside_its_state(
+    functions: StatefulFunctions, give: Give
+) -> None:
+    """Neither what it assigned nor what it appended is kept; later calls begin before it."""
+
+    @functions.bind(FUNCTION)
+    def handle(ctx: Context, text: str, state: Visits) -> None:
+        state.visits += 1
+        state.users.append(text)
+        if text == "fail":
+            raise ValueError(text)
+
+    result = give(typed("a", StringType), typed("fail", StringType), typed("b", StringType))
+
+    (failure,) = result.failures
+    assert "in __call__" not in failure.traceback
+    assert result.state_mutations["visits"] == typed(2, LongType)
+    assert result.state_mutations["users"] == TypedValue("io.statefun.python/json", b'["a","b"]')
+
+
+def test_state_beside_specs(functions: StatefulFunctions, give: Give) -> None:
+    """Both ways see the same values."""
+
+    @functions.bind(FUNCTION, [ValueSpec("more", StringType)])
+    def handle(ctx: Context, message: Message, state: Visits) -> None:
+        ctx.storage.visits = 7
+        state.visits += 1
+        ctx.storage.more = message.as_string()
+        assert ctx.storage.visits == state.visits
+
+    result = give(TEXT)
+
+    assert set(functions.for_typename(FUNCTION).specs) == {"more", "visits", "users"}
+    assert result.state_mutations == {"visits": typed(8, LongType), "more": TEXT}
+
+
+def test_functions_of_the_main_program_reach_workers() -> None:
+    """Classes, states and handlers are pickled by value, also after they were used."""
+    program = """
+import attrs, enum
+from statefun import Context, State
+class Color(enum.Enum):
+    RED = "red"
+@attrs.frozen
+class Car:
+    color: Color
+class Kept(State):
+    last: Car | None = None
+@function("test.handlers/pickled")
+def handle(ctx: Context, car: Car, kept: Kept) -> None:
+    kept.last = car
+@handle.on(str)
+def text(ctx: Context, text: str) -> None: ...
+"""
+    functions = StatefulFunctions()
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    code = compile(program, "app.py", "exec", dont_inherit=True)
+    exec(code, scope | {"function": functions.bind})
+    function = functions.for_typename("test.handlers/pickled")
+    batch = InvocationBatch(
+        Address("test.handlers/pickled", "a"),
+        {},
+        [Invocation(None, TypedValue("x/Car", b'{"color":"red"}'))],
+    )
+    before = invoke(function, batch)
+
+    sent = unpickled_closure(pickled_closure(function))
+
+    assert before.failures == []
+    assert invoke(sent, batch).state_mutations == before.state_mutations
+    with pytest.raises(DefinitionError, match="in the program that registers"):
+        sent.fun.on(int)
+
+
+def _not_annotated(ctx: Context, message: Message, more: int) -> None: ...
+
+
+class Unknown:
+    """Nothing can encode it."""
+
+
+@attrs.frozen
+class Private:
+    """Its field would not be encoded."""
+
+    _secret: str
+
+
+@pytest.mark.parametrize(
+    ("annotation", "problem"),
+    [
+        (Unknown, "test_handlers.Unknown is none of a dataclass, an attrs class"),
+        (list[Unknown], "test_handlers.Unknown is none of"),
+        (Private, "test_handlers.Private has a private field, _secret"),
+        ("Missing", "its annotation 'Missing' cannot be read: NameError"),
+    ],
+)
+def test_annotations_that_cannot_be_decoded_are_refused(
+    functions: StatefulFunctions, annotation: Any, problem: str
+) -> None:
+    """Where the function is registered: naming function, file and parameter."""
+
+    def handle(ctx: Context, value: Any) -> None: ...
+
+    handle.__annotations__["value"] = annotation
+
+    with pytest.raises(DefinitionError) as raised:
+        functions.register(FUNCTION, handle)
+
+    place = (
+        f"{handle.__qualname__} ({__file__}:{handle.__code__.co_firstlineno}): parameter value: "
+    )
+    assert raised.value.message.startswith(place)
+    assert problem in raised.value.message
+    assert len(functions) == 0
+
+
+def test_handlers_that_do_not_fit_are_refused(functions: StatefulFunctions) -> None:
+    """None takes what another takes; each says what it takes; states agree."""
+
+    class Other(State):
+        visits: str = ""
+
+    @functions.bind(FUNCTION)
+    def handle(ctx: Context, value: str | Login, state: Visits) -> None: ...
+
+    def again(ctx: Context, value: Any, state: Other) -> None: ...
+
+    with pytest.raises(DefinitionError, match=r"handle \(.*\) handles test_handlers.Login already"):
+        handle.on(Login)(again)
+    with pytest.raises(DefinitionError, match="needs the types"):
+        handle.on()(again)
+    with pytest.raises(DefinitionError, match="'visits' is declared twice, and differently"):
+        handle.on(int)(again)
+    with pytest.raises(DefinitionError, match=r"again \(.*Unknown is none of"):
+        handle.on(Unknown)(again)
+
+
+def test_a_cell_that_runs_again_replaces_its_handler(
+    functions: StatefulFunctions, give: Give
+) -> None:
+    """And only that."""
+    got: list[int] = []
+    for number in (1, 2):
+
+        @functions.bind(FUNCTION)
+        def handle(ctx: Context, value: int) -> None: ...
+
+        for _ in range(2):
+
+            @handle.on(str)
+            def text(ctx: Context, value: str, number: int = number) -> None:
+                got.append(number)
+
+    give(TEXT)
+
+    assert got == [2]
+
+
+def test_decorated_functions_stay_functions(functions: StatefulFunctions) -> None:
+    """What cannot have attributes is registered all the same; what is named on is left alone."""
+
+    class Service:
+        on = "mine"
+
+        def __call__(self, ctx: Context, message: Message) -> None: ...
+
+        def handle(self, ctx: Context, number: int, state: Visits) -> None: ...
+
+    service = Service()
+
+    decorated: object = functions.bind("t/service")(service)
+    assert decorated is service
+    assert service.on == "mine"
+    functions.bind("t/method")(service.handle)
+    functions.bind("t/partial")(functools.partial(service.handle))
+    functions.register_handler("t/method", [str], lambda ctx, value: None)
+    assert functions.for_typename("t/method").takes(IntType.typename)
+    assert functions.for_typename("t/method").takes(StringType.typename)
+
+
+def test_annotations_of_an_imported_module(
+    functions: StatefulFunctions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names are looked up where the function is defined, not where it is registered."""
+    (tmp_path / "handlers_module.py").write_text(
+        "from __future__ import annotations\n"
+        "import dataclasses\n"
+        "@dataclasses.dataclass\nclass Inner:\n    n: int\n"
+        "def wrapped(ctx, value: Inner): pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("handlers_module")
+    try:
+        functions.register(FUNCTION, module.wrapped)
+        assert functions.for_typename(FUNCTION).takes("any/Inner")
+    finally:
+        del sys.modules["handlers_module"]
+
+
+def test_a_protobuf_class_keeps_its_own_type(functions: StatefulFunctions) -> None:
+    """The one it was given a namespace with."""
+    type_ = make_protobuf_type(IntWrapper, "test.handlers")
+
+    @functions.bind(FUNCTION)
+    def handle(ctx: Context, value: IntWrapper) -> None: ...
+
+    assert functions.for_typename(FUNCTION).takes(type_.typename)

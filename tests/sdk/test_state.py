@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import copy
+import dataclasses
+import types
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Annotated, Any, ClassVar
+
+import attrs
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from statefun import (
+    DefinitionError,
+    IntType,
+    State,
+    StateDecodeError,
+    StringType,
+    TypedValue,
+    make_json_type,
+    make_msgpack_type,
+    state_value,
+)
+from statefun.protocol.types_pb2 import IntWrapper
+from statefun.sdk.state import attached, state_specs, write_changes
+from statefun.sdk.storage import Storage, changes, value_specs
+from statefun.sdk.types import typed
+
+
+class Color(Enum):
+    """An immutable value."""
+
+    RED = "red"
+
+
+@attrs.frozen
+class Point:
+    """Immutable, with immutable fields."""
+
+    x: int
+    color: Color = Color.RED
+
+
+@attrs.define
+class Basket:
+    """Can be changed."""
+
+    items: list[str]
+
+
+class Model(pydantic.BaseModel):
+    """Can be changed."""
+
+    n: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Holder:
+    """Frozen, around what can be changed."""
+
+    items: list[int]
+
+
+class Everything(State):
+    """A value of each kind."""
+
+    count: int = 0
+    text: str = ""
+    at: datetime | None = None
+    point: Point | None = None
+    basket: Basket | None = None
+    model: Model = state_value(default_factory=Model)
+    holder: Holder | None = None
+    wrapper: IntWrapper | None = None
+    numbers: list[int] = state_value(default_factory=list)
+    small: Annotated[int, IntType] = 7
+    either: int | str = 0
+    kinds: ClassVar[int] = 11
+
+    @property
+    def double(self) -> int:
+        """Methods and properties are as in any class."""
+        return 2 * self.count
+
+
+STORAGE = value_specs(state_specs(Everything))
+
+
+def state_of(storage: Storage) -> Everything:
+    """Return the state that an invocation gets."""
+    return attached(Everything, storage)
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "count": st.integers(-(2**63), 2**63 - 1),
+    "text": st.text(),
+    "at": st.datetimes() | st.none(),
+    "point": st.builds(Point, st.integers(-(2**53), 2**53)) | st.none(),
+    "basket": st.builds(Basket, st.lists(st.text())) | st.none(),
+    "model": st.builds(Model, n=st.integers()),
+    "numbers": st.lists(st.integers(-9, 9)),
+    "small": st.integers(-(2**31), 2**31 - 1),
+    "either": st.integers(-9, 9) | st.text(),
+}
+DEFAULTS = {name: getattr(Everything(), name) for name in VALUES}
+assignments = st.sampled_from(sorted(VALUES)).flatmap(
+    lambda name: st.tuples(st.just(name), VALUES[name])
+)
+
+
+class StateModel(RuleBasedStateMachine):
+    """A state behaves like an object with these attributes, from invocation to invocation."""
+
+    stored: dict[str, TypedValue]
+    model: dict[str, Any]
+    state: Everything
+    storage: Storage
+
+    @initialize()
+    def begin(self) -> None:
+        """Start with a new address."""
+        self.stored, self.model = {}, {}
+        self.next_invocation()
+
+    def next_invocation(self) -> None:
+        """Begin an invocation with what is stored."""
+        self.storage = Storage(STORAGE, self.stored)
+        self.state = state_of(self.storage)
+
+    @rule(name_and_value=assignments)
+    def assign(self, name_and_value: tuple[str, Any]) -> None:
+        """Set a value; None deletes it."""
+        name, value = name_and_value
+        setattr(self.state, name, value)
+        self.model[name] = copy.deepcopy(value)
+
+    @rule(name=st.sampled_from(sorted(VALUES)))
+    def delete(self, name: str) -> None:
+        """Go back to the default."""
+        delattr(self.state, name)
+        self.model.pop(name, None)
+
+    @rule(number=st.integers(0, 9))
+    def change_inside(self, number: int) -> None:
+        """Change values without assigning them."""
+        self.state.numbers.append(number)
+        self.model["numbers"] = [*self.model.get("numbers", []), number]
+        self.state.model.n = number
+        self.model["model"] = Model(n=number)
+        if self.state.basket is not None:
+            self.state.basket.items.append(str(number))
+            self.model["basket"] = Basket([*self.model["basket"].items, str(number)])
+
+    @rule()
+    def commit(self) -> None:
+        """Write what has changed, and go on with the next invocation."""
+        write_changes(self.state)
+        for name, value in changes(self.storage).items():
+            self.stored = {each: self.stored[each] for each in self.stored if each != name}
+            if value is not None:
+                self.stored[name] = value
+        self.next_invocation()
+
+    @rule()
+    def fail(self) -> None:
+        """Nothing of a failed invocation is kept."""
+        kept = {name: self.stored[name] for name in self.stored}
+        self.next_invocation()
+        self.model = {
+            name: getattr(state_of(Storage(STORAGE, kept)), name) for name in VALUES if name in kept
+        }
+
+    @invariant()
+    def reads_as_the_model(self) -> None:
+        """Every value reads as it was written last."""
+        for name, default in DEFAULTS.items():
+            expected = self.model.get(name, default)
+            assert getattr(self.state, name) == (default if expected is None else expected)
+
+
+TestStateModel = StateModel.TestCase
+
+
+def test_what_is_only_read_is_not_written() -> None:
+    """Also where the stored bytes are those of an older version of the class."""
+    stored = {
+        "point": TypedValue("io.statefun.python/Point", b'{"x":1,"gone":2}'),
+        "basket": TypedValue("io.statefun.python/Basket", b'{ "items" : ["a"], "gone": 2}'),
+    }
+    storage = Storage(STORAGE, stored)
+    state = state_of(storage)
+
+    assert state.point == Point(1)
+    assert state.basket == Basket(["a"])
+    assert (state.model, state.numbers, state.double) == (Model(), [], 0)
+    write_changes(state)
+
+    assert changes(storage) == {}
+
+
+def test_only_what_has_changed_inside_is_written() -> None:
+    """A list, in a frozen class, in what the address begins with."""
+    storage = Storage(
+        STORAGE, {"holder": TypedValue("io.statefun.python/Holder", b'{"items":[1]}')}
+    )
+    state = state_of(storage)
+
+    assert state.holder is not None
+    state.holder.items.append(2)
+    state.numbers.append(3)
+    assert state.basket is None
+    write_changes(state)
+
+    assert {name: value and value.value for name, value in changes(storage).items()} == {
+        "holder": b'{"items":[1,2]}',
+        "numbers": b"[3]",
+    }
+
+
+def test_values_are_decoded_when_they_are_read() -> None:
+    """A value that cannot be decoded is no trouble to a function that does not read it."""
+    storage = Storage(STORAGE, {"count": TypedValue("io.statefun.types/long", b"\xff")})
+    state = state_of(storage)
+
+    state.text = "fine"
+    write_changes(state)
+    with pytest.raises(StateDecodeError, match=r"value 'count' \(1 bytes\) does not decode"):
+        _ = state.count
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("count", None, "value 'count' cannot be set to None; delete it with 'del'"),
+        ("count", "1", "value 'count': '1' does not encode as io.statefun.types/long: TypeError"),
+        ("count", True, "value 'count': True does not encode as io.statefun.types/long"),
+        ("count", 2**63, "value 'count': 9223372036854775808 does not encode"),
+        ("small", 2**31, "value 'small': 2147483648 does not encode as io.statefun.types/int"),
+        ("text", 1, "value 'text': 1 does not encode as io.statefun.types/string"),
+        ("text", "\ud800", "value 'text': '\\ud800' does not encode"),
+        ("point", Basket([]), "TypeError: a value of Point is wanted"),
+        ("point", Point("x"), "ValidationError: Expected `int`, got `str` - at `$.x`"),  # type: ignore[arg-type]
+        ("basket", Basket([1]), "Expected `str`, got `int` - at `$.items[0]`"),  # type: ignore[list-item]
+        ("either", 0.5, "Expected `int | str`, got `float`"),
+        ("numbers", (object(),), "does not encode as io.statefun.python/json: TypeError"),
+    ],
+)
+def test_what_a_value_cannot_be_is_refused_where_it_is_assigned(
+    name: str, value: Any, problem: str
+) -> None:
+    """The error names the value; nothing is stored that could not be read."""
+    storage = Storage(STORAGE, {})
+
+    with pytest.raises(DefinitionError) as raised:
+        setattr(state_of(storage), name, value)
+
+    assert problem in raised.value.message
+    assert changes(storage) == {}
+
+
+def test_what_became_wrong_inside_is_refused_at_the_end() -> None:
+    """In the invocation that made it so."""
+    state = state_of(Storage(STORAGE, {}))
+    state.basket = Basket([])
+    state.basket.items.append(1)  # type: ignore[arg-type] # what is tested
+
+    with pytest.raises(DefinitionError, match=r"value 'basket'.*Expected `str`, got `int`"):
+        write_changes(state)
+
+
+def test_unknown_names_are_errors() -> None:
+    """A typo is no new attribute."""
+    with pytest.raises(AttributeError, match="'Everything' object has no attribute 'cuont'"):
+        Everything().cuont = 3  # type: ignore[attr-defined] # what is tested
+    with pytest.raises(AttributeError):
+        Everything().cuont  # type: ignore[attr-defined] # noqa: B018 - what is tested
+    with pytest.raises(TypeError, match="has no value 'cuont'"):
+        Everything(cuont=3)  # type: ignore[call-arg] # what is tested
+
+
+def test_states_of_tests_hold_their_values() -> None:
+    """They compare and print by their values."""
+
+    class Small(State):
+        n: int = 0
+        items: list[str] = state_value(default_factory=list)
+
+    class Other(State):
+        n: int = 0
+        items: list[str] = state_value(default_factory=list)
+
+    state = Small(n=3)
+    state.items.append("x")
+
+    assert repr(state) == "Small(n=3, items=['x'])"
+    assert state == Small(n=3, items=["x"])
+    assert state != Small(n=3)
+    assert Small() != Other()
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(state)
+
+
+def test_a_class_may_add_to_another() -> None:
+    """Values are inherited, and may be replaced."""
+
+    class Base(State):
+        a: int = 1
+        b: int = 2
+
+    class Sub(Base):
+        b: str = "two"  # type: ignore[assignment] # what is tested
+        c: int = 3
+
+    assert repr(Sub()) == "Sub(a=1, b='two', c=3)"
+    assert [spec.name for spec in state_specs(Sub)] == ["a", "b", "c"]
+    assert repr(Base()) == "Base(a=1, b=2)"
+
+
+def test_values_may_expire() -> None:
+    """Each by itself, as a value spec says it."""
+
+    class Expiring(State):
+        called: int = state_value(default=0, expire_after_call=timedelta(hours=1))
+        written: str | None = state_value(default=None, expire_after_write=timedelta(days=1))
+        stays: int = 0
+
+    assert [
+        (spec.expire_after_call, spec.expire_after_write) for spec in state_specs(Expiring)
+    ] == [
+        (timedelta(hours=1), None),
+        (None, timedelta(days=1)),
+        (None, None),
+    ]
+
+
+class _Unknown:
+    pass
+
+
+def _declared(content: dict[str, Any]) -> None:
+    types.new_class("Declared", (State,), {}, lambda namespace: namespace.update(content))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "problem"),
+    [
+        ("int", ..., "it needs a default, such as None, since nothing is stored for a new address"),
+        ("int", None, "its default is None, which its annotation does not allow"),
+        ("int | None", ..., "it needs a default"),
+        ("int | None", 5, "a value that may be None has the default None, and no other"),
+        ("list[int]", [], r"its default \[\] can be changed"),
+        ("Basket", Basket([]), "can be changed"),
+        ("int", "zero", "'zero' does not encode as io.statefun.types/long"),
+        ("_Unknown", None, "_Unknown is none of a dataclass, an attrs class"),
+        ("Missing", None, "NameError: name 'Missing' is not defined"),
+        ("int", state_value(default=0, default_factory=int), "a default or a default_factory"),
+        ("int", state_value(default=0, expire_after_call=timedelta(0)), "positive timedelta"),
+    ],
+)
+def test_declarations_that_cannot_work_are_refused(
+    annotation: str, default: Any, problem: str
+) -> None:
+    """When the class is defined, naming class and value."""
+    content = {"__annotations__": {"wrong": annotation}, "__module__": __name__}
+    if default is not ...:
+        content["wrong"] = default
+
+    with pytest.raises(DefinitionError, match=problem) as raised:
+        _declared(content)
+
+    assert raised.value.message.startswith(f"state {__name__}.Declared: ")
+
+
+@pytest.mark.parametrize("name", ["Upper", "_hidden", "class", "__class__"])
+def test_names_that_no_value_can_have(name: str) -> None:
+    """The rules are those of value specs; and what begins with an underscore is Python's."""
+    content = {"__annotations__": {name: "int"}, "__module__": __name__, name: 0}
+
+    with pytest.raises(DefinitionError, match=rf"Declared: {name}: int: a value's name"):
+        _declared(content)
+
+
+def test_a_field_that_is_added_has_its_default_and_one_that_is_gone_is_ignored() -> None:
+    """So classes may change while states of theirs are stored."""
+
+    @attrs.frozen
+    class Old:
+        name: str
+        gone: int = 1
+
+    @attrs.frozen
+    class New:
+        name: str
+        added: int | None = None
+
+    old = make_json_type("test.state/Evolving", Old)
+    content = typed(Old("Ada"), old)
+
+    assert content.value == b'{"gone":1,"name":"Ada"}'
+    new = make_msgpack_type(
+        "test.state/New", New, upgrades={old: lambda each: New(each.name, each.gone)}
+    )
+    assert new.decode(*content) == New("Ada", 1)
+
+    class Kept(State):
+        value: New | None = None
+
+    state = attached(Kept, Storage(value_specs(state_specs(Kept)), {"value": content}))
+    assert state.value == New("Ada", 1)
+    with pytest.raises(DefinitionError, match="already belongs to another type"):
+        make_json_type("test.state/Evolving", New)
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.text())
+def test_a_state_reads_what_specs_have_written(number: int, text: str) -> None:
+    """The same values, by other means."""
+    state = state_of(
+        Storage(STORAGE, {"small": typed(number, IntType), "text": typed(text, StringType)})
+    )
+
+    assert (state.small, state.text) == (number, text)

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import dataclasses
+import enum
+import typing
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any, Generic, TypedDict, TypeVar
+from uuid import UUID
+
+import attrs
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statefun import DefinitionError, Type, TypeRegistry, make_json_type, make_msgpack_type, types
+from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
+from statefun.sdk.fields import is_immutable, text_of_annotation
+from statefun.sdk.structured import StructuredType
+from statefun.sdk.types import SimpleType, typed
+
+V = TypeVar("V")
+
+
+class Kind(enum.Enum):
+    """Small and large."""
+
+    SMALL = "small"
+    LARGE = "large"
+
+
+@dataclasses.dataclass
+class Item:
+    """Of an order."""
+
+    sku: str
+    count: int = 1
+    kind: Kind = Kind.SMALL
+
+
+@attrs.define
+class Order:
+    """With everything that fields can be."""
+
+    id: UUID
+    at: datetime
+    items: list[Item]
+    total: Decimal
+    note: str | None = None
+    tags: frozenset[str] = frozenset()
+    more: dict[str, int] = attrs.field(factory=dict)
+    raw: bytes = b""
+    day: date | None = None
+    took: timedelta = timedelta(0)
+    number: int = attrs.field(default=1, validator=attrs.validators.ge(0))
+
+
+class Model(pydantic.BaseModel):
+    """Of Pydantic."""
+
+    name: str
+    at: datetime | None = None
+    sizes: list[int] = []
+
+
+@dataclasses.dataclass
+class Node:
+    """Holds its like."""
+
+    value: int
+    next: Node | None = None
+
+
+@dataclasses.dataclass
+class Box(Generic[V]):
+    """Holds something."""
+
+    content: V
+
+
+class Plain(TypedDict):
+    """A dict, for a type checker."""
+
+    a: int
+
+
+orders = st.builds(
+    Order,
+    id=st.uuids(),
+    at=st.datetimes(timezones=st.just(timezone.utc)),
+    items=st.lists(st.builds(Item, sku=st.text(), count=st.integers(), kind=st.sampled_from(Kind))),
+    total=st.decimals(allow_nan=False, allow_infinity=False),
+    note=st.none() | st.text(),
+    tags=st.frozensets(st.text()),
+    more=st.dictionaries(st.text(), st.integers()),
+    raw=st.binary(),
+    day=st.none() | st.dates(),
+    number=st.integers(0, 9),
+)
+FORMATS = ["json", "msgpack"]
+
+
+def type_of(annotation: Any, encoding: str) -> Type[Any]:
+    """Return a type that is not registered."""
+    return StructuredType("test.structured/type", annotation, encoding)  # type: ignore[arg-type] # one of FORMATS
+
+
+@pytest.mark.parametrize("encoding", FORMATS)
+@given(order=orders)
+def test_orders_come_back(encoding: str, order: Order) -> None:
+    """All kinds of fields, in both encodings; large numbers only in JSON."""
+    type_ = type_of(Order, encoding)
+    if encoding == "msgpack" and any(abs(item.count) >= 2**63 for item in order.items):
+        order.items = []
+    if encoding == "msgpack" and any(abs(each) >= 2**63 for each in order.more.values()):
+        order.more = {}
+
+    assert type_.decode(*typed(order, type_)) == order
+
+
+@pytest.mark.parametrize("encoding", FORMATS)
+@given(model=st.builds(Model, name=st.text(), sizes=st.lists(st.integers(-9, 9))))
+def test_models_come_back(encoding: str, model: Model) -> None:
+    """Pydantic's own methods encode and decode."""
+    type_ = type_of(Model, encoding)
+
+    assert type_.decode(*typed(model, type_)) == model
+
+
+@pytest.mark.parametrize("encoding", FORMATS)
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Node, Node(1, Node(2))),
+        (Box[int], Box(3)),
+        (list[Item], [Item("a")]),
+        (dict[int, str], {1: "a"}),
+        (Plain, {"a": 1}),
+        (Kind, Kind.LARGE),
+        (Any, {"a": [1, None, "b"]}),
+        (int | str, "text"),
+        (Node | None, None),
+    ],
+)
+def test_what_annotations_can_say(encoding: str, annotation: Any, value: Any) -> None:
+    """Classes that hold their like, generic ones, and what is no class."""
+    type_ = type_of(annotation, encoding)
+
+    assert type_.decode(*typed(value, type_)) == value
+    assert unpickled_closure(pickled_closure(type_)).decode(*typed(value, type_)) == value
+
+
+@pytest.mark.parametrize(
+    ("annotation", "content", "value"),
+    [
+        (Item, b'{"sku": "a", "gone": 7}', Item("a")),
+        (Model, b'{"name": "a", "gone": 7}', Model(name="a")),
+        (Box[int], b'{"content": 1, "gone": {"x": []}}', Box(1)),
+    ],
+)
+def test_fields_may_come_and_go(annotation: Any, content: bytes, value: Any) -> None:
+    """What a class no longer has is ignored; what is missing has its default."""
+    assert type_of(annotation, "json").decode("", content) == value
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "problem"),
+    [
+        (Item, Item(5), "Expected `str`, got `int` - at `$.sku`"),  # type: ignore[arg-type]
+        (Item, {"sku": "a"}, "a value of Item is wanted"),
+        (Order, None, "a value of Order is wanted"),
+        (Model, Item("a"), "a value of Model is wanted"),
+        (float, float("nan"), "Expected `float`, got `null`"),
+        (Item, Item("\ud800"), "surrogates not allowed"),
+        (list[int], [1, True], "Expected `int`, got `bool`"),
+    ],
+)
+def test_values_that_could_not_be_decoded_are_not_encoded(
+    annotation: Any, value: Any, problem: str
+) -> None:
+    """The mistake shows where it is made, not where the value is read."""
+    with pytest.raises(DefinitionError) as raised:
+        typed(value, type_of(annotation, "json"))
+
+    assert problem in raised.value.message
+
+
+def test_validators_see_decoded_values() -> None:
+    """Those of attrs; and what Pydantic checks."""
+    with pytest.raises(Exception, match="'number' must be >= 0"):
+        type_of(Order, "json").decode(
+            "",
+            b'{"id":"%s","at":"2020-01-01T00:00:00Z","items":[],"total":"1","number":-1}'
+            % UUID(int=0).hex.encode(),
+        )
+    with pytest.raises(pydantic.ValidationError):
+        type_of(Model, "json").decode("", b"{}")
+
+
+class _Opaque:
+    pass
+
+
+@dataclasses.dataclass
+class _Outer:
+    inner: list[_Opaque]
+
+
+@dataclasses.dataclass
+class _WithInit:
+    n: int
+    extra: dataclasses.InitVar[int] = 0
+
+
+@attrs.frozen
+class _Private:
+    _n: int
+
+
+@pytest.mark.parametrize(
+    ("annotation", "problem"),
+    [
+        (_Opaque, "_Opaque is none of a dataclass"),
+        (_Outer, "_Opaque is none of a dataclass"),
+        (list[Model], "Model is none of a dataclass"),
+        (_WithInit, "`InitVar` fields are not supported"),
+        (_Private, "_Private has a private field, _n"),
+        (Item | Node, "may not contain more than one dataclass"),
+        ("Missing", "cannot be decoded"),
+    ],
+)
+def test_classes_that_cannot_be_decoded_are_refused(annotation: Any, problem: str) -> None:
+    """When the type is made."""
+    with pytest.raises(DefinitionError, match=problem):
+        make_json_type("test.structured/refused", annotation)
+
+    assert types.find("test.structured/refused") is None
+
+
+def test_upgrades_go_from_version_to_version() -> None:
+    """A newer version reads all older ones; what it makes of them is its own."""
+    first = make_json_type("test.structured/V1")
+    second = make_json_type(
+        "test.structured/V2", Item, upgrades={first: lambda old: Item(old["name"])}
+    )
+    third = make_msgpack_type(
+        "test.structured/V3", Node, upgrades={second: lambda old: Node(old.count)}
+    )
+    stored = typed({"name": "a"}, first)
+
+    assert third.decode(*stored) == Node(1)
+    assert third.decode(*typed(Item("b", 4), second)) == Node(4)
+    assert [third.reads(f"test.structured/V{n}") for n in range(5)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert unpickled_closure(pickled_closure(third)).decode(*stored) == Node(1)
+    assert not second.reads(third.typename)
+
+
+@pytest.mark.parametrize(
+    ("upgrades", "problem"),
+    [
+        ({"test.structured/V1": dict}, "maps an older Type to a function"),
+        ({make_json_type("test.structured/old"): 5}, "maps an older Type to a function"),
+        ({make_json_type("test.structured/wrong"): dict}, "holds its own typename"),
+    ],
+)
+def test_upgrades_that_cannot_work_are_refused(upgrades: Any, problem: str) -> None:
+    """When the type is made."""
+    with pytest.raises(DefinitionError, match=problem):
+        make_json_type("test.structured/wrong", Item, upgrades=upgrades)
+
+
+def test_registries_list_their_types() -> None:
+    """By name; a class may have several types, of which the first encodes."""
+    one: Type[Any] = StructuredType("test/b", Item)
+    two: Type[Any] = StructuredType("test/a", Item, "msgpack")
+    other = SimpleType("test/c", str.encode, bytes.decode)
+    registry = TypeRegistry([one, two, other])
+
+    assert registry.list() == [two, one, other]
+    assert registry.of_class(Item) == (one, two)
+    assert registry.of_class(Node) == ()
+    registry.add(StructuredType("test/d", Node))
+    assert len(registry.of_class(Node)) == 1
+    with pytest.raises(DefinitionError, match=r"another type \(.*Item as json\)"):
+        registry.add(StructuredType("test/b", Node))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        (int, True),
+        (Kind, True),
+        (tuple[int, ...], True),
+        (typing.Literal["a", "b"], True),
+        (typing.Annotated[str, 1], True),
+        (frozenset[bytes] | None, True),
+        (tuple[list[int], int], False),
+        (Item, False),
+        (Order, False),
+        (dict[str, int], False),
+        (Any, False),
+    ],
+)
+def test_immutable_annotations(annotation: Any, expected: bool) -> None:
+    """Values of these need not be watched."""
+    assert is_immutable(annotation) == expected
+
+
+def test_annotations_are_shown_as_they_are_written() -> None:
+    """In errors."""
+    assert [text_of_annotation(each) for each in (int, int | None, list[str], Item)] == [
+        "int",
+        "int | None",
+        "list[str]",
+        "test_structured.Item",
+    ]
