@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from statefun import StatefulFunctions
 from statefun.module.model import MAX_RECORD_SIZE
+from statefun.module.sinks import Sink
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.dispatch.announcement import Announcement, announce
@@ -23,7 +24,6 @@ from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
-from statefun.runtime.rows.effects import Sink
 from statefun.runtime.rows.envelope import SCHEMA
 from statefun.runtime.timers.clock import SystemClock
 

@@ -22,13 +22,13 @@ from pyspark import TaskContext
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
 from statefun.module.model import MAX_RECORD_SIZE
+from statefun.module.sinks import Sink
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.dispatch.arrow_path import evaluate
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.segments import SegmentWriter
-from statefun.runtime.rows.effects import Sink
 from statefun.runtime.spark_internals import pickled_state
 from statefun.runtime.timers.clock import SystemClock
 

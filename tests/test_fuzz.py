@@ -34,17 +34,13 @@ from statefun import (
 )
 from statefun.inspect.dead_letters import DeadLetter
 from statefun.module.loader import parse_module
+from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import AddressState, EffectStream, Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.outbox import MANIFEST, Outbox, effect_stream
 from statefun.runtime.dispatch.groups import AddressValues
-from statefun.runtime.rows.effects import (
-    EGRESS_SCHEMA,
-    EffectRows,
-    EgressRecord,
-    read_egress_records,
-)
+from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows, read_egress_records
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME
 from statefun.sdk.types import typed
 

@@ -32,7 +32,7 @@ ALLOWED = {
     },
     "serving.asgi": {"statefun.serving", "statefun.sdk"},
     "published": {"statefun"},
-    "module": {"statefun.module", "statefun.sdk", "yaml", "attrs"},
+    "module": {"statefun.module", "statefun.formats", "statefun.sdk", "yaml", "attrs"},
 }
 """The imports that a layer may have, besides the standard library."""
 

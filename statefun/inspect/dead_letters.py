@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 from confluent_kafka import OFFSET_BEGINNING, KafkaException, Producer, TopicPartition
 
+from statefun.module.letters import CUT, HEADER_PREFIX, LEFT_OUT, TARGET_TYPE_HEADER
 from statefun.module.model import KafkaEgress, Module, route_of
 from statefun.runtime.kafka.client import (
     admin_for,
@@ -24,8 +25,6 @@ from statefun.runtime.kafka.client import (
     partitions_of,
     read_committed,
 )
-from statefun.runtime.rows.envelope import HEADER_PREFIX, TARGET_TYPE_HEADER
-from statefun.runtime.rows.letters import CUT, LEFT_OUT
 from statefun.runtime.rows.origin import replay_headers
 from statefun.sdk.errors import ConfigurationError, KafkaError
 

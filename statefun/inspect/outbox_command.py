@@ -12,10 +12,11 @@ from typing import Any
 
 from statefun.inspect.table import print_table
 from statefun.inspect.unpublished import Waiting, skip, to_skip, waiting
+from statefun.module.sinks import EgressRecord
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lock import shows_runs
 from statefun.runtime.printable import printable
-from statefun.runtime.rows.effects import EgressRecord, row_size
+from statefun.runtime.rows.effects import row_size
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 _WHOSE = ("batch", "state", "egress", "lane")

@@ -20,12 +20,13 @@ from typing import Any
 
 import attrs
 
+from statefun.module.sinks import EgressRecord
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder, sync_path
 from statefun.runtime.checkpoint.lock import checkpoint_lock
 from statefun.runtime.checkpoint.outbox import Outbox, Share, Staged
 from statefun.runtime.checkpoint.skips import write_skips
-from statefun.runtime.rows.effects import EgressRecord, read_egress_records
+from statefun.runtime.rows.effects import read_egress_records
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 _AT_ONCE = timedelta(0)

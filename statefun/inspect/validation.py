@@ -8,11 +8,11 @@ from pathlib import Path
 
 import attrs
 
-from statefun.inspect.program import load_program
+from statefun.module.binding import binding_problems, not_run
 from statefun.module.loader import load_module_files
 from statefun.module.model import KafkaEgress, KafkaIngress, Location, Module
-from statefun.runtime.preflight.binding import binding_problems, not_run
-from statefun.runtime.preflight.value_types import register_types
+from statefun.module.program import load_program
+from statefun.module.value_types import register_types
 from statefun.sdk.errors import ModuleError, Problem, StatefunError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.types import default_types

@@ -12,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from statefun.module.binding import check_binding
 from statefun.module.model import Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.lock import (
@@ -22,7 +23,6 @@ from statefun.runtime.checkpoint.lock import (
 )
 from statefun.runtime.explanation import explained
 from statefun.runtime.garbage import frozen
-from statefun.runtime.preflight.binding import check_binding
 from statefun.runtime.preflight.preparation import Prepared, prepare
 from statefun.runtime.preflight.unregistered import check_functions, write_functions
 from statefun.runtime.query import joined_rows, operator_of, start_query

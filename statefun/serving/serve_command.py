@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statefun.inspect.program import load_program
+from statefun.module.program import load_program
 from statefun.sdk.errors import PlatformError, StatefunError
 from statefun.serving.asgi import HEALTH, MAX_REQUEST_BYTES, asgi
 

@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 
 from statefun.cli import main
 from statefun.inspect.unpublished import skip
+from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lock import unlocked
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.checkpoint.skips import read_skips, write_skips
 from statefun.runtime.egress.lane import Lane, LaneBatch, Marker
-from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
+from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 EVIL = "\x1b[2J\nkey"

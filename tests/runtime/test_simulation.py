@@ -13,10 +13,11 @@ from simulation.disk import Disk, MemoryFolder
 from simulation.run import simulate
 from simulation.sabotage import SABOTAGES, sabotaged
 
+from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import EffectStream
 from statefun.runtime.checkpoint.outbox import effect_stream
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch
-from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
+from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows
 from statefun.sdk.errors import CheckpointError
 
 _MOST_SEEDS = 2000

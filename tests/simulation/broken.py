@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from simulation.cluster import ExactlyOnceModel
 from simulation.disk import LocalPath
+from statefun.module.sinks import EgressRecord
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import MANIFEST, Leftovers, Outbox, Staged
 from statefun.runtime.dispatch import buckets, delays
@@ -22,7 +23,7 @@ from statefun.runtime.ingress import feedback
 from statefun.runtime.ingress.feedback import FeedbackReader, ticked
 from statefun.runtime.preflight.recovery import Succession
 from statefun.runtime.release.publisher import Publisher
-from statefun.runtime.rows.effects import Effects, EgressRecord
+from statefun.runtime.rows.effects import Effects
 from statefun.runtime.timers import wheel as pending
 from statefun.runtime.timers.clock import Clock
 from statefun.runtime.timers.wheel import PendingBuckets, TimerLog

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 import attrs
 
 from simulation.chaos import Chaos
+from statefun.module.sinks import EgressRecord
 from statefun.runtime.egress.lane import Marker, UncertainError
-from statefun.runtime.rows.effects import EgressRecord
 
 
 @attrs.define

@@ -19,6 +19,7 @@ from simulation.functions import FUEL, Actor, acting, functions
 from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, PARTITIONS, Attempt, History, World
 from statefun import StringType
 from statefun.module.model import MAX_RECORD_SIZE
+from statefun.module.sinks import Sink
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
@@ -26,7 +27,6 @@ from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.ingress.feedback import FeedbackReader, read_task
-from statefun.runtime.rows.effects import Sink
 from statefun.sdk.errors import CheckpointError
 
 Offset = dict[str, int]

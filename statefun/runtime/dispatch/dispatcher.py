@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, cast
 
+from statefun.module.sinks import egress_record
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.dispatch import delays
 from statefun.runtime.dispatch.buckets import send
@@ -16,12 +17,8 @@ from statefun.runtime.dispatch.failures import RETRY, FailedMessage, Failures
 from statefun.runtime.dispatch.groups import OWN, Group, Row
 from statefun.runtime.dispatch.payload import Program
 from statefun.runtime.dispatch.rejections import rejected
-from statefun.runtime.rows.effects import Effects, egress_record, egress_row
-from statefun.runtime.rows.envelope import (
-    REJECTION_NAMESPACE,
-    SEPARATOR,
-    address_of,
-)
+from statefun.runtime.rows.effects import Effects, egress_row
+from statefun.runtime.rows.envelope import REJECTION_NAMESPACE, SEPARATOR, address_of
 from statefun.runtime.timers.clock import BatchClock, in_milliseconds
 from statefun.runtime.timers.wheel import NAMESPACE as TIMERS_NAMESPACE
 from statefun.sdk.address import Address
@@ -30,6 +27,7 @@ from statefun.sdk.deadline import standby
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import (
     FunctionError,
+    RecordError,
     UnknownFunctionError,
     ValueDecodeError,
 )
@@ -231,7 +229,7 @@ class Dispatcher:
         """Apply the failure policy to a message on which its function has failed."""
         message = failed_message(failed, call)
         policy: FailurePolicy | None = call.function.on_failure
-        if message.record is not None and isinstance(failed.error, ValueDecodeError):
+        if message.record is not None and isinstance(failed.error, ValueDecodeError | RecordError):
             policy = self._record_policy(message)
         self._failures.handle(message, policy, effects)
 

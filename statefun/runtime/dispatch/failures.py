@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import attrs
 
+from statefun.module.letters import DeadLetterTopic, Original
 from statefun.module.model import Module, TopicRoute, route_of
 from statefun.protocol.runtime_pb2 import Failure, Outcome, RecordOrigin
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
@@ -20,12 +21,7 @@ from statefun.runtime.dispatch import delays
 from statefun.runtime.dispatch.groups import Row
 from statefun.runtime.printable import printable
 from statefun.runtime.rows.effects import Effects
-from statefun.runtime.rows.envelope import (
-    REJECTION_NAMESPACE,
-    SEPARATOR,
-    address_of,
-)
-from statefun.runtime.rows.letters import DeadLetterTopic, Original
+from statefun.runtime.rows.envelope import REJECTION_NAMESPACE, SEPARATOR, address_of
 from statefun.runtime.rows.origin import facts_of
 from statefun.runtime.timers.clock import Clock, in_milliseconds
 from statefun.sdk.address import TypeName

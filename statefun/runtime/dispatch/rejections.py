@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
+from statefun.module.keys import UNDECODABLE_KEY, id_of_key, rejection
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.runtime.dispatch.failures import Policies
-from statefun.runtime.rows.envelope import UNDECODABLE_KEY, rejection
-from statefun.runtime.rows.keys import id_of_key
 from statefun.sdk.errors import RecordError
 from statefun.sdk.raised import class_name, text_of
 from statefun.sdk.types import default_types

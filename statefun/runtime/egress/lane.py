@@ -25,11 +25,12 @@ from typing import NamedTuple, Protocol
 
 import attrs
 
+from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import EffectStream
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, Staged
-from statefun.runtime.rows.effects import EgressRecord, read_egress_records, row_size
+from statefun.runtime.rows.effects import read_egress_records, row_size
 from statefun.sdk.errors import CheckpointError
 
 _CHUNK_BYTES = 32 * 1024 * 1024

@@ -10,7 +10,9 @@ from typing import NamedTuple, Protocol
 
 import attrs
 
+from statefun.module.letters import DeadLetterTopic
 from statefun.module.model import DeliverySemantic, KafkaEgress
+from statefun.module.sinks import EgressRecord
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Staged
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UndeliveredError
@@ -23,8 +25,6 @@ from statefun.runtime.egress.producers import (
 )
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import Place, Refusals
-from statefun.runtime.rows.effects import EgressRecord
-from statefun.runtime.rows.letters import DeadLetterTopic
 
 _PAUSE = timedelta(seconds=1)
 

@@ -14,12 +14,12 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
 
 from statefun.module.model import KafkaEgress
+from statefun.module.sinks import EgressRecord
 from statefun.runtime.egress.lane import Marker, UncertainError, UndeliveredError
 from statefun.runtime.egress.patience import Patience, Tally
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import OF_CLIENTS, OF_RECORDS, Refusals, Refused, places_of
 from statefun.runtime.kafka.client import connect
-from statefun.runtime.rows.effects import EgressRecord
 from statefun.sdk.errors import KafkaError
 
 _POLL = timedelta(milliseconds=500)

@@ -30,10 +30,10 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from google.protobuf.message import DecodeError
 
 from statefun.module.model import KafkaEgress
+from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import Progress
 from statefun.runtime.egress.lane import Marker, UncertainError
 from statefun.runtime.kafka.client import admin_for, cluster_metadata, read_committed
-from statefun.runtime.rows.effects import EgressRecord
 from statefun.sdk.errors import CheckpointError, KafkaError, TopicError
 
 PROGRESS_PREFIX = "statefun-progress-"

@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError as ClientError
 
+from statefun.module.letters import DeadLetterTopic, Original
 from statefun.module.model import KafkaEgress
+from statefun.module.sinks import EgressRecord
 from statefun.runtime.egress.lane import Marker, UncertainError
 from statefun.runtime.egress.patience import Tally
 from statefun.runtime.egress.progress_topic import PROGRESS_PREFIX
 from statefun.runtime.kafka.client import admin_for, cluster_metadata
-from statefun.runtime.rows.effects import EgressRecord
-from statefun.runtime.rows.letters import DeadLetterTopic, Original
 from statefun.sdk.egress import topic_problem
 from statefun.sdk.errors import KafkaError, TopicError
 from statefun.sdk.failure import OnFailure

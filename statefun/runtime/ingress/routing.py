@@ -13,17 +13,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.sql.types import BinaryType
 
+from statefun.module.keys import UNDECODABLE_KEY, id_of_key
+from statefun.module.letters import TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
 from statefun.module.model import TopicRoute, route_of
-from statefun.runtime.rows.envelope import (
-    RECORDS,
-    REJECTION_NAMESPACE,
-    REPLAYED,
-    SEPARATOR,
-    TARGET_TYPE_HEADER,
-    UNDECODABLE_KEY,
-    VALUE_TYPE_HEADER,
-)
-from statefun.runtime.rows.keys import id_of_key
+from statefun.runtime.rows.envelope import RECORDS, REJECTION_NAMESPACE, REPLAYED, SEPARATOR
 from statefun.sdk.tracing import TRACE_HEADERS
 from statefun.sdk.types import default_types
 

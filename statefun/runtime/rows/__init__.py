@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows and their encodings: messages, effects, dead letters, origins of records."""
+"""Rows and their encodings: messages, effects, origins of records."""

@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from statefun.module.sinks import EgressRecord, headers_size
 from statefun.runtime.columns import values_of
-from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
-from statefun.sdk.errors import DefinitionError, UnknownEgressError
-from statefun.sdk.types import default_types
+from statefun.sdk.egress import KafkaEgressMessage
 
 EGRESS_SCHEMA = pa.schema(
     [
@@ -46,18 +45,6 @@ _NUMBER_BYTES = 4
 """The approximate size of a number or of a null."""
 
 
-class EgressRecord(NamedTuple):
-    """A record for a Kafka egress, ready to be produced."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]] | None
-    partition: int | None = None
-    timestamp: int | None = None
-    """Milliseconds since the epoch."""
-
-
 _make_record = partial(tuple.__new__, EgressRecord)
 
 
@@ -79,13 +66,6 @@ def row_size(row: tuple[Any, ...]) -> int:
         else:
             size += headers_size(cell)
     return size
-
-
-def headers_size(headers: Sequence[tuple[str, bytes | None]]) -> int:
-    """Return the bytes of the names and values of headers."""
-    if not headers:
-        return 0
-    return sum(len(name.encode()) + len(value or b"") for name, value in headers)
 
 
 class EffectRows:
@@ -179,82 +159,3 @@ def egress_row(message: KafkaEgressMessage) -> tuple[Any, ...]:
         message.partition,
         message.timestamp_millis,
     )
-
-
-Serializer = Callable[[Any], KafkaEgressMessage | None]
-"""Converts a value to a record; returns None to send nothing."""
-
-
-class Sink(NamedTuple):
-    """The serializer and the size limit of an egress."""
-
-    max_record_size: int
-    """The limit of a record, in bytes: key, value and headers together."""
-    serializer: Serializer | None = None
-    """Makes records of values; None if only records are taken."""
-
-
-def egress_record(
-    message: EgressMessage, egresses: Mapping[str, Sink]
-) -> KafkaEgressMessage | None:
-    """Return the record of ``message``; None if the egress's serializer drops it.
-
-    Args:
-        message: a message that a function sends.
-        egresses: all declared egresses, by id.
-
-    Raises:
-        UnknownEgressError: if ``egresses`` has no such egress.
-        DefinitionError: if the egress cannot take the value, or the record is too large for it.
-    """
-    if message.typename not in egresses:
-        declared = ", ".join(sorted(egresses)) or "none"
-        raise UnknownEgressError(
-            f"egress {message.typename} is not declared in module.yaml (declared: {declared})"
-        )
-    sink = egresses[message.typename]
-    if isinstance(message, KafkaEgressMessage):
-        record: KafkaEgressMessage | None = message
-    elif sink.serializer is None or message.typed_value.typename == KAFKA_RECORD_TYPENAME:
-        record = KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
-    else:
-        record = _serialized(message, sink.serializer)
-    if record is not None:
-        _check_size(record, sink.max_record_size)
-    return record
-
-
-def _check_size(record: KafkaEgressMessage, limit: int) -> None:
-    size = len(record.value or b"") + headers_size(record.headers)
-    if record.key is not None:
-        size += len(record.key.encode())
-    if size > limit:
-        raise DefinitionError(
-            f"a record for egress {record.typename}, topic {record.topic}, has {size:,} bytes with "
-            f"key and headers, and the egress takes {limit:,}; send less, or raise its property "
-            "max.request.size and the topic's max.message.bytes"
-        )
-
-
-def _serialized(message: EgressMessage, serializer: Serializer) -> KafkaEgressMessage | None:
-    egress, (typename, content) = message.typename, message.typed_value
-    type_ = default_types.find(typename)
-    if type_ is None:
-        raise DefinitionError(
-            f"no type named {typename!r} is registered, so that the serializer of egress {egress} "
-            "cannot be given its value"
-        )
-    try:
-        record = serializer(type_.serializer().deserialize(content))
-    except Exception as error:
-        raise DefinitionError(
-            f"the serializer of egress {egress} failed: {type(error).__name__}: {error}"
-        ) from error
-    if not (
-        record is None or (isinstance(record, KafkaEgressMessage) and record.typename == egress)
-    ):
-        raise DefinitionError(
-            f"the serializer of egress {egress} returns a KafkaEgressMessage for that egress, or "
-            f"None, and not {record!r}"
-        )
-    return record

@@ -49,13 +49,6 @@ SCHEMA = StructType(
 )
 
 
-HEADER_PREFIX = "statefun-"
-"""The prefix of a dead letter's headers about the failure; other headers are the record's."""
-TARGET_TYPE_HEADER = f"{HEADER_PREFIX}target-type"
-"""The header with the typename of a dead letter's target function."""
-VALUE_TYPE_HEADER = f"{HEADER_PREFIX}type"
-"""The header with the typename of a dead letter's value."""
-
 REPLAYED = "replayed:"
 """The prefix of replayed records' topics in rows: a real topic's name has no colon."""
 
@@ -64,22 +57,6 @@ RECORDS = "statefun.records/"
 
 REJECTION_NAMESPACE = "statefun.rejected"
 """The namespace that gets records that no function can receive; each reason has a type."""
-
-UNDECODABLE_KEY = "undecodable-key"
-_REASONS = {
-    "null-key": "the record has no key; the key becomes the id of the address it is sent to",
-    "empty-key": "the record's key is empty; the key becomes the id of the address it is sent to",
-    UNDECODABLE_KEY: "the record's key is not valid UTF-8, which the id of an address has to be, or "
-    "is not of the topic's keyType",
-    "no-target": f"the record was to be replayed, and its headers {TARGET_TYPE_HEADER} and "
-    f"{VALUE_TYPE_HEADER} do not say to which function and as what",
-    "null-value": "the record has no value (a tombstone), and functions are invoked with values",
-}
-
-
-def rejection(name: str) -> str:
-    """Explain why a record was rejected; ``name`` is the name of the address that got it."""
-    return _REASONS[name]
 
 
 def address_key(address: Address) -> bytes:

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from statefun.module.letters import HEADER_PREFIX, TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
 from statefun.protocol.runtime_pb2 import RecordOrigin
-from statefun.runtime.rows.envelope import (
-    HEADER_PREFIX,
-    REPLAYED,
-    TARGET_TYPE_HEADER,
-    VALUE_TYPE_HEADER,
-)
+from statefun.runtime.rows.envelope import REPLAYED
 
 _TOPIC = f"{HEADER_PREFIX}topic"
 _NUMBERS = ("partition", "offset", "timestamp")

@@ -36,6 +36,7 @@ from statefun import (
 )
 from statefun.dev import EmbeddedKafka
 from statefun.module.model import DeliverySemantic, KafkaEgress, Location
+from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
@@ -48,7 +49,7 @@ from statefun.runtime.egress.patience import Patience, Tally
 from statefun.runtime.egress.producers import ExactlyOnce, Unconfirmed
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import Refusals
-from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
+from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows
 from statefun.sdk.address import TypeName
 
 pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=3.5)]

@@ -22,7 +22,9 @@ from harness import KafkaHarness, Received, wait
 from statefun import KafkaError, TopicError
 from statefun.dev import EmbeddedKafka
 from statefun.inspect.unpublished import skip
+from statefun.module.letters import DeadLetterTopic
 from statefun.module.model import DeliverySemantic, KafkaEgress, Location
+from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
@@ -34,8 +36,7 @@ from statefun.runtime.egress.refusals import Refusals, Refused, places_of
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention
-from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
-from statefun.runtime.rows.letters import DeadLetterTopic
+from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows
 from statefun.runtime.settings import Settings
 from statefun.sdk.address import TypeName
 from statefun.sdk.failure import OnFailure

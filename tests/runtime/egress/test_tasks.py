@@ -18,6 +18,7 @@ from pyspark import SparkContext
 
 from statefun.dev import EmbeddedKafka
 from statefun.module.model import DeliverySemantic, KafkaEgress, Location
+from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, Staged, effect_stream
@@ -26,7 +27,7 @@ from statefun.runtime.egress import patience as patience_module
 from statefun.runtime.egress import tasks as tasks_module
 from statefun.runtime.egress.lane_set import LaneFactory
 from statefun.runtime.egress.tasks import LaneState, LaneTask, TaskLanes
-from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
+from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows
 from statefun.sdk.address import TypeName
 
 pytestmark = pytest.mark.broker

@@ -12,6 +12,7 @@ from simulation.publishing import SimulatedFactory, Workers
 from simulation.world import World
 
 from statefun.module.model import DeliverySemantic, KafkaEgress, Location
+from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
@@ -21,7 +22,7 @@ from statefun.runtime.egress.tasks import TaskLanes
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention
-from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows, EgressRecord
+from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows
 from statefun.runtime.settings import Settings
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import CheckpointError, ConfigurationError, EngineError

@@ -7,18 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from statefun.module.sinks import EgressRecord
 from statefun.runtime.dispatch.groups import Row
 from statefun.runtime.dispatch.segments import InlineBudget
 from statefun.runtime.egress import lane
 from statefun.runtime.egress.lane import _chunks
 from statefun.runtime.rows import effects
-from statefun.runtime.rows.effects import (
-    EGRESS_SCHEMA,
-    MESSAGE_SCHEMA,
-    EffectRows,
-    EgressRecord,
-    row_size,
-)
+from statefun.runtime.rows.effects import EGRESS_SCHEMA, MESSAGE_SCHEMA, EffectRows, row_size
 
 LARGE = b"x" * 1_000_000
 

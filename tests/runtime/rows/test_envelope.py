@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, MapType, StructType
 from strategies import addresses, ids
 
-from statefun.runtime.rows.envelope import SCHEMA, address_key, address_of, rejection
+from statefun.module.keys import rejection
+from statefun.runtime.rows.envelope import SCHEMA, address_key, address_of
 from statefun.sdk.address import Address
 
 

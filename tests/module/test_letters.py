@@ -4,8 +4,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefun.runtime.rows.effects import headers_size
-from statefun.runtime.rows.letters import DeadLetterTopic, Original
+from statefun.module.letters import DeadLetterTopic, Original
+from statefun.module.sinks import headers_size
 
 SIZES = st.integers(0, 30_000)
 NAMES = ["value", "headers", "key"]

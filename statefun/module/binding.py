@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from statefun.module.model import Location, Module, TopicRoute, Unsupported
-from statefun.runtime.preflight.value_types import register_types
+from statefun.module.value_types import register_types
 from statefun.sdk.errors import BindingError
 from statefun.sdk.failure import OnFailure, Retry
 from statefun.sdk.functions import StatefulFunctions

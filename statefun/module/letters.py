@@ -15,9 +15,14 @@ from typing import Any, NamedTuple
 import attrs
 
 from statefun.module.model import KafkaEgress
-from statefun.runtime.rows.effects import EgressRecord, headers_size
-from statefun.runtime.rows.envelope import HEADER_PREFIX
+from statefun.module.sinks import EgressRecord, headers_size
 
+HEADER_PREFIX = "statefun-"
+"""The prefix of a dead letter's headers about the failure; other headers are the record's."""
+TARGET_TYPE_HEADER = f"{HEADER_PREFIX}target-type"
+"""The header with the typename of a dead letter's target function."""
+VALUE_TYPE_HEADER = f"{HEADER_PREFIX}type"
+"""The header with the typename of a dead letter's value."""
 CUT = "cut"
 """The header that names the texts that were cut."""
 LEFT_OUT = "left-out"

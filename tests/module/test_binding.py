@@ -16,6 +16,7 @@ from statefun import (
     StatefulFunctions,
     ValueSpec,
 )
+from statefun.module.binding import check_binding
 from statefun.module.model import (
     KafkaEgress,
     KafkaIngress,
@@ -24,7 +25,6 @@ from statefun.module.model import (
     TopicRoute,
     Unsupported,
 )
-from statefun.runtime.preflight.binding import check_binding
 from statefun.sdk.address import TypeName
 
 
