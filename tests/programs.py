@@ -18,7 +18,6 @@ import random
 import sys
 from collections import Counter, deque
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -47,27 +46,6 @@ RELAYS = ("relay", "slow-relay")
 """Those that keep none, and so do not count, note or keep; ``slow-relay`` is a coroutine."""
 LIFETIME = timedelta(seconds=5)
 """Of the values that expire."""
-
-
-@attrs.frozen
-class FileClock:
-    """A clock that tests set, and that all processes see."""
-
-    file: Path
-
-    def now(self) -> int:
-        """Return the milliseconds since the epoch."""
-        return int(self.file.read_text())
-
-    def monotonic(self) -> int:
-        """Return a fixed moment: between one setting and the next, no time passes."""
-        return 0
-
-    def set(self, seconds: float) -> None:
-        """Set the time, in seconds since the epoch; in one step, since others read all the time."""
-        new = self.file.with_suffix(".new")
-        new.write_text(str(round(seconds * 1000)))
-        new.replace(self.file)
 
 
 def obedient(topic: str) -> StatefulFunctions:  # noqa: C901 - a branch for each command

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from documentation import block, blocks
 from harness import KafkaHarness, run
-from programs import FileClock
 
 import statefun
 from statefun import (
@@ -26,6 +25,7 @@ from statefun import (
     StringType,
     message_builder,
 )
+from statefun.dev.spark_application import FileClock
 from statefun.module.loader import load_module_files, parse_module
 from statefun.module.model import AvroValues, FromDate
 from statefun.sdk.functions import default_functions

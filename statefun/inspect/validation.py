@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 
-from statefun.module.binding import binding_problems, not_run
+from statefun.module.binding import NO_INGRESS, binding_problems, not_run
 from statefun.module.loader import load_module_files
 from statefun.module.model import KafkaEgress, KafkaIngress, Location, Module
 from statefun.module.program import load_program
@@ -86,6 +86,8 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
     if validation.functions is not None:
         for location, text in binding_problems(module, validation.functions):
             findings.append(Finding.at(location, text))
+        if not module.ingresses:
+            findings.append(Finding.at(None, NO_INGRESS))
         findings.extend(_warnings(module, validation.functions, program.text()))
     return validation
 

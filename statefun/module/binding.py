@@ -21,15 +21,19 @@ _NO_TOPIC = (
     "failures are to become dead letters, but no egress has a deadLetterTopic; add one to an egress"
 )
 
+NO_INGRESS = "no ingress is declared, so that no function would ever be invoked"
 
 Finding = tuple[Location | None, str]
 """A location in the module files, if there is one, and a sentence about the problem."""
 
 
-def check_binding(module: Module, functions: StatefulFunctions) -> None:
+def check_binding(
+    module: Module, functions: StatefulFunctions, *, needs_ingress: bool = True
+) -> None:
     """Check that every ingress target has a function, and that all needed parts exist.
 
-    It also registers the types that the module files define.
+    It also registers the types that the module files define. Tests call functions also without
+    an ingress.
 
     Raises:
         BindingError: with all problems.
@@ -38,6 +42,8 @@ def check_binding(module: Module, functions: StatefulFunctions) -> None:
         text if location is None else f"{location}: {text}"
         for location, text in (*register_types(module), *binding_problems(module, functions))
     ]
+    if needs_ingress and not module.ingresses:
+        problems.append(NO_INGRESS)
     if problems:
         raise BindingError("\n  ".join(["module files and functions do not fit", *problems]))
     for component in module.unsupported:
@@ -68,8 +74,6 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
     yield from _failure_problems(module, functions)
     if not len(functions):
         yield None, "no function is registered; decorate one with @function(...)"
-    if not module.ingresses:
-        yield None, "no ingress is declared, so that no function would ever be invoked"
 
 
 def _loops(module: Module) -> Iterator[Finding]:

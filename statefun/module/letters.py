@@ -9,13 +9,15 @@ takes, parts of the record are left out, and a header of the letter names them.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import attrs
 
 from statefun.module.model import KafkaEgress
 from statefun.module.sinks import EgressRecord, headers_size
+from statefun.sdk.address import Address
+from statefun.sdk.errors import StatefunError
 
 HEADER_PREFIX = "statefun-"
 """The prefix of a dead letter's headers about the failure; other headers are the record's."""
@@ -65,18 +67,18 @@ class DeadLetterTopic:
     def letter(
         self,
         original: Original,
-        facts: Iterable[tuple[str, str]],
+        about: Iterable[tuple[str, str]],
         whole: Container[str] = (),
     ) -> tuple[EgressRecord, list[str]]:
         """Return a letter that is not too large, and the names of the parts that were left out.
 
         Args:
             original: the message or record; headers of an earlier failure are dropped.
-            facts: the facts about the failure, by header names without their prefix.
+            about: the facts about the failure, by header names without their prefix.
             whole: the facts that are never cut.
         """
         texts, cut = [], []
-        for name, text in facts:
+        for name, text in about:
             content = _encoded(text)
             if len(content) > _TEXT_BYTES and name not in whole:
                 content = content[:_TEXT_BYTES].decode(errors="ignore").encode() + _MARK
@@ -86,14 +88,54 @@ class DeadLetterTopic:
         own = [each for each in original.headers if not each[0].startswith(HEADER_PREFIX)]
         kept, left_out = original._replace(headers=own), list[str]()
         while True:
-            about = [(LEFT_OUT, _encoded(",".join(left_out)))] if left_out else []
-            headers = [(HEADER_PREFIX + name, content) for name, content in [*texts, *about]]
+            lost = [(LEFT_OUT, _encoded(",".join(left_out)))] if left_out else []
+            headers = [(HEADER_PREFIX + name, content) for name, content in [*texts, *lost]]
             letter = EgressRecord(self.topic, kept.key, kept.value, [*kept.headers, *headers])
             largest = next((name for name in _PARTS if getattr(kept, name)), None)
             if largest is None or _size(letter) <= self.max_record_size:
                 return letter, left_out
             kept = kept._replace(**{largest: _PARTS[largest]})
             left_out.append(largest)
+
+
+def facts(  # noqa: PLR0913 - a failure has so many
+    error: StatefunError,
+    cause: str,
+    *,
+    attempts: int,
+    time: int,
+    caller: Address | None,
+    origin: Mapping[str, object],
+    typename: str,
+    target: Address | None,
+) -> Iterator[tuple[str, str]]:
+    """Yield the facts about a failure, by header names without their prefix.
+
+    Args:
+        error: the error.
+        cause: the class name of the exception.
+        attempts: how many there were.
+        time: in milliseconds since the epoch.
+        caller: who has sent the message, if a function has.
+        origin: topic, partition, offset and timestamp of the record that it was, if it was one.
+        typename: of the value.
+        target: who should have handled it; None if no function could receive it.
+    """
+    found: dict[str, object] = {
+        "error-code": error.code,
+        "error-type": cause,
+        "error-message": error.message,
+        "attempts": attempts,
+        "time": time,
+    }
+    if caller is not None:
+        found["caller"] = caller
+    found |= origin
+    found["type"] = typename
+    if target is not None:
+        found |= {"target": target, "target-type": target.typename}
+    for name, value in found.items():
+        yield name, str(value)
 
 
 def _size(record: EgressRecord) -> int:

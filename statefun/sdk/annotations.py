@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -19,8 +19,10 @@ from statefun.sdk.types import Type, default_types
 
 NAMESPACE = "io.statefun.python"
 """Of the types that nobody has named."""
-ANY_JSON = f"{NAMESPACE}/json"
-"""The typename of values that are of no class with fields."""
+_ANY_JSON = "json"
+"""The name of the types of values that are of no class with fields."""
+_automatic: dict[Any, Type[Any]] = {}
+"""The types that were made, by their annotations."""
 
 
 def parameter_annotation(fun: Callable[..., Any], parameter: inspect.Parameter) -> Any:
@@ -78,16 +80,25 @@ def types_of(annotation: Any) -> tuple[Type[Any], ...]:
     return (automatic_type(annotation),)
 
 
-@cache
 def automatic_type(annotation: Any) -> Type[Any]:
     """Return the type, in JSON, of values whose type nobody has named.
 
     >>> automatic_type(list[int])
     StructuredType('io.statefun.python/json')
     """
-    if has_fields(annotation):
-        return StructuredType(f"{NAMESPACE}/{annotation.__name__}", annotation)
-    return StructuredType(ANY_JSON, annotation)
+    known = _automatic.get(annotation)
+    if known is None:
+        name = annotation.__name__ if has_fields(annotation) else _ANY_JSON
+        known = StructuredType(f"{NAMESPACE}/{name}", annotation)
+        _automatic[annotation] = known
+    return known
+
+
+def automatic_types(typename: str) -> Iterator[Type[Any]]:
+    """Yield the types of that name which were made so far."""
+    if typename == f"{NAMESPACE}/{_ANY_JSON}":
+        yield automatic_type(Any)
+    yield from [each for each in _automatic.values() if each.typename == typename]
 
 
 def type_of_value(value: Any) -> Type[Any]:

@@ -293,6 +293,13 @@ def state_specs(class_: type[State]) -> list[ValueSpec]:
     return [value.spec for value in class_._values.values()]  # noqa: SLF001 - of this module
 
 
+def state_values(state: State) -> dict[str, Any]:
+    """Return the values of a state that differ from its defaults, by name."""
+    write_changes(state)
+    view: _View = state._State__view  # type: ignore[attr-defined] # noqa: SLF001 - as above
+    return {name: getattr(state, name) for name, value in view.changed.items() if value is not None}
+
+
 def attached(class_: type[S], storage: Storage) -> S:
     """Return a state that reads and writes the values of an address."""
     state = object.__new__(class_)

@@ -11,12 +11,12 @@ import pytest
 from flights import app, data
 from harness import KafkaHarness, Record, run
 from nycflights import read_flights
-from programs import FileClock
 from pyspark import cloudpickle
 from submitting import EXAMPLES, submit
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.dev import EmbeddedKafka
+from statefun.dev.spark_application import FileClock
 from statefun.sdk.functions import default_functions
 
 # Workers cannot import modules beside a program that was not launched.

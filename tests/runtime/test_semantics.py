@@ -16,10 +16,11 @@ import pytest
 from harness import KafkaHarness, run
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from programs import LIFETIME, NAMES, FileClock, Generator, Model, Program, obedient
+from programs import LIFETIME, NAMES, Generator, Model, Program, obedient
 from pyspark import TaskContext, cloudpickle
 
 from statefun import FunctionError
+from statefun.dev.spark_application import FileClock
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.spark.session import open_session

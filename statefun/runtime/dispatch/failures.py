@@ -8,13 +8,11 @@ failure. It is published like all egress records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
-import attrs
-
-from statefun.module.letters import DeadLetterTopic, Original
-from statefun.module.model import Module, TopicRoute, route_of
+from statefun.module.letters import Original, facts
+from statefun.module.policies import Policies
 from statefun.protocol.runtime_pb2 import Failure, Outcome, RecordOrigin
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.runtime.dispatch import delays
@@ -24,7 +22,6 @@ from statefun.runtime.rows.effects import Effects
 from statefun.runtime.rows.envelope import REJECTION_NAMESPACE, SEPARATOR, address_of
 from statefun.runtime.rows.origin import facts_of
 from statefun.runtime.timers.clock import Clock, in_milliseconds
-from statefun.sdk.address import TypeName
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 
@@ -46,48 +43,6 @@ class DispatchError(Exception):
             message=printable(error.message, _MESSAGE_LENGTH),
             traceback=printable(traceback, keep="\n"),
         )
-
-
-@attrs.frozen
-class Policies:
-    """The failure policies of the module files."""
-
-    dead_letters: DeadLetterTopic | None = None
-    """The topic of dead letters, if there is one."""
-    records: Sequence[tuple[TopicRoute, OnFailure | None]] = ()
-    """Policies for records that no function can receive, by topic, where declared."""
-    unregistered: OnFailure = OnFailure.FAIL
-    """The policy for messages to functions that are not registered."""
-
-    @classmethod
-    def of(cls, module: Module, unregistered: OnFailure) -> Policies:
-        """Collect the policies of ``module``, and the one for messages without a function."""
-        chosen = [
-            (route, route.failure_policy or ingress.failure_policy)
-            for ingress in module.ingresses
-            for route in ingress.topics
-        ]
-        return cls(DeadLetterTopic.of(module.dead_letters), chosen, unregistered)
-
-    def of_topic(self, topic: str) -> OnFailure | None:
-        """Return the policy for a topic's records that no function can receive, if declared."""
-        policies = dict(self.records)
-        route = route_of(policies, topic)
-        return None if route is None else policies[route]
-
-    def key_type_of(self, topic: str) -> TypeName | None:
-        """Return of which type a topic's keys are, if they are not texts."""
-        route = route_of(dict(self.records), topic)
-        return None if route is None else route.key_type
-
-    @property
-    def default(self) -> OnFailure:
-        """The default policy."""
-        return OnFailure.DEAD_LETTER if self.dead_letters else OnFailure.FAIL
-
-    def last_resort(self, policy: FailurePolicy | None) -> OnFailure:
-        """Return the policy that applies after the last attempt."""
-        return (policy.then if isinstance(policy, Retry) else policy) or self.default
 
 
 class FailedMessage(NamedTuple):
@@ -187,23 +142,17 @@ class Failures:
 
     def _facts(self, failed: FailedMessage) -> Iterator[tuple[str, str]]:
         """Yield the facts about a failure, by header names without their prefix."""
-        error, record, target = failed.error, failed.record, address_of(failed.target)
-        facts: dict[str, object] = {
-            "error-code": error.code,
-            "error-type": failed.cause,
-            "error-message": error.message,
-            "attempts": failed.attempts,
-            "time": self._clock.now(),
-        }
-        if failed.caller:
-            facts["caller"] = address_of(failed.caller)
-        if record is not None:
-            facts |= facts_of(record)
-        facts["type"] = failed.typename
-        if target.namespace != REJECTION_NAMESPACE:
-            facts |= {"target": target, "target-type": target.typename}
-        for name, value in facts.items():
-            yield name, str(value)
+        target, record = address_of(failed.target), failed.record
+        return facts(
+            failed.error,
+            failed.cause,
+            attempts=failed.attempts,
+            time=self._clock.now(),
+            caller=address_of(failed.caller) if failed.caller else None,
+            origin={} if record is None else facts_of(record),
+            typename=failed.typename,
+            target=None if target.namespace == REJECTION_NAMESPACE else target,
+        )
 
 
 def _key(failed: FailedMessage) -> bytes | None:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import attrs
 
 from statefun.module.model import Deserializer, Module
+from statefun.module.policies import Policies
 from statefun.module.sinks import Sink
-from statefun.runtime.dispatch.failures import Policies
 from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
 from statefun.sdk.errors import PlatformError
 from statefun.sdk.failure import OnFailure

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from statefun.module.keys import UNDECODABLE_KEY, id_of_key, rejection
+from statefun.module.policies import Policies
 from statefun.protocol.runtime_pb2 import RecordOrigin
-from statefun.runtime.dispatch.failures import Policies
 from statefun.sdk.errors import RecordError
 from statefun.sdk.raised import class_name, text_of
 from statefun.sdk.types import default_types

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -17,12 +17,16 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.dispatch.delays import delayed_messages
-from statefun.runtime.rows.envelope import SEPARATOR, address_of, typename_of
+from statefun.runtime.dispatch.groups import AddressValues
+from statefun.runtime.rows.envelope import SEPARATOR, address_key, address_of, typename_of
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.runtime.spark_internals.state_reader import read_states
+from statefun.runtime.timers.clock import Clock
 from statefun.runtime.timers.wheel import NAMESPACE as TIMERS
+from statefun.sdk.address import Address
 from statefun.sdk.errors import CheckpointError
+from statefun.sdk.types import TypedValue
 
 OWN = "statefun."
 """The prefix of namespaces whose state belongs to the runtime."""
@@ -78,6 +82,13 @@ class StoredState:
             for value in _state(row).values:
                 stored[address_of(bytes(row.target)).typename, value.name, value.typename] += 1
         return stored
+
+    def at(self, address: Address, clock: Clock) -> Mapping[str, TypedValue]:
+        """Return the values of an address that have not expired, by name."""
+        own = self._rows.where(F.col("target") == F.lit(address_key(address))).collect()
+        values = AddressValues(bytes(own[0].state) if own else None)
+        values.expire(clock)
+        return values.values
 
     def timers(self) -> Counter[str]:
         """Return the number of pending delayed messages, by the target's function type."""

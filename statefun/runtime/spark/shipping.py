@@ -56,12 +56,12 @@ def send_modules(context: SparkContext, functions: StatefulFunctions) -> None:
     given = {
         Path(file).stem for file in context.getConf().get("spark.submit.pyFiles", "").split(",")
     }
-    for name in sorted(_own_modules(functions) - given):
+    for name in sorted(own_modules(functions) - given):
         file = Path(inspect.getfile(sys.modules[name]))
         context.addPyFile(str(_zipped(file.parent if file.name == "__init__.py" else file)))
 
 
-def _own_modules(functions: StatefulFunctions) -> set[str]:
+def own_modules(functions: StatefulFunctions) -> set[str]:
     """Return the top-level modules of functions that are not installed."""
     names = {_top_level(handler.fun) for function in functions for handler in function.handlers} - {
         "__main__",

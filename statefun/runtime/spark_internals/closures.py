@@ -7,9 +7,15 @@ Spark's workers have the same copy. Modules that users register with
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from pyspark import cloudpickle
+
+
+def pickle_by_value(module: ModuleType) -> None:
+    """Let what a module defines travel to workers, which need not be able to import it."""
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # as pyspark has it
 
 
 def pickled_closure(value: object) -> bytes:

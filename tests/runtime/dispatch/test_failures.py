@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from harness import KafkaHarness, Received, run
-from programs import FileClock, obedient
+from programs import obedient
 
 from statefun import (
     ConfigurationError,
@@ -31,6 +31,7 @@ from statefun import (
     ValueSpec,
     message_builder,
 )
+from statefun.dev.spark_application import FileClock
 from statefun.inspect.dead_letters import DeadLetters
 from statefun.module.loader import parse_module
 

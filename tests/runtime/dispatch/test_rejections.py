@@ -5,8 +5,8 @@ import pytest
 
 from statefun.module.keys import UNDECODABLE_KEY
 from statefun.module.model import Location, TopicRoute
+from statefun.module.policies import Policies
 from statefun.protocol.runtime_pb2 import RecordOrigin
-from statefun.runtime.dispatch.failures import Policies
 from statefun.runtime.dispatch.rejections import rejected
 from statefun.sdk.address import TypeName
 from statefun.sdk.types import SimpleType, default_types

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefun import CheckpointError, FunctionError, Retry, message_builder
+from statefun.module.policies import Policies
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
 from statefun.runtime.dispatch.delays import send_at, without_cancelled
-from statefun.runtime.dispatch.failures import FailedMessage, Failures, Policies
+from statefun.runtime.dispatch.failures import FailedMessage, Failures
 from statefun.runtime.dispatch.groups import Row
 from statefun.runtime.rows.effects import Effects
 from statefun.runtime.timers.clock import SystemClock

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An application under test on Spark, with an embedded broker: slower, and the real thing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import attrs
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
+from confluent_kafka import TopicPartition as Place
+
+from statefun.dev.kafka import EmbeddedKafka
+from statefun.module.model import (
+    AutoOffsetReset,
+    FromSpecificOffsets,
+    KafkaIngress,
+    Location,
+    Module,
+    TopicPartition,
+    TopicRoute,
+    route_of,
+)
+from statefun.module.sinks import EgressRecord
+from statefun.runtime.application import Application
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.kafka.client import read_committed
+from statefun.runtime.preflight.stored_state import stored_state
+from statefun.runtime.settings import Settings
+from statefun.runtime.spark.session import open_session
+from statefun.runtime.spark.shipping import own_modules
+from statefun.runtime.spark_internals.closures import pickle_by_value
+from statefun.sdk.address import Address, TypeName
+from statefun.sdk.errors import DefinitionError
+from statefun.sdk.message import message_to
+from statefun.sdk.types import Type, TypedValue
+from statefun.testing.in_process import START
+from statefun.testing.outcomes import PublishedRecord
+from statefun.testing.tested import Content, LoadedProgram, TestedApplication, as_bytes
+
+_EPOCH = datetime.fromtimestamp(0, timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
+_PATIENCE = timedelta(seconds=30)
+_OWNER = "a test"
+
+
+@attrs.frozen
+class FileClock:
+    """A clock that tests set, and that all processes see."""
+
+    file: Path
+
+    def now(self) -> int:
+        """Return the milliseconds since the epoch."""
+        return int(self.file.read_text())
+
+    def monotonic(self) -> int:
+        """Return a fixed moment: between one setting and the next, no time passes."""
+        return 0
+
+    def set(self, seconds: float) -> None:
+        """Set the time, in seconds since the epoch; in one step, since others read all the time."""
+        new = self.file.with_suffix(".new")
+        new.write_text(str(round(seconds * 1000)))
+        new.replace(self.file)
+
+
+class SparkApplication(TestedApplication):
+    """An application that runs on Spark whenever it is to process something.
+
+    Its ingresses and egresses are on the embedded broker, whatever its module files say, and read
+    only what comes after its start.
+    """
+
+    def __init__(self, program: LoadedProgram, kafka: EmbeddedKafka, folder: Path) -> None:
+        """Prepare an application.
+
+        Args:
+            program: its functions and components.
+            kafka: a running broker.
+            folder: an empty one, for the checkpoint and the clock.
+        """
+        self._declared = program.module
+        self._functions = program.functions
+        self._kafka = kafka
+        self._clock = FileClock(folder / "clock")
+        self._clock.set(START.timestamp())
+        self._settings = Settings.resolve(
+            {}, None, checkpoint=folder / "checkpoint", available_now=True, quiet=True
+        )
+        self._producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5})
+        self._own = f"statefun-test-{uuid4().hex[:12]}"
+        self._sent: dict[tuple[str, str], TopicRoute] = {}
+        """The topics of messages to functions, by the types of target and value."""
+        self._create(self._topics())
+        self._begin = self._ends()
+        """Where topics ended before."""
+        self._next_timer: datetime | None = None
+        for name in own_modules(program.functions):
+            pickle_by_value(sys.modules[name])
+
+    @property
+    def now(self) -> datetime:
+        """The time, in UTC."""
+        return _EPOCH + self._clock.now() * _MILLISECOND
+
+    @property
+    def module(self) -> Module:
+        """The components of the application."""
+        return self._declared
+
+    def send(
+        self,
+        typename: str,
+        id: str,  # noqa: A002 - as addresses have it
+        value: Any,
+        value_type: Type[Any] | None = None,
+    ) -> None:
+        """Send a value to a function, through a topic of the test's own."""
+        self._functions.for_typename(typename)
+        target = Address(typename, id)
+        if not isinstance(value, TypedValue):
+            value = message_to(target, value, value_type).typed_value
+        kinds = (typename, value.typename)
+        if kinds not in self._sent:
+            topic = f"{self._own}-{len(self._sent)}"
+            self._create([topic])
+            self._sent[kinds] = TopicRoute(
+                topic, TypeName.parse(value.typename), (TypeName.parse(typename),), _nowhere()
+            )
+        self._write(self._sent[kinds].topic, id.encode(), value.value, {})
+
+    def produce(
+        self,
+        topic: str,
+        key: Content,
+        value: Content,
+        *,
+        headers: Mapping[str, Content] | None = None,
+    ) -> None:
+        """Write a record to a topic of an ingress."""
+        routes = [route for ingress in self._declared.ingresses for route in ingress.topics]
+        if route_of(routes, topic) is None:
+            known = ", ".join(route.topic for route in routes) or "none"
+            raise DefinitionError(f"no ingress reads topic {topic} (they read: {known})")
+        self._write(topic, as_bytes(key), as_bytes(value), headers or {})
+
+    def _write(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Mapping[str, Content],
+    ) -> None:
+        self._producer.produce(
+            topic,
+            value,
+            key,
+            headers=[(name, as_bytes(each)) for name, each in headers.items()],
+            timestamp=self._clock.now(),
+        )
+
+    def drain(self) -> None:
+        """Run the application on what there is."""
+        if self._producer.flush(_PATIENCE.total_seconds()):
+            raise TimeoutError("the embedded broker does not take records")
+        application = Application(self._module(), self._functions, self._settings, self._clock)
+        self._next_timer = application.run().next_timer
+
+    def advance(self, duration: timedelta | None = None, /, **parts: float) -> None:
+        """Let time pass, and run the application whenever something becomes due."""
+        end = self.now + (timedelta(**parts) if duration is None else duration)
+        if end < self.now:
+            raise DefinitionError("time does not go back")
+        self.drain()
+        while self._next_timer is not None and self._next_timer <= end:
+            self._clock.set(max(self._next_timer, self.now).timestamp())
+            self.drain()
+        self._clock.set(end.timestamp())
+
+    def egress(self, topic: str) -> list[PublishedRecord]:
+        """Return the records that were published to a topic so far, partition by partition."""
+        consumer = self._consumer()
+        try:
+            partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions or {}
+        finally:
+            consumer.close()
+        starts = [
+            Place(topic, number, self._begin.get(TopicPartition(topic, number), OFFSET_BEGINNING))
+            for number in partitions
+        ]
+        if not starts:
+            return []
+        address = self._kafka.bootstrap_servers
+        found = list(read_committed(_OWNER, address, {}, starts, _PATIENCE))
+        found.sort(key=lambda record: (record.partition() or 0, record.offset() or 0))
+        return [PublishedRecord.of(_egress_record(topic, each)) for each in found]
+
+    def state(self, address: Address) -> dict[str, Any]:
+        """Return the values of an address, decoded, by name."""
+        session = open_session(debug=False, state_partitions=None)
+        specs = self._functions.for_typename(address.typename).specs
+        with stored_state(session, Folder.at(self._settings.checkpoint.location)) as state:
+            values = state.at(address, self._clock)
+        return {name: specs[name].type.decode(*value) for name, value in sorted(values.items())}
+
+    def _module(self) -> Module:
+        """Return the components, on the embedded broker."""
+        address = self._kafka.bootstrap_servers
+        ingresses = [
+            attrs.evolve(
+                ingress,
+                address=address,
+                properties={},
+                startup_position=FromSpecificOffsets(
+                    {place: end for place, end in self._begin.items() if _reads(ingress, place)}
+                ),
+                auto_offset_reset=AutoOffsetReset.EARLIEST,
+                consumer_group_id=ingress.consumer_group_id or self._own,
+                commit_offsets=False,
+            )
+            for ingress in self._declared.ingresses
+        ]
+        if self._sent:
+            ingresses.append(
+                KafkaIngress(
+                    TypeName("io.statefun.testing", "sent"),
+                    address,
+                    tuple(self._sent.values()),
+                    _nowhere(),
+                    consumer_group_id=self._own,
+                    startup_position=FromSpecificOffsets({}),
+                    auto_offset_reset=AutoOffsetReset.EARLIEST,
+                    commit_offsets=False,
+                )
+            )
+        egresses = [
+            attrs.evolve(
+                egress,
+                address=address,
+                properties={},
+                replay_topic=egress.replay_topic and f"{self._own}-replays",
+            )
+            for egress in self._declared.egresses
+        ]
+        return attrs.evolve(self._declared, ingresses=tuple(ingresses), egresses=tuple(egresses))
+
+    def _topics(self) -> Iterable[str]:
+        """Return the topics that module files name."""
+        for ingress in self._declared.ingresses:
+            for route in ingress.topics:
+                if not route.is_pattern:
+                    yield route.topic
+        for egress in self._declared.egresses:
+            if egress.dead_letter_topic is not None:
+                yield egress.dead_letter_topic
+            if egress.replay_topic is not None:
+                yield f"{self._own}-replays"
+
+    def _create(self, topics: Iterable[str]) -> None:
+        consumer = self._consumer()
+        try:
+            known = set(consumer.list_topics(timeout=30).topics)
+        finally:
+            consumer.close()
+        for topic in sorted({*topics} - known):
+            self._kafka.create_topic(topic)
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        consumer = self._consumer()
+        try:
+            return {
+                TopicPartition(name, number): consumer.get_watermark_offsets(
+                    Place(name, number), timeout=30
+                )[1]
+                for name, topic in consumer.list_topics(timeout=30).topics.items()
+                if not name.startswith("_")
+                for number in topic.partitions or {}
+            }
+        finally:
+            consumer.close()
+
+    def _consumer(self) -> Consumer:
+        return Consumer({"bootstrap.servers": self._kafka.bootstrap_servers, "group.id": self._own})
+
+
+def _reads(ingress: KafkaIngress, place: TopicPartition) -> bool:
+    return route_of(ingress.topics, place.topic) is not None
+
+
+def _nowhere() -> Location:
+    return Location("the test", 1, 1)
+
+
+def _egress_record(topic: str, record: Any) -> EgressRecord:
+    key, value = record.key(), record.value()
+    return EgressRecord(
+        topic,
+        key.encode() if isinstance(key, str) else key,
+        value.encode() if isinstance(value, str) else value,
+        record.headers() or [],
+    )

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures for pytest: applications in this process or on Spark, and an embedded Kafka.
+
+- ``statefun_app`` makes an application: ``statefun_app("app.py")`` returns an
+  :class:`~statefun.testing.InProcessApplication`, or one on Spark with the option
+  ``--statefun=spark``; with ``--statefun=both`` each test that uses it runs in both ways. A test
+  chooses by itself with
+  ``@pytest.mark.parametrize("statefun_app", ["in_process", "spark"], indirect=True)``.
+- ``statefun_kafka`` is a broker on this machine, for all tests of the session;
+  ``statefun_topic("users", partitions=2)`` creates a topic of the test's own.
+
+With ``--statefun-twice``, applications in this process call each function twice, and a test fails
+where the two differ; ``--statefun-seed`` chooses another order of messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from statefun.dev import EmbeddedKafka
+    from statefun.testing import TestedApplication
+
+_WAYS = {"in_process": ["in_process"], "spark": ["spark"], "both": ["in_process", "spark"]}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("statefun")
+    group.addoption(
+        "--statefun",
+        choices=list(_WAYS),
+        default="in_process",
+        help="how the fixture statefun_app runs applications (default: in_process)",
+    )
+    group.addoption(
+        "--statefun-twice",
+        action="store_true",
+        help="call each function twice, and fail where it does not do the same",
+    )
+    group.addoption(
+        "--statefun-seed",
+        type=int,
+        default=0,
+        help="the seed of the order in which messages come (default: 0)",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests in the ways that the option names, unless they choose themselves."""
+    chosen = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    if "statefun_app" in metafunc.fixturenames and "statefun_app" not in chosen:
+        ways = _WAYS[metafunc.config.getoption("--statefun")]
+        if ways != ["in_process"]:
+            metafunc.parametrize("statefun_app", ways, indirect=True)
+
+
+@pytest.fixture
+def statefun_app(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Callable[..., TestedApplication]:
+    """Return what makes an application; its arguments are those of ``InProcessApplication``."""
+    way = getattr(request, "param", "in_process")
+    if way not in _WAYS["both"]:
+        raise pytest.UsageError(f"statefun_app runs in_process or on spark, and not {way!r}")
+    folders = (tmp_path / f"statefun-{number}" for number in count())
+
+    def make(program: str | Path | None = None, **options: Any) -> TestedApplication:
+        from statefun.testing import InProcessApplication  # noqa: PLC0415 - only for such tests
+        from statefun.testing.tested import loaded  # noqa: PLC0415 - as above
+
+        seed = options.pop("seed", request.config.getoption("--statefun-seed"))
+        twice = options.pop("twice", request.config.getoption("--statefun-twice"))
+        if way == "in_process":
+            return InProcessApplication(program, **options, seed=seed, twice=twice)
+        from statefun.dev.spark_application import SparkApplication  # noqa: PLC0415 - as above
+
+        parts = {"module": None, "functions": None, "components": (), **options}
+        folder = next(folders)
+        folder.mkdir()
+        kafka = request.getfixturevalue("statefun_kafka")
+        return SparkApplication(loaded(program, **parts), kafka, folder)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def statefun_kafka() -> Iterator[EmbeddedKafka]:
+    """Run a broker on this machine while the tests run."""
+    from statefun.dev import EmbeddedKafka  # noqa: PLC0415 - it is downloaded when it is needed
+
+    # Topics of egresses are created with their first record, as nobody has declared them.
+    with EmbeddedKafka(config={"auto.create.topics.enable": "true"}) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def statefun_topic(
+    request: pytest.FixtureRequest, statefun_kafka: EmbeddedKafka
+) -> Callable[..., str]:
+    """Return what creates topics whose full names begin with the test's."""
+    prefix = re.sub(r"[^A-Za-z0-9._-]", "_", request.node.name)
+
+    def create(name: str, partitions: int = 1) -> str:
+        topic = f"{prefix}.{name}"[-249:]
+        statefun_kafka.create_topic(topic, partitions=partitions)
+        return topic
+
+    return create

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a test with many orders and crashes, and tells the first that breaks it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from statefun.module.model import KafkaEgress, KafkaIngress
+from statefun.sdk.functions import StatefulFunctions
+from statefun.testing.in_process import InProcessApplication
+from statefun.testing.tested import LoadedProgram, loaded
+
+_MOST_CRASHES = 5
+"""Of one schedule."""
+
+
+class ScheduleError(AssertionError):
+    """A test that fails under some schedule of orders and crashes."""
+
+
+def explore(  # noqa: PLR0913 - what an application needs, and how often
+    test: Callable[[InProcessApplication], object],
+    program: str | Path | None = None,
+    *,
+    module: str | Path | Sequence[str | Path] | None = None,
+    functions: StatefulFunctions | None = None,
+    components: Sequence[KafkaIngress | KafkaEgress] = (),
+    crashes: int = 1000,
+    seed: int = 0,
+    twice: bool = False,
+) -> None:
+    """Run a test of an application with schedules of orders and crashes.
+
+    The first schedule has no crash, the next ones have one each, at each place where there can be
+    one, and those that follow have some at random. A crash before a commit makes the functions of
+    the micro-batch run again; one while records are published repeats records of an at-least-once
+    egress. What functions keep outside of their state stays as it is.
+
+    Args:
+        test: gets a fresh application for each schedule, and fails by an exception.
+        program: its file; see :class:`InProcessApplication` for this and what follows.
+        module: its module files.
+        functions: its registry.
+        components: ingresses and egresses that are declared in Python.
+        crashes: how many schedules are tried.
+        seed: decides all of them.
+        twice: whether functions are called twice, to find out whether they do the same.
+
+    Raises:
+        ScheduleError: if the test fails, with the schedule; its cause is what the test has raised.
+
+    >>> from statefun import Context, State, StatefulFunctions
+    >>> functions = StatefulFunctions()
+    >>> class Seen(State):
+    ...     count: int = 0
+    >>> @functions.bind("com.example/counter")
+    ... def count(ctx: Context, number: int, seen: Seen) -> None:
+    ...     seen.count += number
+    >>> def test(app: InProcessApplication) -> None:
+    ...     for number in range(3):
+    ...         app.send("com.example/counter", "Ada", number)
+    ...     app.drain()
+    ...     assert app.state(Address("com.example/counter", "Ada")) == {"count": 3}
+    >>> from statefun import Address, KafkaEgress
+    >>> out = KafkaEgress.for_id("com.example/out").with_kafka_address("kafka:9092").build()
+    >>> explore(test, functions=functions, components=[out], crashes=100)
+    """
+    application = loaded(program, module, functions, components)
+    places = _try(test, application, _Schedule(seed), twice=twice)
+    for number in range(1, crashes):
+        single = number - 1 if number <= places else None
+        _try(test, application, _Schedule(seed + number, single), twice=twice)
+
+
+class _Schedule:
+    """Decides about crashes, and remembers them."""
+
+    def __init__(self, seed: int, single: int | None = -1) -> None:
+        self.seed = seed
+        self.places = 0
+        self.crashed: list[str] = []
+        self._single = single
+        self._random = random.Random(seed)  # noqa: S311 - schedules, not secrets
+        self._chance = self._random.choice([0.05, 0.2, 0.5])
+
+    def crashes(self, place: str) -> bool:
+        """Decide whether there is a crash now."""
+        number, self.places = self.places, self.places + 1
+        if self._single is None:
+            happens = len(self.crashed) < _MOST_CRASHES and self._random.random() < self._chance
+        else:
+            happens = number == self._single
+        if happens:
+            self.crashed.append(place)
+        return happens
+
+
+def _try(
+    test: Callable[[InProcessApplication], object],
+    program: LoadedProgram,
+    schedule: _Schedule,
+    *,
+    twice: bool,
+) -> int:
+    """Run the test with one schedule; return at how many places it could have crashed."""
+    application = InProcessApplication.of(
+        program, schedule.seed, twice=twice, crashes=schedule.crashes
+    )
+    try:
+        test(application)
+    except Exception as error:
+        crashed = "; ".join(schedule.crashed) or "none"
+        raise ScheduleError(
+            f"the test fails with seed={schedule.seed}, crashes: {crashed}\n"
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return schedule.places

@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An application in this process: its functions, module files and policies, without Spark and Kafka.
+
+What the runtime leaves open, such as which of several messages comes first, a seed decides. What
+it promises holds: messages of one sender to one target, and records of one key in a topic, come in
+their order; the effects of a micro-batch become visible together.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from statefun.module.keys import UNDECODABLE_KEY, id_of_key
+from statefun.module.model import (
+    DeliverySemantic,
+    KafkaEgress,
+    KafkaIngress,
+    Module,
+    TopicRoute,
+    route_of,
+)
+from statefun.module.sinks import EgressRecord
+from statefun.sdk.address import Address
+from statefun.sdk.context import Cancellation
+from statefun.sdk.errors import DefinitionError
+from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.message import message_to
+from statefun.sdk.record import KafkaRecord
+from statefun.sdk.types import Type, TypedValue, default_types
+from statefun.testing.micro_batch import Effects, Functions, Kept, Pending
+from statefun.testing.outcomes import PublishedRecord, content
+from statefun.testing.tested import Content, LoadedProgram, TestedApplication, as_bytes, loaded
+from statefun.testing.timetable import Timetable
+
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+"""The time when an application under test begins."""
+
+_ALL = 0.5
+"""How often a micro-batch takes all messages that wait."""
+
+Decide = Callable[[str], bool]
+"""Decides whether the application crashes now; the text says where it is."""
+
+
+class InProcessApplication(TestedApplication):
+    """An application that runs in this process, with a clock that only :meth:`advance` moves.
+
+    >>> from statefun import (
+    ...     Address, Context, KafkaEgress, KafkaEgressMessage, KafkaIngressBuilder,
+    ...     StatefulFunctions, StringType,
+    ... )
+    >>> functions = StatefulFunctions()
+    >>> @functions.bind("com.example/greeter")
+    ... def greet(ctx: Context, name: str) -> None:
+    ...     ctx.send(KafkaEgressMessage("com.example/out", topic="greetings", value=f"Hello {name}"))
+    >>> out = KafkaEgress.for_id("com.example/out").with_kafka_address("kafka:9092").build()
+    >>> app = InProcessApplication(functions=functions, components=[out])
+    >>> app.send("com.example/greeter", "Ada", "Ada")
+    >>> app.drain()
+    >>> app.egress("greetings")
+    [PublishedRecord(value=b'Hello Ada', key=None, headers={})]
+    """
+
+    def __init__(  # noqa: PLR0913 - what an application needs
+        self,
+        program: str | Path | None = None,
+        *,
+        module: str | Path | Sequence[str | Path] | None = None,
+        functions: StatefulFunctions | None = None,
+        components: Sequence[KafkaIngress | KafkaEgress] = (),
+        seed: int = 0,
+        twice: bool = False,
+    ) -> None:
+        """Load an application.
+
+        Args:
+            program: its file, such as ``app.py``; not needed if its functions are imported.
+            module: its module file, or several; ``module.yaml`` beside the program if not given.
+            functions: the registry; the program's, or that of ``@function``, if not given.
+            components: ingresses and egresses that are declared in Python.
+            seed: decides the order of what the runtime may order as it likes.
+            twice: whether each function is called twice with the same messages and state, to find
+                out whether it does the same.
+
+        Raises:
+            StatefunError: if its parts cannot be loaded, or do not fit.
+        """
+        self._begin(loaded(program, module, functions, components), seed, twice=twice)
+
+    @classmethod
+    def of(
+        cls,
+        program: LoadedProgram,
+        seed: int,
+        *,
+        twice: bool = False,
+        crashes: Decide | None = None,
+    ) -> InProcessApplication:
+        """Start a loaded application anew."""
+        application = object.__new__(cls)
+        application._begin(program, seed, twice=twice)
+        application._crashes_now = crashes
+        return application
+
+    def _begin(self, program: LoadedProgram, seed: int, *, twice: bool) -> None:
+        self._module = program.module
+        self._functions = Functions(program.functions, program.module, twice=twice)
+        self._registry = program.functions
+        self._routes = [route for ingress in self._module.ingresses for route in ingress.topics]
+        self._semantics = {
+            str(egress.id): egress.delivery_semantic for egress in self._module.egresses
+        }
+        self._random = random.Random(seed)  # noqa: S311 - orders, not secrets
+        self._crashes_now: Decide | None = None
+        self._now = START
+        self._ready: dict[Address, dict[Hashable, deque[Pending]]] = {}
+        """Messages by target and sender."""
+        self._rejected: list[tuple[str, KafkaRecord]] = []
+        self._timetable = Timetable[Pending]()
+        self._states: dict[Address, dict[str, Kept]] = {}
+        self._published: defaultdict[str, list[PublishedRecord]] = defaultdict(list)
+        self._offsets: defaultdict[str, int] = defaultdict(int)
+        self._batch = 0
+        self.skipped: list[str] = []
+        """Texts about the messages that a policy has left out."""
+
+    @property
+    def now(self) -> datetime:
+        """The time, in UTC."""
+        return self._now
+
+    @property
+    def module(self) -> Module:
+        """The components of the application."""
+        return self._module
+
+    def send(
+        self,
+        typename: str,
+        id: str,  # noqa: A002 - as addresses have it
+        value: Any,
+        value_type: Type[Any] | None = None,
+    ) -> None:
+        """Send a value to a function; see :meth:`TestedApplication.send`."""
+        self._registry.for_typename(typename)
+        target = Address(typename, id)
+        message = value if isinstance(value, TypedValue) else message_to(target, value, value_type)
+        argument = message if isinstance(message, TypedValue) else message.typed_value
+        self._enqueue("", Pending(target, None, argument))
+
+    def produce(
+        self,
+        topic: str,
+        key: Content,
+        value: Content,
+        *,
+        headers: Mapping[str, Content] | None = None,
+    ) -> None:
+        """Write a record to a topic of an ingress; see :meth:`TestedApplication.produce`."""
+        route = route_of(self._routes, topic)
+        if route is None:
+            known = ", ".join(route.topic for route in self._routes) or "none"
+            raise DefinitionError(f"no ingress reads topic {topic} (they read: {known})")
+        record = KafkaRecord(
+            as_bytes(key),
+            as_bytes(value),
+            topic,
+            0,
+            self._offsets[topic],
+            self._now,
+            tuple((name, as_bytes(each)) for name, each in (headers or {}).items()),
+        )
+        self._offsets[topic] += 1
+        id_, reason = _id_of(record, route)
+        if reason:
+            self._rejected.append((reason, record))
+            return
+        made = route.deserializer
+        typename = str(route.value_type) if made is None else made.name
+        argument = TypedValue(typename, record.value or b"")
+        for target in route.targets:
+            address = Address(target.namespace, target.name, id_)
+            message = Pending(address, None, argument, record, made is not None)
+            self._enqueue((topic, record.key), message)
+
+    def drain(self) -> None:
+        """Process what there is; see :meth:`TestedApplication.drain`."""
+        self._release()
+        while self._ready or self._rejected:
+            self._run_batch()
+            self._release()
+
+    def advance(self, duration: timedelta | None = None, /, **parts: float) -> None:
+        """Let time pass; see :meth:`TestedApplication.advance`."""
+        end = self._now + (timedelta(**parts) if duration is None else duration)
+        if end < self._now:
+            raise DefinitionError("time does not go back")
+        self.drain()
+        due = self._timetable.next_due()
+        while due is not None and due <= end:
+            self._now = max(due, self._now)
+            self.drain()
+            due = self._timetable.next_due()
+        self._now = end
+
+    def egress(self, topic: str) -> list[PublishedRecord]:
+        """Return the records that were published to a topic so far."""
+        return list(self._published[topic]) if topic in self._published else []
+
+    def state(self, address: Address) -> dict[str, Any]:
+        """Return the values of an address, decoded, by name."""
+        specs = self._registry.for_typename(address.typename).specs
+        return {
+            name: specs[name].type.decode(*kept.value) if name in specs else content(kept.value)
+            for name, kept in sorted(self._states.get(address, {}).items())
+            if kept.expires is None or kept.expires > self._now
+        }
+
+    def _enqueue(self, sender: Hashable, message: Pending) -> None:
+        channels = self._ready.get(message.target)
+        if channels is None:
+            channels = self._ready[message.target] = {}
+        channel = channels.get(sender)
+        if channel is None:
+            channel = channels[sender] = deque()
+        channel.append(message)
+
+    def _release(self) -> None:
+        """Let messages go whose time has come."""
+        due = self._timetable.next_due()
+        while due is not None and due <= self._now:
+            message = self._timetable.take()
+            self._enqueue(message.caller if message.attempts == 0 else object(), message)
+            due = self._timetable.next_due()
+
+    def _run_batch(self) -> None:
+        """Run a micro-batch, until it is committed."""
+        self._batch += 1
+        taken = self._taken()
+        rejected, self._rejected = self._rejected, []
+        groups = [(address, self._merged(channels)) for address, channels in taken.items()]
+        is_done = False
+        while not is_done:
+            self._random.shuffle(groups)
+            try:
+                effects = self._functions.run(groups, self._states, self._now)
+                for reason, record in rejected:
+                    self._functions.reject(reason, record, effects, self._now)
+                self._refuse_tokens_in_use(effects)
+            except BaseException:
+                self._put_back(taken)
+                self._rejected = [*rejected, *self._rejected]
+                raise
+            is_done = not self._crashes(f"micro-batch {self._batch}, before its commit")
+        self._commit(effects)
+
+    def _taken(self) -> dict[Address, dict[Hashable, list[Pending]]]:
+        """Take the messages of a micro-batch: some of those that wait, of each sender the first."""
+        chosen = self._random
+        everything = len(self._ready) == 1 or chosen.random() < _ALL
+        addresses = list(self._ready)
+        if not everything:
+            addresses = chosen.sample(addresses, chosen.randint(1, len(addresses)))
+        taken: dict[Address, dict[Hashable, list[Pending]]] = {}
+        for address in addresses:
+            channels, parts = self._ready[address], {}
+            for sender in list(channels):
+                channel = channels[sender]
+                count = len(channel) if everything else chosen.randint(1, len(channel))
+                parts[sender] = [channel.popleft() for _ in range(count)]
+                if not channel:
+                    del channels[sender]
+            if not channels:
+                del self._ready[address]
+            taken[address] = parts
+        return taken
+
+    def _merged(self, channels: Mapping[Hashable, Sequence[Pending]]) -> list[Pending]:
+        """Return messages to one address in an order that keeps each sender's."""
+        if len(channels) == 1:
+            return list(*channels.values())
+        turns = [sender for sender, messages in channels.items() for _ in messages]
+        self._random.shuffle(turns)
+        iterators = {sender: iter(messages) for sender, messages in channels.items()}
+        return [next(iterators[sender]) for sender in turns]
+
+    def _put_back(self, taken: Mapping[Address, Mapping[Hashable, Sequence[Pending]]]) -> None:
+        """Go on with the same messages the next time, as after a restart."""
+        for address, channels in taken.items():
+            waiting = self._ready.setdefault(address, {})
+            for sender, messages in channels.items():
+                waiting.setdefault(sender, deque()).extendleft(reversed(messages))
+
+    def _crashes(self, place: str) -> bool:
+        return self._crashes_now is not None and self._crashes_now(place)
+
+    def _commit(self, effects: Effects) -> None:
+        for address, values in effects.states.items():
+            if values:
+                self._states[address] = values
+            else:
+                self._states.pop(address, None)
+        for message in effects.messages:
+            self._enqueue(message.caller, message)
+        self._schedule(effects)
+        self.skipped += effects.skipped
+        self._publish(effects.records)
+
+    def _refuse_tokens_in_use(self, effects: Effects) -> None:
+        """Apply failure policies to delayed messages whose cancellation token is in use."""
+        changed: dict[tuple[str, str], bool] = {}
+        for sender, each in effects.delayed.copy():
+            if isinstance(each, Cancellation):
+                changed[sender.id, each.cancellation_token] = False
+            elif each.token:
+                token = sender.id, each.token
+                if changed.get(token, self._timetable.is_taken(token)):
+                    effects.delayed.remove((sender, each))
+                    self._functions.token_in_use(sender, each, effects, self._now)
+                changed[token] = True
+
+    def _schedule(self, effects: Effects) -> None:
+        """Let delayed messages wait, or cancel them."""
+        for sender, each in effects.delayed:
+            if isinstance(each, Cancellation):
+                self._timetable.cancel((sender.id, each.cancellation_token))
+            else:
+                token = (sender.id, each.token) if each.token else None
+                self._timetable.add(each.due, each.message, token)
+
+    def _publish(self, records: Sequence[tuple[str, EgressRecord]]) -> None:
+        """Publish the records of a micro-batch, each egress by its semantic."""
+        by_egress: defaultdict[str, list[EgressRecord]] = defaultdict(list)
+        for egress, record in records:
+            by_egress[egress].append(record)
+        for egress, own in by_egress.items():
+            semantic, left = self._semantics[egress], own
+            if semantic is not DeliverySemantic.EXACTLY_ONCE:
+                while self._crashes(f"micro-batch {self._batch}, publishing to {egress}"):
+                    self._append(left[: self._random.randint(0, len(left))])
+                    left = [] if semantic is DeliverySemantic.NONE else own
+            self._append(left)
+
+    def _append(self, records: Sequence[EgressRecord]) -> None:
+        for record in records:
+            self._published[record.topic].append(PublishedRecord.of(record))
+
+
+def _id_of(record: KafkaRecord, route: TopicRoute) -> tuple[str, str]:
+    """Return the id that a record goes to, or why it can go nowhere."""
+    type_ = None if route.key_type is None else default_types.find(str(route.key_type))
+    if record.key is None:
+        return "", "null-key"
+    try:
+        id_ = id_of_key(record.key, type_).decode()
+    except Exception:  # noqa: BLE001 - whatever a user's type raises
+        return "", UNDECODABLE_KEY
+    if not id_:
+        return "", "empty-key"
+    takes_tombstones = route.deserializer is not None and route.deserializer.takes_tombstones
+    return id_, "null-value" if record.value is None and not takes_tombstones else ""

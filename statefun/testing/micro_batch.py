@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One micro-batch in this process: calls the functions, and collects what they do.
+
+Nothing of the world is changed here: a micro-batch that is not committed has never been.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any, NamedTuple
+
+import attrs
+
+from statefun.module.keys import rejection
+from statefun.module.letters import Original, facts
+from statefun.module.model import Module
+from statefun.module.policies import Policies
+from statefun.module.sinks import EgressRecord, Sink, egress_record
+from statefun.sdk.address import Address
+from statefun.sdk.context import Cancellation, DelayedMessage
+from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
+from statefun.sdk.errors import FunctionError, RecordError, StatefunError, ValueDecodeError
+from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
+from statefun.sdk.functions import StatefulFunction, StatefulFunctions
+from statefun.sdk.invocation import (
+    FailedInvocation,
+    Invocation,
+    InvocationBatch,
+    InvocationResult,
+    invoke,
+    invoke_async,
+)
+from statefun.sdk.message import Message
+from statefun.sdk.raised import class_name, text_of
+from statefun.sdk.record import IngressRecord, KafkaRecord
+from statefun.sdk.types import TypedValue, encoded
+from statefun.testing.twice import check_same
+
+_EPOCH = datetime.fromtimestamp(0, timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Pending(NamedTuple):
+    """A message on its way."""
+
+    target: Address
+    caller: Address | None
+    argument: TypedValue
+    record: KafkaRecord | None = None
+    """The record that it was, if it came from an ingress."""
+    is_encoded: bool = False
+    """Whether the record's deserializer has still to read it."""
+    decoded: TypedValue | None = None
+    """What the deserializer has made of it."""
+    attempts: int = 0
+    """How often it was tried before."""
+    trace: str | None = None
+
+
+class Kept(NamedTuple):
+    """A stored value."""
+
+    value: TypedValue
+    expires: datetime | None
+
+
+class Delayed(NamedTuple):
+    """A message that was sent with a delay."""
+
+    due: datetime
+    message: Pending
+    token: str
+
+
+@attrs.define
+class Effects:
+    """What a micro-batch has done."""
+
+    states: dict[Address, dict[str, Kept]] = attrs.field(factory=dict)
+    messages: list[Pending] = attrs.field(factory=list)
+    delayed: list[tuple[Address, Delayed | Cancellation]] = attrs.field(factory=list)
+    """By sender, or what is tried again."""
+    records: list[tuple[str, EgressRecord]] = attrs.field(factory=list)
+    """By egress."""
+    skipped: list[str] = attrs.field(factory=list)
+    """Texts about messages that were left out."""
+
+
+class Functions:
+    """Calls the functions of an application."""
+
+    def __init__(self, functions: StatefulFunctions, module: Module, *, twice: bool) -> None:
+        self._functions = functions
+        self._sinks = {
+            str(egress.id): Sink(egress.max_record_size, egress.serializer)
+            for egress in module.egresses
+        }
+        self._policies = Policies.of(module, OnFailure.FAIL)
+        self._deserializers = {
+            route.deserializer.name: route.deserializer
+            for ingress in module.ingresses
+            for route in ingress.topics
+            if route.deserializer is not None
+        }
+        self._twice = twice
+
+    def run(
+        self,
+        groups: Sequence[tuple[Address, list[Pending]]],
+        states: Mapping[Address, Mapping[str, Kept]],
+        now: datetime,
+    ) -> Effects:
+        """Call the function at each address with its messages, and return the effects.
+
+        Raises:
+            StatefunError: if a failure policy is to fail.
+            NotDeterministicError: if functions are called twice, and one of them is not.
+        """
+        effects = Effects()
+        coroutines = []
+        for address, messages in groups:
+            kept = _present(states.get(address, {}), now)
+            ready = list(self._deserialized(messages, effects, now))
+            function = self._functions.for_typename(address.typename)
+            if not ready:
+                continue
+            if function.is_async:
+                coroutines.append((function, address, ready, kept))
+            else:
+                result = self._called(function, _batch(address, ready, kept))
+                self._collect(function, address, ready, kept, result, effects, now)
+        if coroutines:
+            results = asyncio.run(self._awaited(coroutines))
+            for (function, address, ready, kept), result in zip(coroutines, results, strict=True):
+                self._collect(function, address, ready, kept, result, effects, now)
+        return effects
+
+    def _called(self, function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
+        result = invoke(function, batch, self._check)
+        if self._twice:
+            check_same(batch.target, result, invoke(function, batch, self._check))
+        return result
+
+    async def _awaited(self, calls: Iterable[Any]) -> list[InvocationResult]:
+        """Call coroutine functions of different addresses side by side."""
+
+        async def call(function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
+            result = await invoke_async(function, batch, self._check)
+            if self._twice:
+                check_same(batch.target, result, await invoke_async(function, batch, self._check))
+            return result
+
+        return await asyncio.gather(
+            *(
+                call(function, _batch(address, ready, kept))
+                for function, address, ready, kept in calls
+            )
+        )
+
+    def _check(self, sent: Message | EgressMessage) -> Message | KafkaEgressMessage | None:
+        """Refuse what is sent to nowhere, as the runtime does."""
+        if isinstance(sent, Message):
+            self._functions.for_typename(sent.target_typename)
+            return sent
+        return egress_record(sent, self._sinks)
+
+    def _deserialized(
+        self, messages: Iterable[Pending], effects: Effects, now: datetime
+    ) -> Iterator[Pending]:
+        for message in messages:
+            if not message.is_encoded or message.record is None:
+                yield message
+                continue
+            name = message.argument.typename
+            try:
+                value = self._deserializers[name].read(message.record)
+                if value is not None:
+                    argument = encoded(value, self._deserializers[name].value_type)
+                    yield message._replace(decoded=argument)
+            except Exception as error:  # noqa: BLE001 - users' code may raise any exception
+                text = f"the deserializer {name} failed on a record for {message.target}: "
+                failure = ValueDecodeError(f"{text}{class_name(error)}: {text_of(error)}")
+                policy = self._policies.of_topic(message.record.topic)
+                self._handle(message, failure, class_name(error), policy, effects, now)
+
+    def _collect(  # noqa: PLR0913, PLR0917 - the parts of a call
+        self,
+        function: StatefulFunction,
+        address: Address,
+        messages: Sequence[Pending],
+        kept: Mapping[str, Kept],
+        result: InvocationResult,
+        effects: Effects,
+        now: datetime,
+    ) -> None:
+        """Take over the effects of a call."""
+        effects.states[address] = _renewed(function, kept, result, now)
+        for sent in result.messages:
+            effects.messages.append(_pending(sent, address))
+        for each in result.delayed:
+            if isinstance(each, DelayedMessage):
+                later = Delayed(
+                    now + each.delay, _pending(each.message, address), each.cancellation_token
+                )
+                effects.delayed.append((address, later))
+            else:
+                effects.delayed.append((address, each))
+        for record in result.egress_messages:
+            if isinstance(record, KafkaEgressMessage):
+                effects.records.append((record.typename, _row(record)))
+        for failed in result.failures:
+            self._fail(function, messages[failed.index], failed, effects, now)
+
+    def _fail(
+        self,
+        function: StatefulFunction,
+        message: Pending,
+        failed: FailedInvocation,
+        effects: Effects,
+        now: datetime,
+    ) -> None:
+        policy: FailurePolicy | None = function.on_failure
+        if message.record is not None and isinstance(failed.error, ValueDecodeError | RecordError):
+            policy = self._policies.of_topic(message.record.topic)
+        self._handle(message, failed.error, failed.cause, policy, effects, now)
+
+    def _handle(  # noqa: PLR0913, PLR0917 - the parts of a failure
+        self,
+        message: Pending,
+        error: StatefunError,
+        cause: str,
+        policy: FailurePolicy | None,
+        effects: Effects,
+        now: datetime,
+    ) -> None:
+        """Apply a failure policy."""
+        attempts = message.attempts + 1
+        text = f"{error.message} ({_place(message)})"
+        if isinstance(policy, Retry) and attempts < policy.attempts:
+            due = now + policy.backoff * 2 ** (attempts - 1)
+            again = Delayed(due, message._replace(attempts=attempts, decoded=None), "")
+            effects.delayed.append((message.target, again))
+            return
+        match self._policies.last_resort(policy):
+            case OnFailure.FAIL:
+                raise type(error)(text)
+            case OnFailure.SKIP:
+                effects.skipped.append(text)
+            case OnFailure.DEAD_LETTER:
+                self._bury(message, error, cause, attempts, effects, now)
+
+    def _bury(  # noqa: PLR0913, PLR0917 - as above
+        self,
+        message: Pending,
+        error: StatefunError,
+        cause: str,
+        attempts: int,
+        effects: Effects,
+        now: datetime,
+    ) -> None:
+        place, record = self._policies.dead_letters, message.record
+        if place is None:
+            raise AssertionError("a policy without its topic does not pass the binding check")
+        is_rejected = isinstance(error, RecordError) and not message.target.id
+        about = facts(
+            error,
+            cause,
+            attempts=attempts,
+            time=(now - _EPOCH) // _MILLISECOND,
+            caller=message.caller,
+            origin={} if record is None else _origin(record),
+            typename=message.argument.typename,
+            target=None if is_rejected else message.target,
+        )
+        key = message.target.id.encode() if record is None else record.key
+        value = message.argument.value if record is None else record.value
+        original = Original(key, value, () if record is None else record.headers)
+        letter, _ = place.letter(original, about)
+        effects.records.append((place.egress, letter))
+
+    def reject(self, reason: str, record: KafkaRecord, effects: Effects, now: datetime) -> None:
+        """Apply the policy of its topic to a record that no function can receive.
+
+        Raises:
+            StatefunError: if the policy is to fail.
+        """
+        nowhere = Address("statefun.rejected", reason, "")
+        message = Pending(nowhere, None, TypedValue("", b""), record)
+        error = RecordError(rejection(reason))
+        policy = self._policies.of_topic(record.topic)
+        self._handle(message, error, class_name(error), policy, effects, now)
+
+    def token_in_use(
+        self, sender: Address, later: Delayed, effects: Effects, now: datetime
+    ) -> None:
+        """Apply the sender's policy to a delayed message whose cancellation token is in use.
+
+        Raises:
+            StatefunError: if the policy is to fail.
+        """
+        error = FunctionError(
+            f"function {sender.typename} at address {sender} has sent a delayed message with the "
+            f"cancellation token {later.token!r}, which the id {sender.id} already uses for one that "
+            "is still pending; cancel that one first, or use another token"
+        )
+        policy = self._policies.last_resort(
+            self._functions.for_typename(sender.typename).on_failure
+        )
+        self._handle(later.message, error, class_name(error), policy, effects, now)
+
+
+def _batch(
+    address: Address, messages: Sequence[Pending], kept: Mapping[str, Kept]
+) -> InvocationBatch:
+    def record(index: int) -> IngressRecord | None:
+        found = messages[index].record
+        if found is None:
+            return None
+        return IngressRecord(
+            found.topic, found.partition, found.offset, found.timestamp, found.headers
+        )
+
+    invocations = [
+        Invocation(each.caller, each.decoded or each.argument, each.trace) for each in messages
+    ]
+    return InvocationBatch(
+        address, {name: each.value for name, each in kept.items()}, invocations, record
+    )
+
+
+def _present(kept: Mapping[str, Kept], now: datetime) -> dict[str, Kept]:
+    """Return the values that have not expired."""
+    return {name: each for name, each in kept.items() if each.expires is None or each.expires > now}
+
+
+def _renewed(
+    function: StatefulFunction, kept: Mapping[str, Kept], result: InvocationResult, now: datetime
+) -> dict[str, Kept]:
+    """Return the values after a call, with the times when they expire."""
+    values = dict(kept)
+    for name, value in result.state_mutations.items():
+        spec = function.specs[name]
+        life = spec.expire_after_call or spec.expire_after_write
+        if value is None:
+            values.pop(name, None)
+        else:
+            values[name] = Kept(value, now + life if life else None)
+    for spec in function.expiring:
+        if spec.expire_after_call is not None and spec.name in values:
+            values[spec.name] = values[spec.name]._replace(expires=now + spec.expire_after_call)
+    return values
+
+
+def _pending(message: Message, caller: Address) -> Pending:
+    target = Address(message.target_typename, message.target_id)
+    return Pending(target, caller, message.typed_value, trace=message.trace)
+
+
+def _row(record: KafkaEgressMessage) -> EgressRecord:
+    key = None if record.key is None else record.key.encode()
+    return EgressRecord(record.topic, key, record.value, record.headers)
+
+
+def _place(message: Pending) -> str:
+    record = message.record
+    if record is not None:
+        return f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
+    return f"message from {message.caller}" if message.caller else "message"
+
+
+def _origin(record: KafkaRecord) -> dict[str, object]:
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": (record.timestamp - _EPOCH) // _MILLISECOND,
+    }

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unit tests of one function: deliver a message, and see what it does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import attrs
+
+from statefun.sdk.address import Address
+from statefun.sdk.context import Cancellation
+from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
+from statefun.sdk.errors import DefinitionError
+from statefun.sdk.functions import StatefulFunction, StatefulFunctions, default_functions
+from statefun.sdk.invocation import (
+    Invocation,
+    InvocationBatch,
+    InvocationResult,
+    invoke,
+    invoke_async,
+)
+from statefun.sdk.message import Message, message_to
+from statefun.sdk.record import IngressRecord
+from statefun.sdk.state import State, state_values
+from statefun.sdk.storage import encoded_as
+from statefun.sdk.types import Type, TypedValue
+from statefun.testing.outcomes import DelayedMessage, PublishedRecord, SentMessage, content
+
+
+class TestContext:
+    """Calls a function as an application does, and collects its effects.
+
+    >>> from statefun import Context, State, StatefulFunctions
+    >>> functions = StatefulFunctions()
+    >>> class Visits(State):
+    ...     visits: int = 0
+    >>> @functions.bind("com.example/greeter")
+    ... def greet(ctx: Context, name: str, state: Visits) -> None:
+    ...     state.visits += 1
+    ...     ctx.send(Address("com.example/printer", "all"), f"Hello {name}")
+    >>> context = TestContext("com.example/greeter", "Ada", functions=functions)
+    >>> context.deliver("Ada")
+    >>> context.sent
+    [SentMessage(target=Address(namespace='com.example', name='printer', id='all'), value='Hello Ada')]
+    >>> context.state
+    {'visits': 1}
+
+    Raises:
+        DefinitionError: if there is no such function, or a value of the state is not of its type.
+    """
+
+    __test__: ClassVar = False  # no class of tests, though pytest may think so by the name
+
+    def __init__(
+        self,
+        function: str | Callable[..., Any],
+        id: str = "id",  # noqa: A002 - as addresses have it
+        *,
+        state: Mapping[str, Any] | State | None = None,
+        functions: StatefulFunctions = default_functions,
+    ) -> None:
+        """Make a context for one address.
+
+        Args:
+            function: the registered function, or its typename.
+            id: of the address.
+            state: the values that are stored, by name; or a state class with these values.
+            functions: the registry that has the function.
+        """
+        self._function = _found(function, functions)
+        typename = self._function.typename
+        self.address = Address(typename.namespace, typename.name, id)
+        """Where the function is called."""
+        values = state_values(state) if isinstance(state, State) else dict(state or {})
+        specs = self._function.specs
+        unknown = set(values) - set(specs)
+        if unknown:
+            raise DefinitionError(
+                f"function {typename} keeps no value {min(unknown)!r}; it keeps {set(specs) or None}"
+            )
+        self._stored: dict[str, TypedValue] = {
+            name: encoded_as(specs[name], value) for name, value in values.items()
+        }
+        self.sent: list[SentMessage] = []
+        """Messages to functions, in order."""
+        self.delayed: list[DelayedMessage] = []
+        """Messages to functions with a delay, in order, also those that were cancelled."""
+        self.cancelled: list[str] = []
+        """Cancellation tokens, in order."""
+        self.egress: list[PublishedRecord] = []
+        """Records to egresses, in order; those to one egress are in ``egress_of``."""
+        self._egress_of: dict[str, list[PublishedRecord]] = {}
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The stored values, decoded, by name; those that are not set are missing."""
+        specs = self._function.specs
+        return {
+            name: specs[name].type.decode(*value) for name, value in sorted(self._stored.items())
+        }
+
+    def egress_of(self, typename: str) -> list[PublishedRecord]:
+        """Return the records to one egress, in order."""
+        return self._egress_of.get(typename, [])
+
+    def deliver(
+        self,
+        value: Any,
+        *,
+        value_type: Type[Any] | None = None,
+        caller: Address | None = None,
+        record: IngressRecord | None = None,
+    ) -> None:
+        """Call the function with a value; what it raises is raised, and it then has no effects.
+
+        Args:
+            value: the value, or a whole :class:`~statefun.Message`, or a
+                :class:`~statefun.TypedValue`.
+            value_type: its type; that of its class if not given, as for ``ctx.send``.
+            caller: who sends it.
+            record: the ingress record that it was.
+        """
+        batch = InvocationBatch(
+            self.address,
+            self._stored,
+            [Invocation(caller, self._argument(value, value_type))],
+            None if record is None else lambda _index: record,
+        )
+        # What a server does: the first exception is raised as it is.
+        function = attrs.evolve(self._function, on_failure=None)
+        self._take_over(_called(function, batch))
+
+    def _argument(self, value: Any, value_type: Type[Any] | None) -> TypedValue:
+        if isinstance(value, TypedValue):
+            return value
+        if not isinstance(value, Message):
+            value = message_to(self.address, value, value_type)
+        argument: TypedValue = value.typed_value
+        return argument
+
+    def _take_over(self, result: InvocationResult) -> None:
+        for name, value in result.state_mutations.items():
+            if value is None:
+                self._stored.pop(name, None)
+            else:
+                self._stored[name] = value
+        self.sent += map(SentMessage.of, result.messages)
+        for each in result.delayed:
+            if isinstance(each, Cancellation):
+                self.cancelled.append(each.cancellation_token)
+            else:
+                sent = SentMessage.of(each.message)
+                token = each.cancellation_token
+                self.delayed.append(DelayedMessage(each.delay, sent.target, sent.value, token))
+        for message in result.egress_messages:
+            record = _published(message)
+            self.egress.append(record)
+            self._egress_of.setdefault(message.typename, []).append(record)
+
+
+def _found(function: str | Callable[..., Any], functions: StatefulFunctions) -> StatefulFunction:
+    if isinstance(function, str):
+        return functions.for_typename(function)
+    for each in functions:
+        if any(handler.fun is function for handler in each.handlers):
+            return each
+    raise DefinitionError(
+        f"{function!r} is not registered; decorate it with @function, or give its registry as "
+        "functions="
+    )
+
+
+def _called(function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
+    if not function.is_async:
+        return invoke(function, batch, served=True)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(invoke_async(function, batch, served=True))
+    with ThreadPoolExecutor(1) as others:  # a test that is a coroutine has a loop already
+        return others.submit(asyncio.run, invoke_async(function, batch, served=True)).result()
+
+
+def _published(message: EgressMessage) -> PublishedRecord:
+    if isinstance(message, KafkaEgressMessage):
+        return PublishedRecord.of(message)
+    value = content(message.typed_value)
+    return PublishedRecord(value if isinstance(value, bytes) else message.typed_value.value)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What functions do, as values that tests compare: pytest shows which field differs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import attrs
+
+from statefun.module.letters import HEADER_PREFIX
+from statefun.module.sinks import EgressRecord
+from statefun.sdk.address import Address
+from statefun.sdk.annotations import automatic_types
+from statefun.sdk.egress import KafkaEgressMessage
+from statefun.sdk.message import Message
+from statefun.sdk.types import TypedValue, default_types
+
+
+def content(value: TypedValue) -> Any:
+    """Decode a value by its typename; what has no known type stays a :class:`TypedValue`."""
+    if value.value is None:
+        return None
+    known = default_types.find(value.typename)
+    for type_ in (known,) if known else automatic_types(value.typename):
+        try:
+            return type_.decode(value.typename, value.value)
+        except Exception:  # noqa: BLE001, S112 - one of several classes of the same name
+            continue
+    return value
+
+
+@attrs.frozen
+class SentMessage:
+    """A message to a function.
+
+    >>> SentMessage(Address("com.example/cart", "Ada"), 5).target.id
+    'Ada'
+    """
+
+    target: Address
+    value: Any
+    """Decoded; as a :class:`~statefun.TypedValue` if its type is not known."""
+
+    @classmethod
+    def of(cls, message: Message) -> SentMessage:
+        """Return a message as tests see it."""
+        return cls(
+            Address(message.target_typename, message.target_id), content(message.typed_value)
+        )
+
+
+@attrs.frozen
+class DelayedMessage:
+    """A message to a function, to be delivered later."""
+
+    delay: timedelta
+    target: Address
+    value: Any
+    cancellation_token: str = ""
+
+
+@attrs.frozen
+class PublishedRecord:
+    """A record in a topic of an egress.
+
+    >>> PublishedRecord(b"Hello", key="Ada").text
+    'Hello'
+    """
+
+    value: bytes | None
+    key: str | None = None
+    headers: Mapping[str, bytes | None] = attrs.field(factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The value as text in UTF-8."""
+        return (self.value or b"").decode()
+
+    def json(self) -> Any:
+        """Return the value as JSON."""
+        return json.loads(self.value or b"null")
+
+    @classmethod
+    def of(cls, record: KafkaEgressMessage | EgressRecord) -> PublishedRecord:
+        """Return a record as tests see it."""
+        key = record.key
+        text = key.decode(errors="backslashreplace") if isinstance(key, bytes) else key
+        return cls(record.value, text, dict(record.headers or ()))
+
+
+@attrs.frozen
+class DeadLetter:
+    """A message that was not handled, from the dead-letter topic."""
+
+    value: bytes | None
+    """As it was received."""
+    key: str | None
+    code: str
+    """The stable code of the error, such as ``SF301``."""
+    message: str
+    """The error's text."""
+    target: Address | None
+    """Who should have handled it; None if no function could receive it."""
+    attempts: int
+
+    @classmethod
+    def of(cls, record: PublishedRecord) -> DeadLetter:
+        """Read a record of the dead-letter topic."""
+        facts = {
+            name.removeprefix(HEADER_PREFIX): (value or b"").decode()
+            for name, value in record.headers.items()
+            if name.startswith(HEADER_PREFIX)
+        }
+        typename, target = facts.get("target-type"), None
+        if typename is not None:
+            target = Address(typename, facts["target"].removeprefix(f"{typename}/"))
+        code, text = facts.get("error-code", ""), facts.get("error-message", "")
+        attempts = int(facts.get("attempts", 1))
+        return cls(record.value, record.key, code, text, target, attempts)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An application under test: what tests do with it, in this process and on Spark alike."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from statefun.module.binding import check_binding
+from statefun.module.loader import load_module_files
+from statefun.module.model import KafkaEgress, KafkaIngress, Module
+from statefun.module.program import load_program
+from statefun.sdk.address import Address
+from statefun.sdk.errors import DefinitionError
+from statefun.sdk.functions import StatefulFunctions, default_functions
+from statefun.sdk.types import Type
+from statefun.testing.outcomes import DeadLetter, PublishedRecord
+
+Content = str | bytes | None
+"""Text is encoded in UTF-8; None makes a tombstone."""
+
+
+class TestedApplication(ABC):
+    """An application that a test gives messages and records, and time.
+
+    Nothing is processed before :meth:`drain` or :meth:`advance` is called.
+    """
+
+    __test__ = False  # no class of tests, though pytest may think so by the name
+
+    @abstractmethod
+    def send(
+        self,
+        typename: str,
+        id: str,  # noqa: A002 - as addresses have it
+        value: Any,
+        value_type: Type[Any] | None = None,
+    ) -> None:
+        """Send a value to a function; it has no caller.
+
+        Args:
+            typename: of the function.
+            id: of the address.
+            value: the value.
+            value_type: its type; that of its class if not given, as for ``ctx.send``.
+        """
+
+    @abstractmethod
+    def produce(
+        self,
+        topic: str,
+        key: Content,
+        value: Content,
+        *,
+        headers: Mapping[str, Content] | None = None,
+    ) -> None:
+        """Write a record to a topic of an ingress.
+
+        Raises:
+            DefinitionError: if no ingress reads the topic.
+        """
+
+    @abstractmethod
+    def drain(self) -> None:
+        """Process what there is, until nothing is left to do at the present time.
+
+        Raises:
+            StatefunError: if a failure policy is to fail, as when the application runs.
+        """
+
+    @abstractmethod
+    def advance(self, duration: timedelta | None = None, /, **parts: float) -> None:
+        """Let time pass, and process what becomes due, each at its time.
+
+        Args:
+            duration: how long.
+            parts: or the arguments of a timedelta, such as ``hours=3``.
+        """
+
+    @abstractmethod
+    def egress(self, topic: str) -> list[PublishedRecord]:
+        """Return the records that were published to a topic so far."""
+
+    @abstractmethod
+    def state(self, address: Address) -> dict[str, Any]:
+        """Return the values of an address, decoded, by name; those that are not set are missing."""
+
+    @property
+    @abstractmethod
+    def now(self) -> datetime:
+        """The time, in UTC."""
+
+    @property
+    @abstractmethod
+    def module(self) -> Module:
+        """The components of the application."""
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """Return the dead letters so far.
+
+        Raises:
+            DefinitionError: if no egress has a topic for them.
+        """
+        egress = self.module.dead_letters
+        if egress is None or egress.dead_letter_topic is None:
+            raise DefinitionError("no egress of the application has a deadLetterTopic")
+        return [DeadLetter.of(record) for record in self.egress(egress.dead_letter_topic)]
+
+
+@attrs.frozen
+class LoadedProgram:
+    """The functions and components of an application, which fit."""
+
+    functions: StatefulFunctions
+    module: Module
+
+
+def loaded(
+    program: str | Path | None,
+    module: str | Path | Sequence[str | Path] | None,
+    functions: StatefulFunctions | None,
+    components: Sequence[KafkaIngress | KafkaEgress],
+) -> LoadedProgram:
+    """Load an application, and check that its parts fit.
+
+    Args:
+        program: its file, such as ``app.py``; None if the functions are there already.
+        module: its module file, or several; ``module.yaml`` beside the program if not given.
+        functions: the registry; the program's if not given.
+        components: ingresses and egresses that are declared in Python.
+
+    Raises:
+        StatefunError: if they cannot be loaded, or do not fit.
+    """
+    found = None if program is None else load_program(Path(program))
+    if functions is None:
+        functions = default_functions if found is None else found.functions
+    declared = [*components, *(found.components if found else ())]
+    files = _files(program, module, has_components=bool(declared))
+    content = load_module_files(files, components=declared)
+    check_binding(content, functions, needs_ingress=False)
+    return LoadedProgram(functions, content)
+
+
+def _files(
+    program: str | Path | None,
+    module: str | Path | Sequence[str | Path] | None,
+    *,
+    has_components: bool,
+) -> list[Path]:
+    if isinstance(module, str | Path):
+        return [Path(module)]
+    if module is not None:
+        return list(map(Path, module))
+    beside = (Path(program).parent if program else Path()) / "module.yaml"
+    return [] if has_components and not beside.exists() else [beside]
+
+
+def as_bytes(content: Content) -> bytes | None:
+    """Return the bytes of a key or value."""
+    return content.encode() if isinstance(content, str) else content

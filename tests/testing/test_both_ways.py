@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same tests in this process and on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import attrs
+import pytest
+
+from statefun import (
+    Address,
+    Context,
+    FunctionError,
+    KafkaEgress,
+    KafkaEgressMessage,
+    KafkaIngress,
+    KafkaRecord,
+    Message,
+    OnFailure,
+    Retry,
+    State,
+    StatefulFunctions,
+    StringType,
+    make_json_type,
+    state_value,
+)
+from statefun.testing import PublishedRecord, TestedApplication
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1)]
+both = pytest.mark.parametrize("statefun_app", ["in_process", "spark"], indirect=True)
+Make = Callable[..., TestedApplication]
+
+
+@attrs.frozen
+class Order:
+    """Something to buy."""
+
+    item: str
+    count: int = 1
+
+
+class Basket(State):
+    """What somebody wants to buy."""
+
+    items: list[Order] = state_value(default_factory=list)
+    total: int = 0
+    seen: str = state_value(default="", expire_after_call=timedelta(hours=1))
+
+
+ORDER = make_json_type("test.both/Order", Order)
+BASKET = "test.both/basket"
+
+
+def program(*, dead_letters: bool = True) -> StatefulFunctions:
+    """Return functions that use what there is."""
+    functions = StatefulFunctions()
+    last = OnFailure.DEAD_LETTER if dead_letters else OnFailure.SKIP
+
+    @functions.bind(BASKET)
+    def basket(ctx: Context, order: Order, state: Basket) -> None:
+        state.items.append(order)
+        state.total += order.count
+        state.seen = order.item
+        ctx.send(Address("test.both/stock", order.item), -order.count)
+        ctx.send_after(timedelta(hours=2), Address("test.both/remind", ctx.address.id), "buy!", "t")
+
+    @basket.on(str)
+    async def command(ctx: Context, text: str, state: Basket) -> None:
+        if text == "pay":
+            ctx.cancel_delayed_message("t")
+            record = KafkaEgressMessage(
+                "test.both/out", topic="test-both-out", key=ctx.address.id, value=f"{state.total}"
+            )
+            ctx.send(record)
+            del state.items
+        else:
+            raise ValueError(text)
+
+    @functions.bind("test.both/remind")
+    def remind(ctx: Context, text: str) -> None:
+        out = KafkaEgressMessage("test.both/out", topic="test-both-out", value=text)
+        ctx.send(out)
+
+    class Stock(State):
+        count: int = 100
+
+    @functions.bind("test.both/stock")
+    def stock(ctx: Context, change: int, state: Stock) -> None:
+        state.count += change
+
+    class Attempts(State):
+        attempts: int = 0
+
+    @functions.bind("test.both/flaky", on_failure=Retry(3, timedelta(seconds=10), then=last))
+    def flaky(ctx: Context, message: Message, state: Attempts) -> None:
+        raise RuntimeError("never")
+
+    return functions
+
+
+def _read(record: KafkaRecord) -> str | None:
+    text = (record.value or b"").decode()
+    return None if text == "leave out" else text.upper()
+
+
+def components(*, dead_letters: bool = True) -> list[KafkaIngress | KafkaEgress]:
+    """Return an ingress of orders and one of raw texts, and an egress."""
+    orders = (
+        KafkaIngress.for_id("test.both/in")
+        .with_kafka_address("localhost:1")
+        .with_consumer_group_id("test-both")
+        .with_topic("test-both-orders", value_type=ORDER, targets=[BASKET])
+        .build()
+    )
+    raw = (
+        KafkaIngress.for_id("test.both/raw")
+        .with_kafka_address("localhost:1")
+        .with_consumer_group_id("test-both")
+        .with_topic("test-both-raw", targets=["test.both/remind"])
+        .with_deserializer(_read, StringType)
+        .build()
+    )
+    out = KafkaEgress.for_id("test.both/out").with_kafka_address("localhost:1")
+    if dead_letters:
+        out = out.with_option("deadLetterTopic", "test-both-dead")
+    return [orders, raw, out.build()]
+
+
+@both
+def test_an_afternoon_of_a_shop(statefun_app: Make) -> None:
+    """Ingress, handlers by type, state, messages, timers, cancellation, expiry and egress."""
+    app = statefun_app(functions=program(), components=components())
+    ada, bob = Address(BASKET, "Ada"), Address(BASKET, "Bob")
+
+    app.produce("test-both-orders", "Ada", '{"item": "tea", "count": 2, "more": null}')
+    app.send(BASKET, "Bob", Order("tea"))
+    app.send(BASKET, "Bob", Order("jam", 3))
+    app.drain()
+    assert app.state(ada) == {"items": [Order("tea", 2)], "total": 2, "seen": "tea"}
+    assert app.state(bob)["items"] == [Order("tea"), Order("jam", 3)]
+    assert app.state(Address("test.both/stock", "tea")) == {"count": 97}
+
+    app.advance(hours=1)
+    app.send(BASKET, "Ada", "pay")
+    app.drain()
+    assert app.state(ada) == {"total": 2}
+    assert app.egress("test-both-out") == [PublishedRecord(b"2", "Ada")]
+
+    app.produce("test-both-raw", "x", "hello")
+    app.produce("test-both-raw", "x", "leave out")
+    app.advance(timedelta(hours=2))
+    assert [record.text for record in app.egress("test-both-out")] == ["2", "HELLO", "buy!"]
+    assert app.state(bob)["total"] == 4
+
+
+@both
+def test_what_fails_follows_its_policy(statefun_app: Make) -> None:
+    """Retries wait, and then there are dead letters: of functions, values and records."""
+    app = statefun_app(functions=program(), components=components())
+
+    app.send("test.both/flaky", "Ada", "again")
+    app.send(BASKET, "Ada", "nonsense")
+    app.produce("test-both-orders", "Ada", "no JSON")
+    app.produce("test-both-orders", None, "{}")
+    app.produce("test-both-orders", "Ada", None)
+    app.advance(seconds=9)
+    early = {letter.code for letter in app.dead_letters()}
+    app.advance(seconds=21)
+
+    letters = {
+        (letter.code, str(letter.target), letter.attempts, letter.value)
+        for letter in app.dead_letters()
+    }
+    assert early == {"SF301", "SF302", "SF400"}
+    assert letters == {
+        ("SF301", "test.both/flaky/Ada", 3, StringType.serializer().serialize("again")),
+        ("SF301", f"{BASKET}/Ada", 1, StringType.serializer().serialize("nonsense")),
+        ("SF302", f"{BASKET}/Ada", 1, b"no JSON"),
+        ("SF400", "None", 1, b"{}"),
+        ("SF400", "None", 1, None),
+    }
+    assert app.state(Address("test.both/flaky", "Ada")) == {}
+
+
+@both
+def test_a_failure_that_stops_the_application_comes_again(statefun_app: Make) -> None:
+    """Nothing of its micro-batch is kept, and the next run begins with the same message."""
+    app = statefun_app(
+        functions=program(dead_letters=False), components=components(dead_letters=False)
+    )
+
+    app.send(BASKET, "Ada", "nonsense")
+    for _ in range(2):
+        with pytest.raises(FunctionError, match="ValueError: nonsense"):
+            app.drain()
