@@ -18,7 +18,7 @@ import random
 import sys
 from collections import Counter, deque
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 from pyspark import cloudpickle
@@ -44,6 +44,8 @@ NAMES = ("a", "b", "patient")
 """The functions that keep state: ``patient`` is a coroutine."""
 RELAYS = ("relay", "slow-relay")
 """Those that keep none, and so do not count, note or keep; ``slow-relay`` is a coroutine."""
+START = 1_000_000
+"""Where tests' clocks begin, in seconds since the epoch."""
 LIFETIME = timedelta(seconds=5)
 """Of the values that expire."""
 
@@ -270,3 +272,69 @@ class Generator:
         if token and seconds == 25 and not self._postponed:
             self.long.append((id_, token))
         return delayed
+
+
+class Stepping(Protocol):
+    """An application that obeys, run step by step."""
+
+    def step(self, roots: list[tuple[str, Program]], now: float, **options: Any) -> list[list[Any]]:
+        """Send programs, run until all is done, and return the new records, in order."""
+
+    def addresses(self) -> set[str]:
+        """Return the addresses that have state."""
+
+    def has_timers(self) -> bool:
+        """Tell whether a delayed message waits."""
+
+
+def follow(
+    system: Stepping,
+    seed: int,
+    ids: list[str],
+    *,
+    depth: int,
+    roots: int,
+    steps: int,
+    immediate: int,
+) -> int:
+    """Drive random programs through model and system; return how many commands there were."""
+    generator, model = Generator(seed, ids, depth), Model()
+    everybody = [(name, id_) for name in NAMES for id_ in ids]
+    ask: Program = [["send", *somebody, [["look"], ["emit", "?"]]] for somebody in everybody]
+    numbers: dict[tuple[str, str], list[int]] = {}
+
+    def step(roots: list[tuple[str, Program]], now: float) -> list[list[Any]]:
+        """Take a step of both, and compare what they emit."""
+        model.step(roots, now)
+        records = system.step(
+            roots,
+            now,
+            records_per_batch=max(5, len(roots) // 3),
+            immediate_messages=immediate,
+        )
+        for target, caller, _, _, number in records:
+            if number is not None:
+                numbers.setdefault((caller, target), []).append(number)
+        texts = Counter(
+            f"{target} {caller} {text}"
+            for target, caller, text, _, _ in records
+            if not isinstance(text, list)
+        )
+        assert texts == model.emitted
+        return records
+
+    for now in range(START, START + 10 * steps, 10):
+        cancelling = generator.cancellations()
+        step([*cancelling, *generator.roots(roots)], now)
+        asked = step([("asker", ask)], now)
+        values = {target: text for target, _, text, _, _ in asked if isinstance(text, list)}
+        counts = {target: count for target, _, text, count, _ in asked if text == "?"}
+        assert len(values) == len(counts) == len(everybody)
+        assert {target: model.values(target) for target in values} == values
+        assert {target: count for target, count in counts.items() if count} == model.counts
+    for number in range(depth + 2):  # what is delayed may delay again; then values expire
+        step([], START + 10 * steps + 40 * number)
+    assert system.addresses() == model.addresses()
+    assert not system.has_timers()
+    assert all(sent == sorted(sent) for sent in numbers.values()), "FIFO per sender and target"
+    return model.commands

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 import attrs
 
@@ -230,19 +230,23 @@ class StatefulFunctions:
         *,
         on_failure: FailurePolicy | str | None = None,
         timeout: timedelta | None = DEFAULT_TIMEOUT,
-    ) -> Callable[[Callable[P, R_co]], Decorated[P, R_co]]:
+    ) -> Callable[
+        [Callable[Concatenate[Context, P], R_co]], Decorated[Concatenate[Context, P], R_co]
+    ]:
         """Return a decorator that registers a function and leaves it as it is.
 
         The function gets an attribute ``on``, with which handlers for values of further types
         are added; see :func:`~statefun.function`.
         """
 
-        def decorate(fun: Callable[P, R_co]) -> Decorated[P, R_co]:
+        def decorate(
+            fun: Callable[Concatenate[Context, P], R_co],
+        ) -> Decorated[Concatenate[Context, P], R_co]:
             self.register(typename, fun, specs, on_failure=on_failure, timeout=timeout)
             if isinstance(getattr(fun, "on", None), _On | None):
                 with suppress(AttributeError, TypeError):  # not every object takes attributes
                     fun.on = _On(self, str(TypeName.parse(typename)))  # type: ignore[attr-defined] # it gets it here
-            return cast("Decorated[P, R_co]", fun)
+            return cast("Decorated[Concatenate[Context, P], R_co]", fun)
 
         return decorate
 
@@ -291,7 +295,7 @@ def function(
     on_failure: FailurePolicy | str | None = None,
     timeout: timedelta | None = DEFAULT_TIMEOUT,
     functions: StatefulFunctions = default_functions,
-) -> Callable[[Callable[P, R_co]], Decorated[P, R_co]]:
+) -> Callable[[Callable[Concatenate[Context, P], R_co]], Decorated[Concatenate[Context, P], R_co]]:
     """Register the decorated function, which stays as it is, under ``typename``.
 
     Args:

@@ -51,8 +51,7 @@ class InProcessApplication(TestedApplication):
     """An application that runs in this process, with a clock that only :meth:`advance` moves.
 
     >>> from statefun import (
-    ...     Address, Context, KafkaEgress, KafkaEgressMessage, KafkaIngressBuilder,
-    ...     StatefulFunctions, StringType,
+    ...     Context, KafkaEgress, KafkaEgressMessage, StatefulFunctions
     ... )
     >>> functions = StatefulFunctions()
     >>> @functions.bind("com.example/greeter")
@@ -221,6 +220,15 @@ class InProcessApplication(TestedApplication):
             if kept.expires is None or kept.expires > self._now
         }
 
+    def addresses(self) -> set[Address]:
+        """Return the addresses that have a value."""
+        return {address for address in self._states if self.state(address)}
+
+    @property
+    def next_timer(self) -> datetime | None:
+        """When the next delayed message is due; None if none waits."""
+        return self._timetable.next_due()
+
     def _enqueue(self, sender: Hashable, message: Pending) -> None:
         channels = self._ready.get(message.target)
         if channels is None:
@@ -342,8 +350,10 @@ class InProcessApplication(TestedApplication):
             semantic, left = self._semantics[egress], own
             if semantic is not DeliverySemantic.EXACTLY_ONCE:
                 while self._crashes(f"micro-batch {self._batch}, publishing to {egress}"):
-                    self._append(left[: self._random.randint(0, len(left))])
-                    left = [] if semantic is DeliverySemantic.NONE else own
+                    is_lost = semantic is DeliverySemantic.NONE
+                    sent = self._random.randint(0 if is_lost else 1, len(own)) if left else 0
+                    self._append(left[:sent])
+                    left = [] if is_lost else own
             self._append(left)
 
     def _append(self, records: Sequence[EgressRecord]) -> None:

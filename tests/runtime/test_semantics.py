@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 from harness import KafkaHarness, run
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from programs import LIFETIME, NAMES, Generator, Model, Program, obedient
+from programs import LIFETIME, NAMES, START, Program, follow, obedient
 from pyspark import TaskContext, cloudpickle
 
 from statefun import FunctionError
@@ -32,9 +31,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=3
 cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call] # as pyspark has it
     sys.modules[__name__]
 )
-
-START = 1_000_000
-"""Where tests' clocks begin, in seconds since the epoch."""
 
 
 @attrs.define
@@ -71,6 +67,10 @@ class System:
         rows = session.read.format("statestore").load(str(self.checkpoint)).collect()
         keys = [bytes(row.key.target).decode() for row in rows]
         return {"/".join(key.split("\0")[::-1]) for key in keys}
+
+    def has_timers(self) -> bool:
+        """Tell whether a delayed message waits."""
+        return self.summary.next_timer is not None
 
 
 @pytest.fixture
@@ -246,59 +246,6 @@ def test_messages_to_oneself_stay_in_the_micro_batch(system: System) -> None:
     assert batches == 1
     assert [text for _, _, text, _, _ in limited] == ["both", "waits", *range(30)]
     assert system.summary.batches == 2
-
-
-def follow(
-    system: System,
-    seed: int,
-    ids: list[str],
-    *,
-    depth: int,
-    roots: int,
-    steps: int,
-    immediate: int,
-) -> int:
-    """Drive random programs through model and system; return how many commands there were."""
-    generator, model = Generator(seed, ids, depth), Model()
-    everybody = [(name, id_) for name in NAMES for id_ in ids]
-    ask: Program = [["send", *somebody, [["look"], ["emit", "?"]]] for somebody in everybody]
-    numbers: dict[tuple[str, str], list[int]] = {}
-
-    def step(roots: list[tuple[str, Program]], now: float) -> list[list[Any]]:
-        """Take a step of both, and compare what they emit."""
-        model.step(roots, now)
-        records = system.step(
-            roots,
-            now,
-            records_per_batch=max(5, len(roots) // 3),
-            immediate_messages=immediate,
-        )
-        for target, caller, _, _, number in records:
-            if number is not None:
-                numbers.setdefault((caller, target), []).append(number)
-        texts = Counter(
-            f"{target} {caller} {text}"
-            for target, caller, text, _, _ in records
-            if not isinstance(text, list)
-        )
-        assert texts == model.emitted
-        return records
-
-    for now in range(START, START + 10 * steps, 10):
-        cancelling = generator.cancellations()
-        step([*cancelling, *generator.roots(roots)], now)
-        asked = step([("asker", ask)], now)
-        values = {target: text for target, _, text, _, _ in asked if isinstance(text, list)}
-        counts = {target: count for target, _, text, count, _ in asked if text == "?"}
-        assert len(values) == len(counts) == len(everybody)
-        assert {target: model.values(target) for target in values} == values
-        assert {target: count for target, count in counts.items() if count} == model.counts
-    for number in range(depth + 2):  # what is delayed may delay again; then values expire
-        step([], START + 10 * steps + 40 * number)
-    assert system.addresses() == model.addresses()
-    assert system.summary.next_timer is None
-    assert all(sent == sorted(sent) for sent in numbers.values()), "FIFO per sender and target"
-    return model.commands
 
 
 @settings(

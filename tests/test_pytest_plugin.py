@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = """
+import random
+from statefun import Context, KafkaEgress, State, StatefulFunctions, Address
+
+class Count(State):
+    count: int = 0
+
+functions = StatefulFunctions()
+
+@functions.bind("t/count")
+def count(ctx: Context, number: int, state: Count) -> None:
+    state.count += number
+
+@functions.bind("t/random")
+def chance(ctx: Context, number: int, state: Count) -> None:
+    state.count = random.randrange(10**9)
+
+OUT = KafkaEgress.for_id("t/out").with_kafka_address("localhost:1").build()
+
+def test_counts(statefun_app):
+    app = statefun_app(functions=functions, components=[OUT])
+    app.send("t/count", "x", 2)
+    app.drain()
+    assert app.state(Address("t/count", "x")) == {"count": 2}
+
+def test_chance(statefun_app):
+    app = statefun_app(functions=functions, components=[OUT])
+    app.send("t/random", "x", 2)
+    app.drain()
+
+def test_differs(statefun_app):
+    app = statefun_app(functions=functions, components=[OUT])
+    app.send("t/count", "x", 2)
+    app.drain()
+    assert app.state(Address("t/count", "x")) == {"count": 3}
+"""
+
+
+def run(folder: Path, *options: str) -> str:
+    """Run tests of a user's, and return what pytest prints."""
+    (folder / "test_user.py").write_text(TESTS)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+
+
+def test_applications_run_in_this_process(tmp_path: Path) -> None:
+    """Without Spark, without a broker; a failing test shows which value differs."""
+    printed = run(tmp_path)
+
+    assert "1 failed, 2 passed" in printed
+    assert "{'count': 2} != {'count': 3}" in printed
+
+
+def test_functions_may_be_called_twice(tmp_path: Path) -> None:
+    """With the option, a test fails where the two differ."""
+    printed = run(tmp_path, "--statefun-twice", "-k", "chance or counts")
+
+    assert "1 failed, 1 passed" in printed
+    assert "function t/random at address t/random/x is not deterministic" in printed
+
+
+def test_tests_are_collected_for_both_ways(tmp_path: Path) -> None:
+    """Each test that uses the fixture, unless it chooses itself."""
+    printed = run(tmp_path, "--statefun=both", "--collect-only", "-k", "counts")
+
+    assert "test_user.py::test_counts[in_process]" in printed
+    assert "test_user.py::test_counts[spark]" in printed

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from programs import START, Program, follow, obedient
+
+from statefun import (
+    Address,
+    BindingError,
+    BytesType,
+    Context,
+    DefinitionError,
+    KafkaEgress,
+    KafkaEgressMessage,
+    KafkaIngress,
+    LongType,
+    Message,
+    State,
+    StatefulFunctions,
+    StringType,
+    TypedValue,
+    UnknownFunctionError,
+    egress_message_builder,
+    make_json_type,
+    state_value,
+)
+from statefun.testing import InProcessApplication, PublishedRecord
+
+OUT = KafkaEgress.for_id("test/out").with_kafka_address("localhost:1")
+
+
+def ingress(**options: Any) -> KafkaIngress:
+    """Return an ingress of one topic."""
+    builder = KafkaIngress.for_id("test/in").with_kafka_address("localhost:1")
+    builder.with_consumer_group_id("g").with_topic("in", **options)
+    return builder.build()
+
+
+@attrs.define
+class InProcess:
+    """The obedient functions, in this process."""
+
+    app: InProcessApplication
+    begin: datetime
+    seen: int = 0
+
+    @classmethod
+    def of(cls, seed: int) -> InProcess:
+        """Begin."""
+        components = (ingress(value_type=BytesType, targets=["t.fns/a"]), OUT.build())
+        functions = obedient("out")
+        app = InProcessApplication(functions=functions, components=components, seed=seed)
+        return cls(app, app.now)
+
+    def step(
+        self, roots: list[tuple[str, Program]], now: float = START, **_options: Any
+    ) -> list[list[Any]]:
+        """Send programs, run until all is done, and return the new records, in order."""
+        # As if nothing had run in between: what is due by now comes late.
+        self.app._now = self.begin + timedelta(seconds=now - START)  # noqa: SLF001 - see above
+        for id_, program in roots:
+            self.app.produce("in", id_, json.dumps(program))
+        self.app.drain()
+        records = [record.json() for record in self.app.egress("out")]
+        new, self.seen = records[self.seen :], len(records)
+        return new
+
+    def addresses(self) -> set[str]:
+        """Return the addresses that have state."""
+        return set(map(str, self.app.addresses()))
+
+    def has_timers(self) -> bool:
+        """Tell whether a delayed message waits."""
+        return self.app.next_timer is not None
+
+
+@given(seed=st.integers(0, 2**32), order=st.integers(0, 2**32), roots=st.integers(1, 20))
+def test_random_programs_do_what_the_model_does(seed: int, order: int, roots: int) -> None:
+    """The model is the one that is beside Spark: state, egress, order, delays, expirations."""
+    follow(InProcess.of(order), seed, ["x", "y"], depth=2, roots=roots, steps=2, immediate=3)
+
+
+def test_one_seed_reproduces_an_order() -> None:
+    """Different seeds give different orders of messages of different senders; each, always one."""
+    functions = StatefulFunctions()
+
+    @functions.bind("t/fan")
+    def fan(ctx: Context, text: str) -> None:
+        ctx.send(Address("t/sink", "all"), text)
+
+    @functions.bind("t/sink")
+    def sink(ctx: Context, text: str) -> None:
+        ctx.send(KafkaEgressMessage("test/out", topic="out", value=text))
+
+    def order(seed: int) -> str:
+        app = InProcessApplication(functions=functions, components=[OUT.build()], seed=seed)
+        for name in "abcdef":
+            for n in (1, 2):
+                app.send("t/fan", name, f"{name}{n}")
+        app.drain()
+        texts = [record.text for record in app.egress("out")]
+        assert sorted(texts) == [f"{name}{n}" for name in "abcdef" for n in (1, 2)]
+        assert all(texts.index(f"{name}1") < texts.index(f"{name}2") for name in "abcdef")
+        return " ".join(texts)
+
+    orders = [order(seed) for seed in range(20)]
+
+    assert len(set(orders)) > 10
+    assert orders == [order(seed) for seed in range(20)]
+
+
+def test_a_year_of_timers() -> None:
+    """Each comes at its time, however far apart."""
+    functions = StatefulFunctions()
+    times = []
+
+    @functions.bind("t/hourly")
+    def hourly(ctx: Context, count: int) -> None:
+        times.append(app.now)
+        ctx.send_after(timedelta(hours=1), ctx.address, count + 1)
+
+    app = InProcessApplication(functions=functions, components=[OUT.build()])
+    start = app.now
+    app.send("t/hourly", "x", 0)
+    app.advance(days=365)
+
+    assert times == [start + timedelta(hours=n) for n in range(365 * 24 + 1)]
+    assert app.now == start + timedelta(days=365)
+    assert app.next_timer == start + timedelta(hours=365 * 24 + 1)
+
+
+def test_values_expire() -> None:
+    """After a call, or after a write."""
+    functions = StatefulFunctions()
+
+    class Kept(State):
+        called: int = state_value(default=0, expire_after_call=timedelta(seconds=10))
+        written: int = state_value(default=0, expire_after_write=timedelta(seconds=10))
+
+    @functions.bind("t/f")
+    def handle(ctx: Context, write: bool, kept: Kept) -> None:
+        if write:
+            kept.called += 1
+            kept.written += 1
+
+    app = InProcessApplication(functions=functions, components=[OUT.build()])
+    address = Address("t/f", "x")
+    app.send("t/f", "x", True)
+    app.advance(seconds=9)
+    assert app.state(address) == {"called": 1, "written": 1}
+    app.send("t/f", "x", False)
+    app.advance(seconds=9)
+    assert app.state(address) == {"called": 1}
+    app.advance(seconds=1)
+    assert app.state(address) == {}
+    assert app.addresses() == set()
+
+
+def test_serializers_and_refused_messages() -> None:
+    """What an egress does not take is a failure of the function, as is an unknown target."""
+    functions = StatefulFunctions()
+    number = make_json_type("test.in-process/Number")
+
+    @functions.bind("t/f", on_failure="dead-letter")
+    def handle(ctx: Context, message: Message) -> None:
+        kind = message.as_string()
+        if kind == "unknown function":
+            ctx.send(Address("t/nowhere", "x"), 1)
+        elif kind == "unknown egress":
+            ctx.send(KafkaEgressMessage("test/other", topic="out", value="x"))
+        elif kind == "large":
+            ctx.send(KafkaEgressMessage("test/out", topic="out", value="x" * 2_000_000))
+        else:
+            ctx.send(egress_message_builder("test/out", value={"n": 7}, value_type=number))
+
+    def serialize(value: Any) -> KafkaEgressMessage:
+        return KafkaEgressMessage("test/out", topic="out", value=str(value["n"]))
+
+    out = KafkaEgress.for_id("test/out").with_kafka_address("localhost:1")
+    out.with_serializer(serialize).with_option("deadLetterTopic", "dead")
+    app = InProcessApplication(functions=functions, components=[out.build()])
+    for kind in ("unknown function", "unknown egress", "large", "fine"):
+        app.send("t/f", kind.replace(" ", "-"), kind)
+    app.drain()
+
+    assert app.egress("out") == [PublishedRecord(b"7")]
+    assert {(letter.key, letter.code) for letter in app.dead_letters()} == {
+        ("unknown-function", "SF304"),
+        ("unknown-egress", "SF303"),
+        ("large", "SF301"),
+    }
+
+
+def test_skipped_messages_are_told() -> None:
+    """With the reason."""
+    functions = StatefulFunctions()
+
+    @functions.bind("t/f", on_failure="skip")
+    def handle(ctx: Context, message: Message) -> None:
+        raise ValueError("no")
+
+    app = InProcessApplication(functions=functions, components=[OUT.build()])
+    app.send("t/f", "x", 1)
+    app.drain()
+
+    assert app.skipped == ["function t/f failed at address t/f/x: ValueError: no (message)"]
+
+
+def test_programs_and_module_files(tmp_path: Path) -> None:
+    """A program is loaded as validate does it; its module file is beside it."""
+    (tmp_path / "app.py").write_text(
+        "import statefun\n"
+        "functions = statefun.StatefulFunctions()\n"
+        "@functions.bind('test.loaded/f')\n"
+        "def handle(ctx, message):\n"
+        "    ctx.send(statefun.KafkaEgressMessage('test/out', topic='out', value=b'got'))\n"
+        "if __name__ == '__main__':\n"
+        "    statefun.run()\n"
+    )
+    (tmp_path / "module.yaml").write_text(
+        "kind: io.statefun.kafka.v1/ingress\n"
+        "spec:\n"
+        "  {id: test/in, address: 'kafka:9092', consumerGroupId: g, topics: [\n"
+        "    {topic: in, valueType: test.loaded/Any, targets: [test.loaded/f]}]}\n"
+        "---\n"
+        "kind: io.statefun.kafka.v1/egress\n"
+        "spec: {id: test/out, address: 'kafka:9092'}\n"
+    )
+
+    app = InProcessApplication(tmp_path / "app.py")
+    app.produce("in", "Ada", b"\xff")
+    assert app.egress("out") == []
+    app.drain()
+
+    assert app.egress("out") == [PublishedRecord(b"got")]
+
+
+def _raises(app: InProcessApplication, error: type[Exception], call: Callable[[], object]) -> str:
+    with pytest.raises(error) as raised:
+        call()
+    return str(raised.value)
+
+
+def test_mistakes_of_tests_are_told() -> None:
+    """A topic that nobody reads, a function that there is not, time that goes back."""
+    functions = StatefulFunctions()
+
+    @functions.bind("t/f")
+    def handle(ctx: Context, number: int) -> None: ...
+
+    components = (ingress(value_type=LongType, targets=["t/f"]), OUT.build())
+    app = InProcessApplication(functions=functions, components=components)
+
+    assert "no ingress reads topic users (they read: in)" in _raises(
+        app, DefinitionError, lambda: app.produce("users", "k", "v")
+    )
+    assert "did you mean t/f" in _raises(app, UnknownFunctionError, lambda: app.send("t/g", "x", 1))
+    assert "needs an id" in _raises(app, DefinitionError, lambda: app.send("t/f", "", 1))
+    assert "does not go back" in _raises(app, DefinitionError, lambda: app.advance(hours=-1))
+    assert "deadLetterTopic" in _raises(app, DefinitionError, app.dead_letters)
+    assert "no handler of t/f takes io.statefun.types/string" in _raises(
+        app,
+        BindingError,
+        lambda: InProcessApplication(
+            functions=functions, components=[ingress(value_type=StringType, targets=["t/f"])]
+        ),
+    )
+
+
+def test_a_value_of_any_type_can_be_sent() -> None:
+    """As it is encoded."""
+    functions = StatefulFunctions()
+    got: list[bytes] = []
+
+    @functions.bind("t/f")
+    def handle(ctx: Context, value: bytes) -> None:
+        got.append(value)
+
+    app = InProcessApplication(functions=functions, components=[OUT.build()])
+    app.send("t/f", "x", TypedValue("any/Thing", b"\x00\xff"))
+    app.drain()
+
+    assert got == [b"\x00\xff"]
