@@ -18,6 +18,7 @@ from documentation import PAGES, ROOT, SITE
 
 import statefun
 import statefun.dev
+import statefun.testing
 from statefun.runtime.run import run
 from statefun.runtime.settings import KEYS, PREFIX, Settings, argument_of
 from statefun.runtime.summary import Summary
@@ -118,7 +119,7 @@ def test_every_error_is_listed() -> None:
     page = _text("docs/errors.md")
     rows = re.findall(r"^\| \[(SF\d+)\]\(#(sf\d+)\) \| `(\w+)` \|", page, re.MULTILINE)
     sections = re.findall(r"^## (SF\d+)$", page, re.MULTILINE)
-    errors = sorted((error.code, error.code.lower(), error.__name__) for error in _errors())
+    errors = sorted({(error.code, error.code.lower(), error.__name__) for error in _errors()})
 
     assert len(errors) > 10
     assert sorted(rows) == errors
@@ -140,6 +141,7 @@ def test_every_public_name_is_in_the_reference() -> None:
     listed = re.findall(r"^::: (\S+)$", _text("docs/api.md"), re.MULTILINE)
     names = [f"statefun.{name}" for name in (*statefun.__all__, "run")]
     names += [f"statefun.dev.{name}" for name in statefun.dev.__all__]
+    names += [f"statefun.testing.{name}" for name in statefun.testing.__all__]
 
     assert sorted(listed) == sorted(names)
 

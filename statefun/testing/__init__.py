@@ -9,7 +9,7 @@ test also runs on Spark and a real broker.
 
 from __future__ import annotations
 
-from statefun.testing.exploring import explore
+from statefun.testing.exploring import ScheduleError, explore
 from statefun.testing.in_process import InProcessApplication
 from statefun.testing.one_function import TestContext
 from statefun.testing.outcomes import DeadLetter, DelayedMessage, PublishedRecord, SentMessage
@@ -22,6 +22,7 @@ __all__ = [
     "InProcessApplication",
     "NotDeterministicError",
     "PublishedRecord",
+    "ScheduleError",
     "SentMessage",
     "TestContext",
     "TestedApplication",
