@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,23 @@ def test_public_names_are_sorted() -> None:
 def test_public_names_can_be_imported(name: str) -> None:
     """All promised names exist."""
     assert getattr(statefun, name) is not None
+
+
+WITHOUT_EXAMPLE = {
+    "FailurePolicy",  # an alias
+    "make_schema_registry_type",  # needs a registry
+    "types",  # an object: its class has one
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - WITHOUT_EXAMPLE))
+def test_public_names_have_an_example(name: str) -> None:
+    """In the docstring of the name or of one of its members; all of them are executed."""
+    named = getattr(statefun, name)
+    members = vars(named).values() if isinstance(named, type) else ()
+    is_error = isinstance(named, type) and issubclass(named, statefun.StatefunError)
+
+    assert is_error or any(">>>" in (inspect.getdoc(each) or "") for each in (named, *members))
 
 
 def test_public_names_are_listed() -> None:

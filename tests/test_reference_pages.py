@@ -139,7 +139,8 @@ def test_the_messages_of_errors_are_those_of_the_code() -> None:
 def test_every_public_name_is_in_the_reference() -> None:
     """Once, and no other."""
     listed = re.findall(r"^::: (\S+)$", _text("docs/api.md"), re.MULTILINE)
-    names = [f"statefun.{name}" for name in (*statefun.__all__, "run")]
+    aliases = {"SdkAddress"}  # two entries of one object would have one anchor
+    names = [f"statefun.{name}" for name in {*statefun.__all__, "run"} - aliases]
     names += [f"statefun.dev.{name}" for name in statefun.dev.__all__]
     names += [f"statefun.testing.{name}" for name in statefun.testing.__all__]
 

@@ -97,7 +97,13 @@ class _Builder:
 
 
 class KafkaIngressBuilder(_Builder):
-    """Collects the settings of a Kafka ingress; every method returns the builder itself."""
+    """Collects the settings of a Kafka ingress; every method returns the builder itself.
+
+    >>> builder = KafkaIngress.for_id("com.example/users").with_kafka_address("localhost:9092")
+    >>> builder = builder.with_consumer_group_id("greeter")
+    >>> builder.with_topic("users", value_type="a/User", targets=["a/b"]).build().address
+    'localhost:9092'
+    """
 
     def __init__(self, id_: str, location: model.Location) -> None:
         super().__init__(id_, location)
@@ -235,7 +241,12 @@ class KafkaIngressBuilder(_Builder):
 
 
 class KafkaEgressBuilder(_Builder):
-    """Collects the settings of a Kafka egress; every method returns the builder itself."""
+    """Collects the settings of a Kafka egress; every method returns the builder itself.
+
+    >>> builder = KafkaEgress.for_id("com.example/out").with_kafka_address("localhost:9092")
+    >>> builder.with_option("deadLetterTopic", "dead").build().dead_letter_topic
+    'dead'
+    """
 
     def __init__(self, id_: str, location: model.Location) -> None:
         super().__init__(id_, location)

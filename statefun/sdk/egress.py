@@ -47,7 +47,12 @@ def topic_problem(topic: str) -> str:
 
 
 class EgressMessage:
-    """A typed value for the egress named ``typename``; the egress accepts values by their type."""
+    """A typed value for the egress named ``typename``; the egress accepts values by their type.
+
+    >>> message = EgressMessage("com.example/out", TypedValue("com.example/Order", b"{}"))
+    >>> message.value_typename(), message.raw_value()
+    ('com.example/Order', b'{}')
+    """
 
     __slots__ = ("_typed_value", "typename")
 
@@ -308,6 +313,9 @@ def kafka_egress_message(
     Raises:
         DefinitionError: as for :class:`KafkaEgressMessage`, and without a value: a tombstone has
             to be asked for by ``KafkaEgressMessage(..., value=None)``.
+
+    >>> kafka_egress_message("com.example/greets", topic="greetings", key="Ada", value="Hello").value
+    b'Hello'
     """
     if value is None:
         raise DefinitionError(

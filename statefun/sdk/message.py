@@ -251,6 +251,9 @@ def message_builder(  # noqa: PLR0913 - one keyword per primitive type, as users
     Raises:
         DefinitionError: on an ill-formed typename, an empty id, no value or several, a value
             without its type, or a value that its type cannot encode.
+
+    >>> message_builder("com.example.fns/greeter", "Ada", int_value=5).as_int()
+    5
     """
     target_typename = checked_typename(target_typename)
     given = [

@@ -8,7 +8,15 @@ from typing import NamedTuple
 
 
 class IngressRecord(NamedTuple):
-    """The Kafka record behind a message: its place, time and headers."""
+    """The Kafka record behind a message: its place, time and headers.
+
+    >>> from datetime import timezone
+    >>> record = IngressRecord(
+    ...     "users", 0, 42, datetime(2026, 1, 1, tzinfo=timezone.utc), (("origin", b"web"),)
+    ... )
+    >>> record.offset, dict(record.headers)["origin"]
+    (42, b'web')
+    """
 
     topic: str
     partition: int
@@ -20,7 +28,15 @@ class IngressRecord(NamedTuple):
 
 
 class KafkaRecord(NamedTuple):
-    """A whole record of an ingress, as a deserializer gets it."""
+    """A whole record of an ingress, as a deserializer gets it.
+
+    >>> from datetime import timezone
+    >>> def read(record: KafkaRecord) -> str | None:
+    ...     return None if record.value is None else record.value.decode().upper()
+    >>> now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    >>> read(KafkaRecord(b"Ada", b"hello", "users", 0, 42, now, ()))
+    'HELLO'
+    """
 
     key: bytes | None
     value: bytes | None

@@ -222,6 +222,10 @@ def make_protobuf_type(cls: type[P], namespace: str | None = None) -> SimpleType
         cls: the generated message class.
         namespace: of the typename; the name is the message's full name.
             ``type.googleapis.com`` if not given.
+
+    >>> from google.protobuf.duration_pb2 import Duration
+    >>> make_protobuf_type(Duration).typename
+    'type.googleapis.com/google.protobuf.Duration'
     """
     typename = f"{namespace or 'type.googleapis.com'}/{cls.DESCRIPTOR.full_name}"
     return simple_type(typename, cls.SerializeToString, cls.FromString, python_type=cls)

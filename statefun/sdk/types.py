@@ -32,13 +32,25 @@ class TypedValue(NamedTuple):
 
         There is none in a message of another language's SDK that was sent without; then the bytes
         are None.
+
+        >>> TypedValue("com.example/Empty", b"").has_value
+        True
         """
         return self.value is not None
 
 
 @runtime_checkable
 class TypeSerializer(Protocol[T]):
-    """Turns values of one type into bytes and back; subclass it, or have methods of these names."""
+    """Turns values of one type into bytes and back; subclass it, or have methods of these names.
+
+    >>> class Latin:
+    ...     def serialize(self, value: str) -> bytes:
+    ...         return value.encode("latin-1")
+    ...     def deserialize(self, value: bytes) -> str:
+    ...         return value.decode("latin-1")
+    >>> isinstance(Latin(), TypeSerializer)
+    True
+    """
 
     @abstractmethod
     def serialize(self, value: T, /) -> bytes:
@@ -58,7 +70,14 @@ class _Functions(Generic[T]):
 
 
 class Type(ABC, Generic[T]):
-    """A named type of values; subclass it, or use :class:`SimpleType` for two functions."""
+    """A named type of values; subclass it, or use :class:`SimpleType` for two functions.
+
+    >>> class Upper(Type[str]):
+    ...     def serializer(self) -> TypeSerializer[str]:
+    ...         return SimpleType(self.typename, str.encode, lambda b: b.decode().upper()).serializer()
+    >>> Upper("com.example/Upper").decode("com.example/Upper", b"ada")
+    'ADA'
+    """
 
     python_type: type[T] | None = None
     """The class of its values, where a handler's annotations can name it by its class."""
@@ -276,7 +295,12 @@ def simple_type(
     python_type: type[T] | None = None,
     upgrades: Mapping[Type[Any], Callable[[Any], T]] | None = None,
 ) -> SimpleType[T]:
-    """Make and register a :class:`SimpleType`; see :meth:`SimpleType.simple_immutable_type_from`."""
+    """Make and register a :class:`SimpleType`; see :meth:`SimpleType.simple_immutable_type_from`.
+
+    >>> text = simple_type("com.example/Text", str.encode, bytes.decode)
+    >>> text.decode("com.example/Text", text.serializer().serialize("hello"))
+    'hello'
+    """
     return SimpleType.simple_immutable_type_from(
         typename, serialize_fn, deserialize_fn, python_type=python_type, upgrades=upgrades
     )

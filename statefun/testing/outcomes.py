@@ -54,7 +54,11 @@ class SentMessage:
 
 @attrs.frozen
 class DelayedMessage:
-    """A message to a function, to be delivered later."""
+    """A message to a function, to be delivered later.
+
+    >>> DelayedMessage(timedelta(hours=1), Address("com.example/cart", "Ada"), "still?").value
+    'still?'
+    """
 
     delay: timedelta
     target: Address
@@ -93,7 +97,11 @@ class PublishedRecord:
 
 @attrs.frozen
 class DeadLetter:
-    """A message that was not handled, from the dead-letter topic."""
+    """A message that was not handled, from the dead-letter topic.
+
+    >>> DeadLetter(b"{}", "Ada", "SF302", "no JSON", Address("com.example/cart", "Ada"), 1).code
+    'SF302'
+    """
 
     value: bytes | None
     """As it was received."""
