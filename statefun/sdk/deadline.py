@@ -36,23 +36,41 @@ class CallTimeoutError(BaseException):
     """A call took longer than it may; ``except Exception`` in users' code does not catch it."""
 
 
-@contextmanager
-def standby() -> Iterator[None]:
-    """Keep the timer of alarms for many calls: setting it for each would cost too much.
+class Stretch:
+    """A time in which the timer of alarms is kept: setting it for each call would cost too much.
 
     Afterwards timer and handler are as they were. A function that sets its own meanwhile makes
     the alarms of later calls set theirs anew.
     """
-    if _kept or not _is_main_thread():
-        yield
-        return
-    setup = _take_over(0)
-    _kept.append(threading.get_ident())
+
+    __slots__ = ("_setup",)
+
+    def __init__(self) -> None:
+        self._setup: _Setup | None = None
+
+    def begin(self) -> None:
+        """Keep the timer from now on, unless somebody does."""
+        if not _kept and _is_main_thread():
+            self._setup = _take_over(0)
+            _kept.append(threading.get_ident())
+
+    def end(self) -> None:
+        """Give the timer back, if it was kept here."""
+        if self._setup is not None:
+            _kept.pop()
+            _give_back(self._setup)
+            self._setup = None
+
+
+@contextmanager
+def standby() -> Iterator[None]:
+    """Keep the timer of alarms for many calls."""
+    stretch = Stretch()
+    stretch.begin()
     try:
         yield
     finally:
-        _kept.pop()
-        _give_back(setup)
+        stretch.end()
 
 
 class Alarm:

@@ -22,7 +22,7 @@ from statefun.sdk.context import (
     Sent,
     begin_message,
 )
-from statefun.sdk.deadline import Alarm, CallTimeoutError
+from statefun.sdk.deadline import Alarm, CallTimeoutError, Stretch
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import (
     FunctionError,
@@ -141,21 +141,24 @@ async def invoke_async(
     served: bool = False,
 ) -> InvocationResult:
     """Run a coroutine function over a batch, as :func:`invoke` runs a plain one."""
-    run = _Run(function, batch, prepare, served=served)
-    for index, invocation in enumerate(batch.invocations):
-        message = run.begin(index, invocation)
-        call = _call_async(function, run.context, message)
-        try:
-            if served:
-                error = await finished_here(call, function.timeout, batch.target)
-            else:
-                error = await finished(call, function.timeout, batch.target)
-        except CallTimeoutError as still_running:
-            run.take_back(index, still_running)
-            run.leave_context()
-            continue
-        if error is not None:
-            run.take_back(index, error)
+    run, stretch = _Run(function, batch, prepare, served=served), Stretch()
+    try:
+        for index, invocation in enumerate(batch.invocations):
+            message = run.begin(index, invocation)
+            call = _call_async(function, run.context, message)
+            try:
+                if served:
+                    error = await finished_here(call, function.timeout, batch.target, stretch)
+                else:
+                    error = await finished(call, function.timeout, batch.target)
+            except CallTimeoutError as still_running:
+                run.take_back(index, still_running)
+                run.leave_context()
+                continue
+            if error is not None:
+                run.take_back(index, error)
+    finally:
+        stretch.end()
     return run.result()
 
 

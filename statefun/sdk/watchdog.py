@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from statefun.sdk.address import Address
-from statefun.sdk.deadline import Alarm, CallTimeoutError
+from statefun.sdk.deadline import Alarm, CallTimeoutError, Stretch
 
 _GRACE = 1.0
 """Seconds that a coroutine has to end after it was cancelled."""
@@ -68,12 +68,13 @@ async def finished(
 
 
 async def finished_here(
-    call: Failing, timeout: timedelta | None, target: Address
+    call: Failing, timeout: timedelta | None, target: Address, stretch: Stretch
 ) -> BaseException | None:
     """Await a coroutine as :func:`finished` does, but in the task and loop of a caller of users' own.
 
     Nothing is set up for the loop, and when the caller's task is cancelled, so is the call. A
-    call that goes on although it was cancelled cannot be abandoned.
+    call that goes on although it was cancelled cannot be abandoned. ``stretch`` goes on over
+    calls that do not wait, and has to be ended after the last one.
 
     Raises:
         CallTimeoutError: if the coroutine takes too long.
@@ -91,11 +92,13 @@ async def finished_here(
         if loop.time() >= end:  # it was cancelled, and has ended in its own way
             raise CallTimeoutError
         return error
+    stretch.begin()
     try:
         awaited = _step(call.send, None, alarm)
     except StopIteration as done:  # it has not waited for anything, and needs no limit
         result: BaseException | None = done.value
         return result
+    stretch.end()  # others use the loop meanwhile
     limit = asyncio.timeout(alarm.seconds)
     try:
         async with limit:

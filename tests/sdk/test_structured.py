@@ -225,7 +225,7 @@ class _Private:
         (_Opaque, "_Opaque is none of a dataclass"),
         (_Outer, "_Opaque is none of a dataclass"),
         (list[Model], "Model is none of a dataclass"),
-        (_WithInit, "`InitVar` fields are not supported"),
+        (_WithInit, "InitVar"),
         (_Private, "_Private has a private field, _n"),
         (Item | Node, "may not contain more than one dataclass"),
         ("Missing", "cannot be decoded"),
