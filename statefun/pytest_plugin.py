@@ -54,11 +54,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests in the ways that the option names, unless they choose themselves."""
-    chosen = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
-    if "statefun_app" in metafunc.fixturenames and "statefun_app" not in chosen:
-        ways = _WAYS[metafunc.config.getoption("--statefun")]
-        if ways != ["in_process"]:
-            metafunc.parametrize("statefun_app", ways, indirect=True)
+    if "statefun_app" not in metafunc.fixturenames:
+        return
+    ways = _WAYS[metafunc.config.getoption("--statefun")]
+    if ways != ["in_process"] and not any(map(_chooses, metafunc.definition.iter_markers())):
+        metafunc.parametrize("statefun_app", ways, indirect=True)
+
+
+def _chooses(mark: pytest.Mark) -> bool:
+    """Tell whether a test has a parameter for the way itself."""
+    if mark.name != "parametrize":
+        return False
+    names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
+    return "statefun_app" in (re.split(r"\s*,\s*", names) if isinstance(names, str) else names)
 
 
 @pytest.fixture

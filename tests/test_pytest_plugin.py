@@ -66,6 +66,21 @@ def test_functions_may_be_called_twice(tmp_path: Path) -> None:
     assert "function t/random at address t/random/x is not deterministic" in printed
 
 
+def test_other_tests_are_left_alone(tmp_path: Path) -> None:
+    """However they are parametrised; those that choose a way themselves are not asked again."""
+    (tmp_path / "test_other.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.parametrize(argnames='x', argvalues=[1, 2])\n"
+        "def test_keywords(x): pass\n"
+        "@pytest.mark.parametrize('statefun_app, x', [('in_process', 1)], indirect=['statefun_app'])\n"
+        "def test_text(statefun_app, x): pass\n"
+        "@pytest.mark.parametrize(('x', 'statefun_app'), [(1, 'spark')], indirect=['statefun_app'])\n"
+        "def test_names(statefun_app, x): pass\n"
+    )
+
+    assert "4 passed" in run(tmp_path, "--statefun=both", "test_other.py")
+
+
 def test_tests_are_collected_for_both_ways(tmp_path: Path) -> None:
     """Each test that uses the fixture, unless it chooses itself."""
     printed = run(tmp_path, "--statefun=both", "--collect-only", "-k", "counts")

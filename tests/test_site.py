@@ -101,7 +101,7 @@ def test_the_reference_has_signatures_and_examples(site: Path) -> None:
     """The page has the docstrings' texts, with examples as code."""
     text = (site / "api.html").read_text("utf-8")
 
-    for name in (*statefun.__all__, "run"):
+    for name in {*statefun.__all__, "run"} - {"SdkAddress"}:  # which is another name
         assert f'id="statefun.{name}"' in text, name
     assert '<span class="gp">&gt;&gt;&gt; </span>' in text
     assert ":class:" not in text

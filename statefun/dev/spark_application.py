@@ -40,7 +40,7 @@ from statefun.sdk.message import message_to
 from statefun.sdk.types import Type, TypedValue
 from statefun.testing.in_process import START
 from statefun.testing.outcomes import PublishedRecord
-from statefun.testing.tested import Content, LoadedProgram, TestedApplication, as_bytes
+from statefun.testing.tested import Content, LoadedProgram, TestedApplication, as_bytes, not_read
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -92,7 +92,8 @@ class SparkApplication(TestedApplication):
         self._settings = Settings.resolve(
             {}, None, checkpoint=folder / "checkpoint", available_now=True, quiet=True
         )
-        self._producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5})
+        self._waiting: list[dict[str, Any]] = []
+        """Records that the next run reads."""
         self._own = f"statefun-test-{uuid4().hex[:12]}"
         self._sent: dict[tuple[str, str], TopicRoute] = {}
         """The topics of messages to functions, by the types of target and value."""
@@ -143,10 +144,8 @@ class SparkApplication(TestedApplication):
         headers: Mapping[str, Content] | None = None,
     ) -> None:
         """Write a record to a topic of an ingress."""
-        routes = [route for ingress in self._declared.ingresses for route in ingress.topics]
-        if route_of(routes, topic) is None:
-            known = ", ".join(route.topic for route in routes) or "none"
-            raise DefinitionError(f"no ingress reads topic {topic} (they read: {known})")
+        if all(route_of(each.topics, topic) is None for each in self._declared.ingresses):
+            raise not_read(self._declared, topic)
         self._write(topic, as_bytes(key), as_bytes(value), headers or {})
 
     def _write(
@@ -156,18 +155,23 @@ class SparkApplication(TestedApplication):
         value: bytes | None,
         headers: Mapping[str, Content],
     ) -> None:
-        self._producer.produce(
-            topic,
-            value,
-            key,
-            headers=[(name, as_bytes(each)) for name, each in headers.items()],
-            timestamp=self._clock.now(),
-        )
+        record = {
+            "topic": topic,
+            "value": value,
+            "key": key,
+            "headers": [(name, as_bytes(each)) for name, each in headers.items()],
+            "timestamp": self._clock.now(),
+        }
+        self._waiting.append(record)
 
     def drain(self) -> None:
         """Run the application on what there is."""
-        if self._producer.flush(_PATIENCE.total_seconds()):
+        producer = Producer({"bootstrap.servers": self._kafka.bootstrap_servers, "linger.ms": 5})
+        for record in self._waiting:
+            producer.produce(**record)
+        if producer.flush(_PATIENCE.total_seconds()):
             raise TimeoutError("the embedded broker does not take records")
+        self._waiting.clear()
         application = Application(self._module(), self._functions, self._settings, self._clock)
         self._next_timer = application.run().next_timer
 

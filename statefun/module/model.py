@@ -79,6 +79,10 @@ StopPosition = FromLatest | FromSpecificOffsets | FromDate
 """Reading ends where it would begin with the same startup position."""
 
 
+RECORDS = "statefun.records/"
+"""The typename prefix of a record's value that a deserializer has not read yet."""
+
+
 @attrs.frozen
 class Deserializer:
     """Makes the values of messages out of records."""

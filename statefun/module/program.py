@@ -17,10 +17,11 @@ import attrs
 from statefun.module.model import KafkaEgress, KafkaIngress
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.functions import StatefulFunction, StatefulFunctions, default_functions
+from statefun.sdk.types import default_types
 
 T = TypeVar("T")
 
-_NAME = "__statefun_validate__"
+LOADED = "__statefun_validate__"
 """The ``__name__`` of a program that is loaded: not ``__main__``, so that it does not run."""
 
 
@@ -53,9 +54,9 @@ def load_program(app: Path) -> Program:
     """
     if not app.is_file():
         raise StatefunError(f"there is no program {app}")
-    module = ModuleType(_NAME)
+    module = ModuleType(LOADED)
     module.__file__ = str(app)
-    sys.modules[_NAME] = module
+    sys.modules[LOADED] = module
     try:
         with _as_program(app):
             exec(compile(app.read_bytes(), str(app), "exec"), vars(module))  # noqa: S102 - the user's
@@ -69,6 +70,11 @@ def load_program(app: Path) -> Program:
             f"the program cannot be loaded: {type(error).__name__}: {error}{where}; what it does "
             "besides registering functions belongs under if __name__ == '__main__'"
         ) from error
+    return program_of(module)
+
+
+def program_of(module: ModuleType) -> Program:
+    """Return the parts of a program that is loaded or imported."""
     found = list(vars(module).values())
     registries = [default_functions, *(each for each in found if type(each) is StatefulFunctions)]
     several = [each if isinstance(each, list | tuple) else [each] for each in found]
@@ -79,8 +85,16 @@ def load_program(app: Path) -> Program:
         if isinstance(each, KafkaIngress | KafkaEgress)
     ]
     return Program(
-        _unique([registry for registry in registries if len(registry)]), _unique(components), app
+        _unique([registry for registry in registries if len(registry)]),
+        _unique(components),
+        Path(str(module.__file__)),
     )
+
+
+def forget_loaded() -> None:
+    """Forget the functions and types of the program that was loaded last."""
+    default_functions.forget(LOADED)
+    default_types.forget(LOADED)
 
 
 def _unique(things: Iterable[T]) -> list[T]:

@@ -7,13 +7,21 @@ Nothing of ours imports them, and each says where its names are now.
 
 from __future__ import annotations
 
+import inspect
 import warnings
+
+_IMPORTERS = ("statefun", "importlib", "_frozen_importlib", "_pytest.")
+"""What stands between this module and the import of the user's: also pytest's, which rewrites."""
 
 
 def moved(module: str, now: str = "statefun") -> None:
     """Warn whoever imports a module that its names are in another one now."""
-    warnings.warn(
-        f"{module} is a module of apache-flink-statefun; import its names from {now}",
-        DeprecationWarning,
-        stacklevel=3,
-    )
+    text = f"{module} is a module of apache-flink-statefun; import its names from {now}"
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(_IMPORTERS):
+        frame = frame.f_back
+    if frame is not None:
+        name = frame.f_globals.get("__name__")
+        warnings.warn_explicit(
+            text, DeprecationWarning, frame.f_code.co_filename, frame.f_lineno, name
+        )

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
-from types import SimpleNamespace
-from typing import Annotated, Any
+from types import SimpleNamespace, UnionType
+from typing import Annotated, Any, NewType, Union
 
 from google.protobuf.message import Message as ProtobufMessage
 
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.fields import has_fields, is_class
+from statefun.sdk.fields import has_fields, is_class, local_names
 from statefun.sdk.structured import StructuredType, make_protobuf_type
 from statefun.sdk.types import Type, default_types
 
@@ -21,6 +21,8 @@ NAMESPACE = "io.statefun.python"
 """Of the types that nobody has named."""
 _ANY_JSON = "json"
 """The name of the types of values that are of no class with fields."""
+ANY_SENT: Type[Any] = StructuredType(f"{NAMESPACE}/{_ANY_JSON}", Any, is_compared=False)
+"""The type of a value whose annotation only its receiver knows."""
 _automatic: dict[Any, Type[Any]] = {}
 """The types that were made, by their annotations."""
 
@@ -42,24 +44,36 @@ def parameter_annotation(fun: Callable[..., Any], parameter: inspect.Parameter) 
     function = getattr(function, "__func__", function)
     holder = SimpleNamespace(__annotations__={parameter.name: raw})
     names = getattr(function, "__globals__", {})
-    hints = typing.get_type_hints(holder, names, names_where_defined(), include_extras=True)
+    local = local_names(names.get("__name__"))
+    hints = typing.get_type_hints(holder, names, local, include_extras=True)
     return hints[parameter.name]
 
 
-def names_where_defined() -> Mapping[str, Any]:
-    """Return the local names of the user's code that is running: of the nearest frame not ours."""
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("statefun."):
-        frame = frame.f_back
-    return {} if frame is None else dict(frame.f_locals)
-
-
 def plain(annotation: Any) -> Any:
-    """Return an annotation without what ``Annotated`` adds, unless that is a type of values."""
-    if typing.get_origin(annotation) is not Annotated:
-        return annotation
-    content, *notes = typing.get_args(annotation)
-    return next((note for note in notes if isinstance(note, Type)), content)
+    """Return an annotation without ``Annotated`` and ``NewType``, or the type that they name."""
+    while True:
+        if isinstance(annotation, NewType):
+            annotation = annotation.__supertype__
+        elif typing.get_origin(annotation) is Annotated:
+            annotation, *notes = typing.get_args(annotation)
+            for note in notes:
+                if isinstance(note, Type):
+                    return note
+        else:
+            return annotation
+
+
+def alternatives(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union, in their plain form; of another annotation, itself.
+
+    >>> alternatives(Annotated[int | None, "how many"])
+    (<class 'int'>, <class 'NoneType'>)
+    """
+    annotation = plain(annotation)
+    if typing.get_origin(annotation) in {Union, UnionType}:
+        members = map(alternatives, typing.get_args(annotation))
+        return tuple(member for each in members for member in each)
+    return (annotation,)
 
 
 def types_of(annotation: Any) -> tuple[Type[Any], ...]:
@@ -98,7 +112,8 @@ def automatic_types(typename: str) -> Iterator[Type[Any]]:
     """Yield the types of that name which were made so far."""
     if typename == f"{NAMESPACE}/{_ANY_JSON}":
         yield automatic_type(Any)
-    yield from [each for each in _automatic.values() if each.typename == typename]
+    # The newest one first: a module of tests that was loaded before may have a class of the name.
+    yield from [each for each in reversed(_automatic.values()) if each.typename == typename]
 
 
 def type_of_value(value: Any) -> Type[Any]:
@@ -118,4 +133,4 @@ def type_of_value(value: Any) -> Type[Any]:
         raise DefinitionError("None is no value that can be sent")
     if has_fields(class_) or issubclass(class_, ProtobufMessage):
         return types_of(class_)[0]
-    return automatic_type(Any)
+    return ANY_SENT

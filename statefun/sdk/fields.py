@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import sys
 import types
 import typing
 from collections.abc import Iterable, Iterator
@@ -45,16 +47,68 @@ def is_class(annotation: Any) -> bool:
     )
 
 
-def alternatives(annotation: Any) -> tuple[Any, ...]:
-    """Return the members of a union; of another annotation, itself."""
-    if typing.get_origin(annotation) in {Union, types.UnionType}:
-        return typing.get_args(annotation)
-    return (annotation,)
+def local_names(module: str | None) -> dict[str, Any]:
+    """Return the local names of the function of that module that is running, if one is.
+
+    A class or function that another function defines may name what is local there.
+    """
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__") != module:
+        frame = frame.f_back
+    if frame is None or frame.f_locals is frame.f_globals:
+        return {}
+    return dict(frame.f_locals)
+
+
+def class_hints(class_: type) -> dict[str, Any]:
+    """Return the annotations of a class and its bases, evaluated.
+
+    Raises:
+        NameError: if one names what does not exist where the class was defined.
+    """
+    found: dict[str, Any] = {}
+    for base in reversed(class_.__mro__):
+        own = vars(base).get("__annotations__")
+        if isinstance(own, dict) and own:
+            module = vars(sys.modules.get(base.__module__, types)) | {base.__name__: base}
+            names = local_names(base.__module__)
+            alone = type(base.__name__, (), {"__annotations__": dict(own)})
+            found |= typing.get_type_hints(alone, module, names, include_extras=True)
+    return found
+
+
+def settle(annotation: Any) -> None:
+    """Evaluate the annotations of all classes with fields in an annotation, for good.
+
+    A class of the main program is sent to workers as it is, and what its annotations name is not
+    there to be looked up.
+
+    Raises:
+        NameError: as for :func:`class_hints`.
+    """
+    waiting, done = [annotation], set[int]()
+    while waiting:
+        each = waiting.pop()
+        if id(each) in done:
+            continue
+        done.add(id(each))
+        waiting += typing.get_args(each)
+        if (
+            is_class(each)
+            and not is_pydantic(each)
+            and (has_fields(each) or typing.is_typeddict(each))
+        ):
+            hints = class_hints(each)
+            for base in each.__mro__:
+                own = vars(base).get("__annotations__")
+                if isinstance(own, dict):
+                    own.update({name: hints[name] for name in own if name in hints})
+            waiting += hints.values()
 
 
 def is_pydantic(annotation: Any) -> bool:
     """Tell whether it is a Pydantic model, without importing Pydantic."""
-    return is_class(annotation) and hasattr(annotation, "__pydantic_core_schema__")
+    return is_class(annotation) and hasattr(annotation, "model_validate_json")
 
 
 def has_fields(annotation: Any) -> bool:
@@ -65,7 +119,6 @@ def has_fields(annotation: Any) -> bool:
         or is_pydantic(annotation)
         or hasattr(annotation, "__struct_fields__")  # of msgspec
         or (issubclass(annotation, tuple) and hasattr(annotation, "_fields"))
-        or typing.is_typeddict(annotation)
     )
 
 
@@ -109,6 +162,7 @@ def field_problem(annotation: Any) -> str | None:
         return None
     import msgspec  # noqa: PLC0415 - workers of programs without structured types do without
 
+    settle(annotation)
     for each in _parts(msgspec.inspect.type_info(annotation), set()):
         class_ = getattr(each, "cls", None)
         if isinstance(each, msgspec.inspect.CustomType):

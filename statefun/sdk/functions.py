@@ -12,10 +12,11 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, c
 import attrs
 
 from statefun.sdk.address import TypeName
+from statefun.sdk.annotations import alternatives
 from statefun.sdk.context import Context
 from statefun.sdk.errors import DefinitionError, UnknownFunctionError
 from statefun.sdk.failure import FailurePolicy, failure_policy
-from statefun.sdk.fields import alternatives, text_of_annotation
+from statefun.sdk.fields import text_of_annotation
 from statefun.sdk.handlers import AsyncHandlers, Handler, Handlers, checked, handler_of
 from statefun.sdk.message import Message
 from statefun.sdk.state import state_specs
@@ -99,7 +100,11 @@ class StatefulFunction:
         return isinstance(self.call, Handlers)
 
     def takes(self, typename: str) -> bool:
-        """Tell whether one of its handlers takes values of that type."""
+        """Tell whether one of its handlers takes values of that type.
+
+        Raises:
+            DefinitionError: if two of them take the same.
+        """
         return not isinstance(self.call, Handlers) or self.call.takes(typename)
 
     @property
@@ -111,9 +116,16 @@ class StatefulFunction:
 class _On:
     """The attribute ``on`` of a registered function."""
 
-    def __init__(self, functions: StatefulFunctions | None = None, typename: str = "") -> None:
+    def __init__(
+        self,
+        functions: StatefulFunctions | None = None,
+        typename: str = "",
+        other: _On | None = None,
+    ) -> None:
         self._functions = functions
         self._typename = typename
+        self._other = other
+        """The one of the same function, as it was registered before under another typename."""
 
     def __call__(self, *takes: Any) -> Callable[[F], F]:
         if self._functions is None:
@@ -122,6 +134,8 @@ class _On:
 
         def decorate(fun: F) -> F:
             functions.register_handler(self._typename, takes, fun)
+            if self._other is not None:
+                self._other(*takes)(fun)
             return fun
 
         return decorate
@@ -208,9 +222,15 @@ class StatefulFunctions:
                 raise DefinitionError("on() needs the types of the values that the handler takes")
             members = [member for each in takes for member in alternatives(each)]
             handler = handler_of(fun, checked(members))
-            others = [each for each in known.handlers if _definition(each.fun) != _definition(fun)]
+            first, *added = known.handlers
+            # A module or notebook cell may run again.
+            same = [each for each in added if _definition(each.fun) == _definition(fun)]
+            others = [
+                first,
+                *(each for each in added if each not in same or not _meet(each, handler)),
+            ]
             for other in others:
-                both = [each for each in handler.takes if each in other.takes]
+                both = _meet(other, handler)
                 if both:
                     raise DefinitionError(
                         f"{_place(other.fun)} handles {text_of_annotation(both[0])} already"
@@ -243,9 +263,11 @@ class StatefulFunctions:
             fun: Callable[Concatenate[Context, P], R_co],
         ) -> Decorated[Concatenate[Context, P], R_co]:
             self.register(typename, fun, specs, on_failure=on_failure, timeout=timeout)
-            if isinstance(getattr(fun, "on", None), _On | None):
+            known = getattr(fun, "on", None)
+            if isinstance(known, _On | None):
                 with suppress(AttributeError, TypeError):  # not every object takes attributes
-                    fun.on = _On(self, str(TypeName.parse(typename)))  # type: ignore[attr-defined] # it gets it here
+                    on = _On(self, str(TypeName.parse(typename)), known)
+                    fun.on = on  # type: ignore[attr-defined] # it gets it here
             return cast("Decorated[Concatenate[Context, P], R_co]", fun)
 
         return decorate
@@ -272,6 +294,18 @@ class StatefulFunctions:
         if near:
             return f"; did you mean {near[0]}?"
         return f" (registered: {', '.join(sorted(self._functions)) or 'none'})"
+
+    def copy(self) -> StatefulFunctions:
+        """Return a registry of the same functions, to which others can be added."""
+        copied = StatefulFunctions()
+        copied._functions |= self._functions
+        return copied
+
+    def forget(self, module: str) -> None:
+        """Remove the functions that a module has registered."""
+        for typename, function in list(self._functions.items()):
+            if _definition(function.fun)[0] == module:
+                del self._functions[typename]
 
     def __bool__(self) -> bool:
         """Be true, also without functions: they may still come."""
@@ -338,6 +372,11 @@ def function(
 
 def _specs_of(handler: Handler) -> Sequence[ValueSpec]:
     return () if handler.state is None else state_specs(handler.state)
+
+
+def _meet(one: Handler, other: Handler) -> Sequence[Any]:
+    """Return what both handlers take."""
+    return [each for each in one.takes if each in other.takes]
 
 
 def _check_timeout(timeout: object) -> None:

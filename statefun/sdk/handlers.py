@@ -4,21 +4,22 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, Union, cast
 
 import attrs
 
 from statefun.sdk.annotations import (
     NAMESPACE,
+    alternatives,
     automatic_type,
     parameter_annotation,
-    plain,
     types_of,
 )
 from statefun.sdk.context import Context
 from statefun.sdk.errors import DefinitionError, FunctionError, UnexpectedValueError
-from statefun.sdk.fields import alternatives, has_fields, is_class, text_of_annotation
+from statefun.sdk.fields import has_fields, is_class, text_of_annotation
 from statefun.sdk.message import Message, does_not_decode
 from statefun.sdk.state import State, attached, write_changes
 from statefun.sdk.types import Type
@@ -59,7 +60,7 @@ def handler_of(fun: Any, takes: Iterable[Any] = ()) -> Handler:
         raise DefinitionError(f"{fun!r} is not a function")
     if inspect.isgeneratorfunction(fun) or inspect.isasyncgenfunction(fun):
         raise DefinitionError("a stateful function sends with ctx.send, and does not yield")
-    signature = inspect.signature(fun)
+    signature = _signature(fun)
     parameters = list(signature.parameters.values())
     state = None
     if len(parameters) >= _WITH_STATE and _can_bind(signature, _WITH_STATE):
@@ -71,6 +72,15 @@ def handler_of(fun: Any, takes: Iterable[Any] = ()) -> Handler:
         )
     given = tuple(takes) or _taken(fun, parameters)
     return Handler(fun, given, state, _is_coroutine_function(fun))
+
+
+def _signature(fun: Any) -> inspect.Signature:
+    """Return what a function is called with: of a wrapper, its own, unless that says nothing."""
+    own = inspect.signature(fun, follow_wrapped=False)
+    first = list(own.parameters.values())[:_WITHOUT_STATE]
+    if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in first):
+        return inspect.signature(fun)
+    return own
 
 
 def _can_bind(signature: inspect.Signature, count: int) -> bool:
@@ -90,8 +100,13 @@ def _is_coroutine_function(fun: Any) -> bool:
 def _state_class(fun: Any, parameter: inspect.Parameter) -> type[State] | None:
     """Return the state class of a third parameter; None if it is none, but has a default."""
     annotation = _annotation(fun, parameter)
-    if isinstance(annotation, type) and issubclass(annotation, State):
-        return annotation
+    if is_class(annotation) and issubclass(annotation, State):
+        state: type[State] = annotation
+        return state
+    if any(is_class(each) and issubclass(each, State) for each in alternatives(annotation)):
+        raise DefinitionError(
+            f"parameter {parameter.name}: a state is always there; annotate it with the class alone"
+        )
     if parameter.default is inspect.Parameter.empty and parameter.kind not in {
         inspect.Parameter.VAR_POSITIONAL,
         inspect.Parameter.KEYWORD_ONLY,
@@ -137,6 +152,11 @@ def checked(takes: Iterable[Any]) -> tuple[Any, ...]:
         DefinitionError: if messages cannot be decoded as that.
     """
     found = tuple(takes)
+    for each in found:
+        if typing.get_origin(each) is typing.Literal:
+            raise DefinitionError(
+                f"{text_of_annotation(each)} is no type of values; take the type of its values"
+            )
     if _ANYTHING.isdisjoint(found):
         for _ in _readers(found):
             pass
@@ -157,10 +177,10 @@ def _readers(takes: tuple[Any, ...]) -> Iterator[tuple[str, Callable[[bytes], An
     A class whose type nobody has named takes values from any namespace: ``*/Login``.
     """
     others = []
-    for each in map(plain, takes):
+    for each in takes:
         if each is type(None) or each in _ANYTHING:
             continue
-        if not (is_class(each) or isinstance(each, Type)):
+        if not (is_class(each) or isinstance(each, Type)) or typing.is_typeddict(each):
             others.append(each)
             continue
         for type_ in types_of(each):
@@ -183,15 +203,15 @@ class Handlers:
     def __getstate__(self) -> dict[str, Any]:
         return {"handlers": self.handlers, "_table": None}  # decoders cannot be pickled
 
-    def __call__(self, context: Context, message: Message) -> None:
+    def __call__(self, context: Context, message: Message) -> Any:
         """Decode the value, call its handler, and write what it has changed inside its state."""
         handler, value = self._found(message)
         if handler.state is None:
-            handler.fun(context, value)
-            return
+            return handler.fun(context, value)
         state = attached(handler.state, context.storage)
-        handler.fun(context, value, state)
+        result = handler.fun(context, value, state)
         write_changes(state)
+        return result
 
     def takes(self, typename: str) -> bool:
         """Tell whether there is a handler for values of that typename."""
@@ -222,11 +242,17 @@ class Handlers:
 
     def _made_table(self) -> dict[str, _Reader]:
         table: dict[str, _Reader] = {}
+        makers: dict[str, Any] = {}
         for handler in self.handlers:
             if not _ANYTHING.isdisjoint(handler.takes):
                 table.setdefault("*", _Reader(None, handler))
                 table.setdefault("", _Reader(None, handler))
             for typename, decode in _readers(handler.takes):
+                if makers.setdefault(typename, decode) != decode:
+                    raise DefinitionError(
+                        f"two of the handlers of {_name(self.handlers[0])} take values of type "
+                        f"{typename}; name the type of a class with make_json_type"
+                    )
                 table.setdefault(typename, _Reader(decode, handler))
             if bytes in handler.takes:
                 table.setdefault("*", _Reader(_unchanged, handler))
@@ -251,10 +277,24 @@ class Handlers:
         return f"they take {taken}. Add one with .on(...), or name a class's type: make_json_type"
 
 
+def refuse_coroutine(result: object) -> None:
+    """Refuse a coroutine that a plain function has returned: nobody would await it.
+
+    Raises:
+        DefinitionError: if it is one.
+    """
+    if inspect.iscoroutine(result):
+        result.close()
+        raise DefinitionError(
+            f"a plain function has returned the coroutine {result.__qualname__}, which nobody "
+            "awaits; a wrapper of a coroutine function has to be one itself (async def)"
+        )
+
+
 class AsyncHandlers(Handlers):
     """Calls handlers of which at least one is a coroutine function."""
 
-    async def __call__(self, context: Context, message: Message) -> None:  # type: ignore[override] # a coroutine
+    async def __call__(self, context: Context, message: Message) -> None:
         """Do what :class:`Handlers` do."""
         handler, value = self._found(message)
         if handler.state is None:
@@ -267,8 +307,12 @@ class AsyncHandlers(Handlers):
 
 async def _done(handler: Handler, *arguments: Any) -> None:
     result: Awaitable[None] | None = handler.fun(*arguments)
-    if handler.is_async and result is not None:
-        await result
+    if handler.is_async or inspect.isawaitable(result):
+        await cast("Awaitable[None]", result)
+
+
+def _name(handler: Handler) -> str:
+    return getattr(handler.fun, "__qualname__", repr(handler.fun))
 
 
 def _unchanged(content: bytes) -> bytes:

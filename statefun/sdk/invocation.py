@@ -35,7 +35,7 @@ from statefun.sdk.errors import (
 )
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunction
-from statefun.sdk.handlers import Handlers
+from statefun.sdk.handlers import Handlers, refuse_coroutine
 from statefun.sdk.message import FindRecord, Message, received
 from statefun.sdk.raised import class_name, text_of, traceback_of
 from statefun.sdk.storage import Storage, changes, restore
@@ -124,7 +124,9 @@ def invoke(
             try:
                 try:
                     alarm.begin()
-                    call(context, message)
+                    result = call(context, message)
+                    if result is not None:
+                        refuse_coroutine(result)
                 finally:
                     alarm.end()
             except BaseException as error:  # noqa: BLE001 - users' code may raise any exception

@@ -42,7 +42,15 @@ class Message:
     ('hello', 'hello', False)
     """
 
-    __slots__ = ("_index", "_record", "target_id", "target_typename", "trace", "typed_value")
+    __slots__ = (
+        "_index",
+        "_record",
+        "_type",
+        "target_id",
+        "target_typename",
+        "trace",
+        "typed_value",
+    )
 
     def __init__(self, target_typename: str, target_id: str, typed_value: TypedValue) -> None:
         if not (isinstance(target_id, str) and target_id):
@@ -62,6 +70,7 @@ class Message:
         """The trace-context headers that it carries, 'name=value', a line each."""
         self._record: FindRecord | None = None
         self._index = 0
+        self._type: Type[Any] | None = None
 
     @property
     def record(self) -> IngressRecord | None:
@@ -205,10 +214,16 @@ def received(
     message.trace = None
     message._record = find_record  # noqa: SLF001 - in place of the constructor
     message._index = index  # noqa: SLF001 - as above
+    message._type = None  # noqa: SLF001 - as above
     return message
 
 
 _new = object.__new__
+
+
+def type_of(message: Message) -> Type[Any] | None:
+    """Return the type that has encoded the value of a message, if that is known."""
+    return message._type  # noqa: SLF001 - only tests ask
 
 
 def message_to(target: Address, value: Any, value_type: Type[Any] | None = None) -> Message:
@@ -218,7 +233,9 @@ def message_to(target: Address, value: Any, value_type: Type[Any] | None = None)
         DefinitionError: if the value cannot be encoded, or the id is empty.
     """
     type_ = type_of_value(value) if value_type is None else value_type
-    return Message(target.typename, target.id, typed(value, type_))
+    message = Message(target.typename, target.id, typed(value, type_))
+    message._type = type_  # noqa: SLF001 - beside the constructor, which gets encoded values
+    return message
 
 
 def message_builder(  # noqa: PLR0913 - one keyword per primitive type, as users know it

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import attrs
 
-from statefun.sdk.annotations import names_where_defined, plain, types_of
+from statefun.sdk.annotations import alternatives, plain, types_of
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.fields import alternatives, is_immutable, text_of_annotation
+from statefun.sdk.fields import class_hints, is_immutable, text_of_annotation
 from statefun.sdk.storage import (
     Storage,
     ValueSpec,
@@ -47,6 +47,8 @@ class _Missing:
 
 
 _MISSING = _Missing()
+_UNSET: Any = ()
+"""The encoded form of a value that nobody has written or deleted."""
 
 
 @attrs.frozen
@@ -93,14 +95,16 @@ class _Value:
         options = default if isinstance(default, _Options) else state_value(default=default)
         members = alternatives(annotation)
         self.name = name
-        self.is_optional = type(None) in members
+        self.is_optional = type(None) in members or Any in members
         self.spec = ValueSpec(
             name, _type_of(members), options.expire_after_call, options.expire_after_write
         )
-        self.is_watched = not is_immutable(annotation)
-        self._default, self._factory = self._checked_default(options)
+        self._factory = options.default_factory
+        self.is_watched = self._factory is not None or not is_immutable(annotation)
+        self._default = self._checked_default(options)
+        self._fresh = self._encoded(self._default)
 
-    def _checked_default(self, options: _Options) -> tuple[Any, Callable[[], Any] | None]:
+    def _checked_default(self, options: _Options) -> Any:
         default, factory = options.default, options.default_factory
         if factory is not None:
             if default is not _MISSING:
@@ -115,28 +119,20 @@ class _Value:
                 raise DefinitionError("its default is None, which its annotation does not allow")
         elif self.is_optional:
             raise DefinitionError("a value that may be None has the default None, and no other")
-        else:
-            self._encoded(default)
-            if factory is None and default.__class__.__hash__ is None:
-                raise DefinitionError(
-                    f"its default {default!r} can be changed, and would be shared by all addresses; "
-                    "make it with state_value(default_factory=...)"
-                )
-        return default, factory
+        return default
 
     def __get__(self, state: Any, owner: type | None = None) -> Any:
         if state is None:
             return self
         view: _View = state._State__view  # noqa: SLF001 - a slot of the class that it belongs to
         name = self.name
-        changed = view.changed
-        current = changed[name] if name in changed else view.stored.get(name)
+        current = view.current(name)
         if not self.is_watched:
-            return self._default if current is None else decoded(self.spec, current)
+            return decoded(self.spec, current) if current else self._default
         seen = view.seen.get(name)
         if seen is not None and seen[0] is current:
             return seen[1]
-        value = self.default() if current is None else decoded(self.spec, current)
+        value = decoded(self.spec, current) if current else self.default()
         view.seen[name] = current, value
         return value
 
@@ -154,20 +150,22 @@ class _Value:
         view.delete(self.name)
 
     def default(self) -> Any:
-        """Return the value that an address begins with."""
-        return self._default if self._factory is None else self._factory()
+        """Return the value that an address begins with: another one each time if it can change."""
+        if self._factory is not None:
+            return self._factory()
+        return decoded(self.spec, self._fresh) if self._fresh else self._default
 
     def _encoded(self, value: Any) -> TypedValue | None:
         return None if value is None else encoded_as(self.spec, value)
 
-    def now(self, before: TypedValue | None, value: Any) -> TypedValue | None:
-        """Return a watched value as it is to be stored: ``before`` if it was not changed."""
+    def change(self, before: TypedValue | None, value: Any) -> TypedValue | None:
+        """Return a watched value as it is to be stored; None if it was not changed inside."""
         now = self._encoded(value)
-        if now == before:
-            return before
+        if now is None or now == before:
+            return None
         # The same value may be encoded in another way: by an older version, with other fields.
-        was = self.default() if before is None else decoded(self.spec, before)
-        return before if now == self._encoded(was) else now
+        was = decoded(self.spec, before) if before else self.default()
+        return None if now == self._encoded(was) else now
 
 
 def _type_of(members: tuple[Any, ...]) -> Type[Any]:
@@ -187,7 +185,14 @@ class _View:
         self.changed = changes(storage)
         self.stored = stored(storage)
         self.seen: dict[str, tuple[TypedValue | None, Any]] = {}
-        """Watched values that were read or written, each with its encoded form."""
+        """Watched values that were read or written, each with its encoded form at that time."""
+
+    def current(self, name: str) -> TypedValue | None:
+        """Return the encoded form of a value; ``_UNSET`` or None if it has none."""
+        if name in self.changed:
+            return self.changed[name]
+        found: TypedValue | None = self.stored.get(name, _UNSET)
+        return found
 
     def delete(self, name: str) -> None:
         """Go back to the default."""
@@ -213,10 +218,14 @@ class _StateClass(type):
 
     def _own_values(cls) -> dict[str, _Value]:
         place = f"state {cls.__module__}.{cls.__qualname__}"
+        for base in cls.__mro__:
+            if not isinstance(base, _StateClass) and "__dict__" in vars(base):
+                raise DefinitionError(
+                    f"{place}: its base {text_of_annotation(base)} is no State, so that nothing of "
+                    "it would be stored; let it be one, or have __slots__ = ()"
+                )
         try:
-            hints = typing.get_type_hints(
-                cls, None, dict(names_where_defined()), include_extras=True
-            )
+            hints = class_hints(cls)
         except Exception as error:
             raise DefinitionError(
                 f"{place}: an annotation cannot be read: {type(error).__name__}: {error}"
@@ -311,13 +320,16 @@ def write_changes(state: State) -> None:
     """Write the watched values that have changed inside.
 
     Raises:
-        DefinitionError: if one cannot be encoded.
+        DefinitionError: if one cannot be encoded, or was also changed by ``ctx.storage``.
     """
     view: _View = state._State__view  # type: ignore[attr-defined] # noqa: SLF001 - as above
     for name, (before, value) in view.seen.items():
-        current = view.changed[name] if name in view.changed else view.stored.get(name)
-        if current is not before:  # assigned or deleted after that
+        now = type(state)._values[name].change(before, value)  # noqa: SLF001 - as above
+        if now is None:
             continue
-        now = type(state)._values[name].now(before, value)  # noqa: SLF001 - as above
-        if now is not before:
-            view.changed[name] = now
+        if view.current(name) is not before:
+            raise DefinitionError(
+                f"value {name!r} was changed by ctx.storage, and inside by the state; which of "
+                "the two counts?"
+            )
+        view.changed[name] = now

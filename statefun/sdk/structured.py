@@ -39,15 +39,19 @@ class StructuredType(Type[T]):
         annotation: Any,
         encoding: Format = "json",
         upgrades: Mapping[Type[Any], Callable[[Any], T]] | None = None,
+        *,
+        is_compared: bool = True,
     ) -> None:
         python_type = annotation if is_class(annotation) else None
         super().__init__(typename, python_type=python_type, upgrades=upgrades)
         self._annotation = annotation
         self._encoding: Format = encoding
+        self._is_compared = is_compared
+        self._serializer: TypeSerializer[T] | None = None
         try:
             problem = field_problem(annotation)
             if problem is None:
-                self._serializer: TypeSerializer[T] | None = _serializer(annotation, encoding)
+                self.serializer()
         except Exception as error:  # noqa: BLE001 - reading a class may run its own code
             problem = f"{type(error).__name__}: {error}"
         if problem is not None:
@@ -58,7 +62,9 @@ class StructuredType(Type[T]):
     def serializer(self) -> TypeSerializer[T]:
         """Return the serializer of this type."""
         if self._serializer is None:
-            self._serializer = _serializer(self._annotation, self._encoding)
+            self._serializer = _serializer(
+                self._annotation, self._encoding, is_compared=self._is_compared
+            )
         return self._serializer
 
     def origin(self) -> str:
@@ -70,7 +76,7 @@ class StructuredType(Type[T]):
 
 
 class _Serializer(TypeSerializer[T]):
-    """Encodes values, and makes sure that they can be decoded again.
+    """Encodes values, and makes sure that they come back when they are decoded.
 
     A field that holds what its annotation does not allow would otherwise show where the value is
     read, maybe months later, and not where it was made.
@@ -81,7 +87,10 @@ class _Serializer(TypeSerializer[T]):
         python_type: type | None,
         encode: Callable[[T], bytes],
         decode: Callable[[bytes], T],
+        *,
+        is_compared: bool = True,
     ) -> None:
+        self._is_compared = is_compared
         self._python_type = python_type
         self._encode = encode
         self.deserialize = decode  # type: ignore[method-assign] # saves a call
@@ -92,7 +101,9 @@ class _Serializer(TypeSerializer[T]):
         if class_ is not None and type(value) is not class_:
             raise TypeError(f"a value of {class_.__name__} is wanted")
         content = self._encode(value)
-        self.deserialize(content)
+        again = self.deserialize(content)
+        if self._is_compared and again != value and _differ(again, value):
+            raise TypeError(f"it would come back as {again!r}")
         return content
 
     def deserialize(self, value: bytes, /) -> T:
@@ -100,7 +111,12 @@ class _Serializer(TypeSerializer[T]):
         raise NotImplementedError
 
 
-def _serializer(annotation: Any, encoding: Format) -> TypeSerializer[Any]:
+def _differ(again: object, value: object) -> bool:
+    """Tell whether two values that are not equal differ: NaN and other classes only seem so."""
+    return type(value).__eq__ is not object.__eq__ and repr(again) != repr(value)
+
+
+def _serializer(annotation: Any, encoding: Format, *, is_compared: bool) -> TypeSerializer[Any]:
     if is_pydantic(annotation):
         return _pydantic_serializer(annotation, encoding)
     import msgspec  # noqa: PLC0415 - workers of programs without structured types do without
@@ -108,11 +124,17 @@ def _serializer(annotation: Any, encoding: Format) -> TypeSerializer[Any]:
     class_ = annotation if _is_concrete(annotation) else None
     if encoding == "json":
         serializer = _Serializer(
-            class_, msgspec.json.Encoder().encode, msgspec.json.Decoder(annotation).decode
+            class_,
+            msgspec.json.Encoder().encode,
+            msgspec.json.Decoder(annotation).decode,
+            is_compared=is_compared,
         )
     else:
         serializer = _Serializer(
-            class_, msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(annotation).decode
+            class_,
+            msgspec.msgpack.Encoder().encode,
+            msgspec.msgpack.Decoder(annotation).decode,
+            is_compared=is_compared,
         )
     forget_decoders(annotation)
     return serializer
@@ -135,14 +157,16 @@ def _pydantic_serializer(model: Any, encoding: Format) -> TypeSerializer[Any]:
 
 
 def _pydantic_json(value: Any) -> bytes:
-    content: str = value.model_dump_json()
+    content: str = value.model_dump_json(by_alias=True, round_trip=True, warnings=False)
     return content.encode()
 
 
 def _pydantic_msgpack(value: Any) -> bytes:
     import msgspec  # noqa: PLC0415 - as above
 
-    return msgspec.msgpack.encode(value.model_dump(mode="json"))
+    return msgspec.msgpack.encode(
+        value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+    )
 
 
 def _json_bytes(value: Any) -> bytes:

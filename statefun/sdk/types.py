@@ -270,6 +270,13 @@ class TypeRegistry:
             self._by_class[python_type] = found
         return found
 
+    def forget(self, module: str) -> None:
+        """Remove the types that a module has defined."""
+        for typename, type_ in list(self._types.items()):
+            if type_.origin().startswith(f"{module}."):
+                del self._types[typename]
+        self._by_class.clear()
+
     def update(self, other: TypeRegistry) -> None:
         """Take over all types of ``other``, which win over equal names."""
         self._types.update(other._types)

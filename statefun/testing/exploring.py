@@ -28,6 +28,7 @@ def explore(  # noqa: PLR0913 - what an application needs, and how often
     functions: StatefulFunctions | None = None,
     components: Sequence[KafkaIngress | KafkaEgress] = (),
     crashes: int = 1000,
+    schedule: int | None = None,
     seed: int = 0,
     twice: bool = False,
 ) -> None:
@@ -45,6 +46,7 @@ def explore(  # noqa: PLR0913 - what an application needs, and how often
         functions: its registry.
         components: ingresses and egresses that are declared in Python.
         crashes: how many schedules are tried.
+        schedule: the number of the only one to try again, after the first.
         seed: decides all of them.
         twice: whether functions are called twice, to find out whether they do the same.
 
@@ -68,21 +70,22 @@ def explore(  # noqa: PLR0913 - what an application needs, and how often
     >>> explore(test, functions=functions, components=[out], crashes=100)
     """
     application = loaded(program, module, functions, components)
-    places = _try(test, application, _Schedule(seed), twice=twice)
-    for number in range(1, crashes):
+    places = _try(test, application, _Schedule(seed, 0), twice=twice)
+    for number in range(1, crashes) if schedule is None else [schedule]:
         single = number - 1 if number <= places else None
-        _try(test, application, _Schedule(seed + number, single), twice=twice)
+        _try(test, application, _Schedule(seed, number, single), twice=twice)
 
 
 class _Schedule:
     """Decides about crashes, and remembers them."""
 
-    def __init__(self, seed: int, single: int | None = -1) -> None:
-        self.seed = seed
+    def __init__(self, seed: int, number: int, single: int | None = -1) -> None:
+        self.number = number
+        self.seed = seed + number
         self.places = 0
         self.crashed: list[str] = []
         self._single = single
-        self._random = random.Random(seed)  # noqa: S311 - schedules, not secrets
+        self._random = random.Random(self.seed)  # noqa: S311 - schedules, not secrets
         self._chance = self._random.choice([0.05, 0.2, 0.5])
 
     def crashes(self, place: str) -> bool:
@@ -110,10 +113,13 @@ def _try(
     )
     try:
         test(application)
-    except Exception as error:
+    except BaseException as error:
+        # Failures of pytest are no subclasses of Exception; neither is what skips a test.
+        if isinstance(error, KeyboardInterrupt | SystemExit) or type(error).__name__ == "Skipped":
+            raise
         crashed = "; ".join(schedule.crashed) or "none"
         raise ScheduleError(
-            f"the test fails with seed={schedule.seed}, crashes: {crashed}\n"
+            f"the test fails in schedule {schedule.number}, crashes: {crashed}\n"
             f"{type(error).__name__}: {error}"
         ) from error
     return schedule.places

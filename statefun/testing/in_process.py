@@ -34,7 +34,14 @@ from statefun.sdk.record import KafkaRecord
 from statefun.sdk.types import Type, TypedValue, default_types
 from statefun.testing.micro_batch import Effects, Functions, Kept, Pending
 from statefun.testing.outcomes import PublishedRecord, content
-from statefun.testing.tested import Content, LoadedProgram, TestedApplication, as_bytes, loaded
+from statefun.testing.tested import (
+    Content,
+    LoadedProgram,
+    TestedApplication,
+    as_bytes,
+    loaded,
+    not_read,
+)
 from statefun.testing.timetable import Timetable
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -110,7 +117,6 @@ class InProcessApplication(TestedApplication):
         self._module = program.module
         self._functions = Functions(program.functions, program.module, twice=twice)
         self._registry = program.functions
-        self._routes = [route for ingress in self._module.ingresses for route in ingress.topics]
         self._semantics = {
             str(egress.id): egress.delivery_semantic for egress in self._module.egresses
         }
@@ -161,10 +167,13 @@ class InProcessApplication(TestedApplication):
         headers: Mapping[str, Content] | None = None,
     ) -> None:
         """Write a record to a topic of an ingress; see :meth:`TestedApplication.produce`."""
-        route = route_of(self._routes, topic)
-        if route is None:
-            known = ", ".join(route.topic for route in self._routes) or "none"
-            raise DefinitionError(f"no ingress reads topic {topic} (they read: {known})")
+        readers = [
+            (ingress, route)
+            for ingress in self._module.ingresses
+            if (route := route_of(ingress.topics, topic)) is not None
+        ]
+        if not readers:
+            raise not_read(self._module, topic)
         record = KafkaRecord(
             as_bytes(key),
             as_bytes(value),
@@ -175,6 +184,11 @@ class InProcessApplication(TestedApplication):
             tuple((name, as_bytes(each)) for name, each in (headers or {}).items()),
         )
         self._offsets[topic] += 1
+        for ingress, route in readers:
+            self._route(str(ingress.id), record, route)
+
+    def _route(self, ingress: str, record: KafkaRecord, route: TopicRoute) -> None:
+        """Send a record that an ingress has read to its targets."""
         id_, reason = _id_of(record, route)
         if reason:
             self._rejected.append((reason, record))
@@ -185,7 +199,7 @@ class InProcessApplication(TestedApplication):
         for target in route.targets:
             address = Address(target.namespace, target.name, id_)
             message = Pending(address, None, argument, record, made is not None)
-            self._enqueue((topic, record.key), message)
+            self._enqueue((ingress, record.topic, record.key), message)
 
     def drain(self) -> None:
         """Process what there is; see :meth:`TestedApplication.drain`."""

@@ -7,7 +7,8 @@ Nothing of the world is changed here: a micro-batch that is not committed has ne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
@@ -15,13 +16,14 @@ import attrs
 
 from statefun.module.keys import rejection
 from statefun.module.letters import Original, facts
-from statefun.module.model import Module
+from statefun.module.model import RECORDS, Module
 from statefun.module.policies import Policies
 from statefun.module.sinks import EgressRecord, Sink, egress_record
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import FunctionError, RecordError, StatefunError, ValueDecodeError
+from statefun.sdk.event_loop import await_all
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.sdk.functions import StatefulFunction, StatefulFunctions
 from statefun.sdk.invocation import (
@@ -40,6 +42,8 @@ from statefun.testing.twice import check_same
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
+_SIDE_BY_SIDE = 1000
+"""How many coroutines of different addresses run at a time: the default of a worker."""
 
 
 class Pending(NamedTuple):
@@ -132,9 +136,11 @@ class Functions:
                 result = self._called(function, _batch(address, ready, kept))
                 self._collect(function, address, ready, kept, result, effects, now)
         if coroutines:
-            results = asyncio.run(self._awaited(coroutines))
-            for (function, address, ready, kept), result in zip(coroutines, results, strict=True):
-                self._collect(function, address, ready, kept, result, effects, now)
+            results = _awaited([self._called_async(*each) for each in coroutines])
+            for (function, address, ready, kept), outcome in zip(coroutines, results, strict=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                self._collect(function, address, ready, kept, outcome, effects, now)
         return effects
 
     def _called(self, function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
@@ -143,21 +149,18 @@ class Functions:
             check_same(batch.target, result, invoke(function, batch, self._check))
         return result
 
-    async def _awaited(self, calls: Iterable[Any]) -> list[InvocationResult]:
-        """Call coroutine functions of different addresses side by side."""
-
-        async def call(function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
-            result = await invoke_async(function, batch, self._check)
-            if self._twice:
-                check_same(batch.target, result, await invoke_async(function, batch, self._check))
-            return result
-
-        return await asyncio.gather(
-            *(
-                call(function, _batch(address, ready, kept))
-                for function, address, ready, kept in calls
-            )
-        )
+    async def _called_async(
+        self,
+        function: StatefulFunction,
+        address: Address,
+        ready: Sequence[Pending],
+        kept: Mapping[str, Kept],
+    ) -> InvocationResult:
+        batch = _batch(address, ready, kept)
+        result = await invoke_async(function, batch, self._check)
+        if self._twice:
+            check_same(batch.target, result, await invoke_async(function, batch, self._check))
+        return result
 
     def _check(self, sent: Message | EgressMessage) -> Message | KafkaEgressMessage | None:
         """Refuse what is sent to nowhere, as the runtime does."""
@@ -179,7 +182,7 @@ class Functions:
                 if value is not None:
                     argument = encoded(value, self._deserializers[name].value_type)
                     yield message._replace(decoded=argument)
-            except Exception as error:  # noqa: BLE001 - users' code may raise any exception
+            except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
                 text = f"the deserializer {name} failed on a record for {message.target}: "
                 failure = ValueDecodeError(f"{text}{class_name(error)}: {text_of(error)}")
                 policy = self._policies.of_topic(message.record.topic)
@@ -271,7 +274,7 @@ class Functions:
             time=(now - _EPOCH) // _MILLISECOND,
             caller=message.caller,
             origin={} if record is None else _origin(record),
-            typename=message.argument.typename,
+            typename=f"{RECORDS * message.is_encoded}{message.argument.typename}",
             target=None if is_rejected else message.target,
         )
         key = message.target.id.encode() if record is None else record.key
@@ -309,6 +312,21 @@ class Functions:
             self._functions.for_typename(sender.typename).on_failure
         )
         self._handle(later.message, error, class_name(error), policy, effects, now)
+
+
+def _awaited(
+    calls: Sequence[Coroutine[Any, Any, InvocationResult]],
+) -> list[InvocationResult | BaseException]:
+    """Call coroutine functions of different addresses side by side, as a worker does.
+
+    A test that is a coroutine has a loop in its thread already.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return await_all(calls, _SIDE_BY_SIDE)
+    with ThreadPoolExecutor(1) as others:
+        return others.submit(await_all, calls, _SIDE_BY_SIDE).result()
 
 
 def _batch(

@@ -71,8 +71,9 @@ class TestContext:
             functions: the registry that has the function.
         """
         self._function = _found(function, functions)
-        typename = self._function.typename
-        self.address = Address(typename.namespace, typename.name, id)
+        # A function of a whole namespace is called under the given name.
+        typename = function if isinstance(function, str) else str(self._function.typename)
+        self.address = Address(typename, id)
         """Where the function is called."""
         values = state_values(state) if isinstance(state, State) else dict(state or {})
         specs = self._function.specs

@@ -13,9 +13,9 @@ import attrs
 from statefun.module.letters import HEADER_PREFIX
 from statefun.module.sinks import EgressRecord
 from statefun.sdk.address import Address
-from statefun.sdk.annotations import automatic_types
+from statefun.sdk.annotations import ANY_SENT, automatic_types
 from statefun.sdk.egress import KafkaEgressMessage
-from statefun.sdk.message import Message
+from statefun.sdk.message import Message, type_of
 from statefun.sdk.types import TypedValue, default_types
 
 
@@ -47,9 +47,11 @@ class SentMessage:
     @classmethod
     def of(cls, message: Message) -> SentMessage:
         """Return a message as tests see it."""
-        return cls(
-            Address(message.target_typename, message.target_id), content(message.typed_value)
-        )
+        target = Address(message.target_typename, message.target_id)
+        value, type_ = message.typed_value, type_of(message)
+        if type_ is None or type_ is ANY_SENT:
+            return cls(target, content(value))
+        return cls(target, type_.decode(*value))
 
 
 @attrs.frozen

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -14,7 +15,13 @@ import attrs
 from statefun.module.binding import check_binding
 from statefun.module.loader import load_module_files
 from statefun.module.model import KafkaEgress, KafkaIngress, Module
-from statefun.module.program import load_program
+from statefun.module.program import (
+    LOADED,
+    Program,
+    forget_loaded,
+    load_program,
+    program_of,
+)
 from statefun.sdk.address import Address
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.functions import StatefulFunctions, default_functions
@@ -137,14 +144,24 @@ def loaded(
     Raises:
         StatefunError: if they cannot be loaded, or do not fit.
     """
-    found = None if program is None else load_program(Path(program))
+    found = None if program is None else _program(Path(program))
     if functions is None:
-        functions = default_functions if found is None else found.functions
+        # A copy: other tests of the process may load other programs.
+        functions = (default_functions if found is None else found.functions).copy()
     declared = [*components, *(found.components if found else ())]
     files = _files(program, module, has_components=bool(declared))
     content = load_module_files(files, components=declared)
     check_binding(content, functions, needs_ingress=False)
     return LoadedProgram(functions, content)
+
+
+def _program(app: Path) -> Program:
+    """Load a program, or take its module if the tests have imported it."""
+    for name, module in list(sys.modules.items()):
+        if name != LOADED and getattr(module, "__file__", None) == str(app.resolve()):
+            return program_of(module)
+    forget_loaded()
+    return load_program(app)
 
 
 def _files(
@@ -159,6 +176,13 @@ def _files(
         return list(map(Path, module))
     beside = (Path(program).parent if program else Path()) / "module.yaml"
     return [] if has_components and not beside.exists() else [beside]
+
+
+def not_read(module: Module, topic: str) -> DefinitionError:
+    """Return the error of a record for a topic that no ingress reads."""
+    routes = [route.topic for ingress in module.ingresses for route in ingress.topics]
+    known = ", ".join(routes) or "none"
+    return DefinitionError(f"no ingress reads topic {topic} (they read: {known})")
 
 
 def as_bytes(content: Content) -> bytes | None:

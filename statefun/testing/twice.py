@@ -11,6 +11,7 @@ from statefun.sdk.address import Address
 from statefun.sdk.context import DelayedMessage
 from statefun.sdk.invocation import InvocationResult
 from statefun.sdk.message import Message
+from statefun.sdk.types import TypedValue
 from statefun.testing.outcomes import content
 
 
@@ -32,18 +33,15 @@ def check_same(target: Address, first: InvocationResult, second: InvocationResul
         if one != other:
             raise NotDeterministicError(
                 f"function {target.typename} at address {target} is not deterministic: called twice "
-                f"with the same messages and state, {what} was {one!r}, and then {other!r}"
+                f"with the same messages and state, {what} was {_shown(one)}, and then {_shown(other)}"
             )
 
 
 def _pairs(first: InvocationResult, second: InvocationResult) -> Iterator[tuple[str, Any, Any]]:
-    names = sorted({*first.state_mutations, *second.state_mutations})
-    for name in names:
-        one, other = (
-            _shown(each.state_mutations[name]) if name in each.state_mutations else "not changed"
-            for each in (first, second)
-        )
-        yield f"value {name!r}", one, other
+    changes = first.state_mutations, second.state_mutations
+    for name in sorted({*changes[0], *changes[1]}):
+        before, after = (each.get(name, "not changed") for each in changes)
+        yield f"value {name!r}", before, after
     kinds = (
         ("message", first.messages, second.messages),
         ("delayed message or cancellation", first.delayed, second.delayed),
@@ -55,14 +53,19 @@ def _pairs(first: InvocationResult, second: InvocationResult) -> Iterator[tuple[
             yield f"{kind} {number}", _comparable(one), _comparable(other)
 
 
-def _shown(value: Any) -> Any:
-    return None if value is None else (content(value), value.value)
+def _shown(effect: Any) -> str:
+    """Return a text for an effect, with its values decoded."""
+    if isinstance(effect, TypedValue):
+        return f"{content(effect)!r} ({effect.typename})"
+    if isinstance(effect, tuple):
+        return ", ".join(map(_shown, effect))
+    return "nothing" if effect is None else f"{effect!r}"
 
 
 def _comparable(effect: Any) -> Any:
     """Return what two effects have in common if they are the same."""
     if isinstance(effect, Message):
-        return effect.target_typename, effect.target_id, content(effect.typed_value)
+        return effect.target_typename, effect.target_id, effect.typed_value
     if isinstance(effect, DelayedMessage):
         return effect.delay, _comparable(effect.message), effect.cancellation_token
     if hasattr(effect, "typed_value"):

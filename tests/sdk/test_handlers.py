@@ -5,10 +5,12 @@ import asyncio
 import dataclasses
 import functools
 import importlib
+import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
 
 import attrs
 import pytest
@@ -33,6 +35,7 @@ from statefun import (
     make_json_type,
     make_protobuf_type,
     state_value,
+    types,
 )
 from statefun.protocol.types_pb2 import IntWrapper
 from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
@@ -43,6 +46,7 @@ from statefun.sdk.invocation import (
     invoke,
     invoke_async,
 )
+from statefun.sdk.message import message_to
 from statefun.sdk.primitives import KafkaLongType
 from statefun.sdk.types import typed
 
@@ -317,6 +321,49 @@ def test_state_beside_specs(functions: StatefulFunctions, give: Give) -> None:
     assert result.state_mutations == {"visits": typed(8, LongType), "more": TEXT}
 
 
+def test_programs_with_postponed_annotations_reach_workers(tmp_path: Path) -> None:
+    """What the annotations of their classes name is not there to be looked up."""
+    (tmp_path / "app.py").write_text(
+        "from __future__ import annotations\n"
+        "import pickle, sys\n"
+        "from datetime import datetime\n"
+        "import attrs\n"
+        "from statefun import Context, State, StatefulFunctions, make_json_type, types\n"
+        "from statefun.runtime.spark_internals.closures import pickled_closure\n"
+        "@attrs.frozen\n"
+        "class Item:\n"
+        "    sku: str\n"
+        "    at: datetime | None = None\n"
+        "    parts: list[Item] = attrs.field(factory=list)\n"
+        "@attrs.frozen\n"
+        "class Order:\n"
+        "    items: list[Item]\n"
+        "make_json_type('test.handlers/SentOrder', Order)\n"
+        "class Kept(State):\n"
+        "    last: Item | None = None\n"
+        "functions = StatefulFunctions()\n"
+        "@functions.bind('test.handlers/sent')\n"
+        "def handle(ctx: Context, order: Order, kept: Kept) -> None:\n"
+        "    kept.last = order.items[0]\n"
+        "content = pickled_closure((functions, types))\n"
+        "open(sys.argv[1], 'wb').write(content)\n"
+    )
+    sent = tmp_path / "sent"
+    subprocess.run([sys.executable, tmp_path / "app.py", sent], check=True)
+    functions, own_types = unpickled_closure(sent.read_bytes())
+    types.update(own_types)
+    argument = TypedValue(
+        "test.handlers/SentOrder",
+        b'{"items": [{"sku": "a", "at": "2026-01-01T00:00:00", "parts": [{"sku": "b"}]}]}',
+    )
+    batch = InvocationBatch(Address("test.handlers/sent", "x"), {}, [Invocation(None, argument)])
+
+    result = invoke(functions.for_typename("test.handlers/sent"), batch)
+
+    assert result.failures == []
+    assert b'"sku":"b"' in (result.state_mutations["last"] or TypedValue("", b"")).value
+
+
 def test_functions_of_the_main_program_reach_workers() -> None:
     """Classes, states and handlers are pickled by value, also after they were used."""
     program = """
@@ -353,9 +400,6 @@ def text(ctx: Context, text: str) -> None: ...
     assert invoke(sent, batch).state_mutations == before.state_mutations
     with pytest.raises(DefinitionError, match="in the program that registers"):
         sent.fun.on(int)
-
-
-def _not_annotated(ctx: Context, message: Message, more: int) -> None: ...
 
 
 class Unknown:
@@ -417,6 +461,195 @@ def test_handlers_that_do_not_fit_are_refused(functions: StatefulFunctions) -> N
         handle.on(int)(again)
     with pytest.raises(DefinitionError, match=r"again \(.*Unknown is none of"):
         handle.on(Unknown)(again)
+
+
+def test_handlers_of_one_name_are_different_handlers(
+    functions: StatefulFunctions, give: Give
+) -> None:
+    """As with single dispatch, where all of them are called ``_``; also under two typenames."""
+    got: list[tuple[str, Any]] = []
+
+    @functions.bind(FUNCTION)
+    @functions.bind("test.handlers/second")
+    def handle(ctx: Context, value: int) -> None:
+        got.append(("int", value))
+
+    @handle.on(str)
+    def _(ctx: Context, value: str) -> None:
+        got.append(("str", value))
+
+    @handle.on(Login)
+    def _(ctx: Context, value: Login) -> None:
+        got.append(("Login", value))
+
+    give(typed(1, IntType), TEXT, LOGIN)
+
+    assert got == [("int", 1), ("str", "hello"), ("Login", Login("Ada"))]
+    assert functions.for_typename("test.handlers/second").takes(StringType.typename)
+
+
+def test_classes_that_cannot_be_told_apart_are_refused(functions: StatefulFunctions) -> None:
+    """Two of one name, or two annotations without a name; unless one of them gets one."""
+    other = dataclasses.make_dataclass("Login", [("secret", str)])
+
+    @functions.bind(FUNCTION)
+    def handle(ctx: Context, value: Login | list[int]) -> None: ...
+
+    handle.on(other)(lambda ctx, value: None)
+    with pytest.raises(
+        DefinitionError, match=r"take values of type io.statefun.python/Login; name"
+    ):
+        functions.for_typename(FUNCTION).takes("any/thing")
+    make_json_type("test.handlers/OtherLogin", other)
+    assert functions.for_typename(FUNCTION).takes("any/Login")
+    handle.on(dict[str, int])(lambda ctx, value: None)
+    with pytest.raises(DefinitionError, match=r"take values of type io.statefun.python/json"):
+        functions.for_typename(FUNCTION).takes("any/thing")
+
+
+def test_wrappers_are_called_as_they_are(functions: StatefulFunctions, give: Give) -> None:
+    """Their own parameters count, unless they take any."""
+    got: list[Any] = []
+
+    def parsed(
+        fun: Callable[[Context, dict[str, int]], None],
+    ) -> Callable[[Context, Message], None]:
+        @functools.wraps(fun)
+        def wrapper(context: Context, message: Message) -> None:
+            fun(context, json.loads(message.raw_value()))
+
+        return wrapper
+
+    def logged(fun: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(fun)
+        def wrapper(*arguments: Any, **options: Any) -> None:
+            fun(*arguments, **options)
+
+        return wrapper
+
+    @functions.bind(FUNCTION)
+    @parsed
+    def handle(context: Context, data: dict[str, int]) -> None:
+        got.append(data)
+
+    @functions.bind("test.handlers/logged")
+    @logged
+    def typed_handler(ctx: Context, value: Login, state: Visits) -> None: ...
+
+    give(TypedValue("any/thing", b'{"a": 1}'))
+
+    assert got == [{"a": 1}]
+    assert functions.for_typename("test.handlers/logged").takes("any/Login")
+    assert set(functions.for_typename("test.handlers/logged").specs) == {"visits", "users"}
+
+
+def test_a_coroutine_that_nobody_awaits_is_a_failure(
+    functions: StatefulFunctions, give: Give
+) -> None:
+    """A plain wrapper around a coroutine function would lose the message."""
+
+    async def handle(ctx: Context, message: Message) -> None: ...
+
+    def wrapper(ctx: Context, message: Message) -> Any:
+        return handle(ctx, message)
+
+    functions.register(FUNCTION, wrapper)
+    (failure,) = give(TEXT).failures
+    assert "which nobody awaits" in failure.error.message
+
+    got: list[str] = []
+
+    @functions.bind("test.handlers/mixed")
+    async def first(ctx: Context, value: int) -> None: ...
+
+    async def late(ctx: Context, value: str) -> None:
+        got.append(value)
+
+    def not_async(ctx: Context, value: str) -> Any:
+        return late(ctx, value)
+
+    first.on(str)(not_async)
+    function = functions.for_typename("test.handlers/mixed")
+    asyncio.run(invoke_async(function, InvocationBatch(ADDRESS, {}, [Invocation(None, TEXT)])))
+    assert got == ["hello"]
+
+
+def test_names_are_those_of_the_functions_module(
+    functions: StatefulFunctions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A class of the same name where it is registered is another one."""
+    (tmp_path / "named_module.py").write_text(
+        "from __future__ import annotations\n"
+        "import dataclasses\n"
+        "@dataclasses.dataclass\nclass Login:\n    secret: str\n"
+        "def handle(ctx, value: Login): pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("named_module")
+    try:
+        functions.register(FUNCTION, module.handle)
+        assert functions.for_typename(FUNCTION).handlers[0].takes == (module.Login,)
+    finally:
+        del sys.modules["named_module"]
+
+
+UserId = NewType("UserId", str)
+
+
+class Options(TypedDict):
+    """A dict, for a type checker."""
+
+    a: int
+
+
+@pytest.mark.parametrize(
+    ("annotation", "sent"),
+    [
+        (Annotated[Message, "as it is"], "text"),
+        (Annotated[int | str, "either"], 5),
+        (UserId, "Ada"),
+        (Options, {"a": 1}),
+        (list[Login], [Login("Ada")]),
+        (tuple[int, str], (1, "a")),
+    ],
+)
+def test_what_is_sent_arrives(
+    functions: StatefulFunctions, give: Give, annotation: Any, sent: Any
+) -> None:
+    """A value that ctx.send takes fits the annotation that describes it."""
+    got: list[Any] = []
+
+    def handle(ctx: Context, content: Any) -> None:
+        got.append(content)
+
+    handle.__annotations__["content"] = annotation
+    functions.register(FUNCTION, handle)
+
+    assert give(message_to(ADDRESS, sent).typed_value).failures == []
+    assert len(got) == 1
+    if not isinstance(got[0], Message):
+        assert got == [sent]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "annotation", "problem"),
+    [
+        ("value", Literal["a"], "is no type of values"),
+        ("state", Visits | None, "a state is always there"),
+        ("state", list[int], "annotated with a subclass of State, not with list"),
+    ],
+)
+def test_annotations_that_could_never_fit_are_refused(
+    functions: StatefulFunctions, parameter: str, annotation: Any, problem: str
+) -> None:
+    """At once."""
+
+    def handle(ctx: Context, value: Any, state: Any) -> None: ...
+
+    handle.__annotations__ |= {"value": int, "state": Visits, parameter: annotation}
+
+    with pytest.raises(DefinitionError, match=problem):
+        functions.register(FUNCTION, handle)
 
 
 def test_a_cell_that_runs_again_replaces_its_handler(

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import typing
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -86,6 +87,40 @@ class Plain(TypedDict):
     a: int
 
 
+@dataclasses.dataclass
+class Base:
+    """A class that another one extends."""
+
+    n: int
+
+
+@dataclasses.dataclass
+class Derived(Base):
+    """The other one."""
+
+    more: str = ""
+
+
+class Aliased(pydantic.BaseModel):
+    """Its field has another name in JSON."""
+
+    name: str = pydantic.Field("x", alias="userName")
+
+
+@pydantic.dataclasses.dataclass
+class Checked:
+    """A dataclass of Pydantic's."""
+
+    n: int = 0
+
+
+@dataclasses.dataclass(eq=False)
+class Unequal:
+    """Two of the same content differ."""
+
+    n: int
+
+
 orders = st.builds(
     Order,
     id=st.uuids(),
@@ -142,6 +177,8 @@ def test_models_come_back(encoding: str, model: Model) -> None:
         (Any, {"a": [1, None, "b"]}),
         (int | str, "text"),
         (Node | None, None),
+        (Aliased, Aliased(userName="Ada")),
+        (Checked, Checked(3)),
     ],
 )
 def test_what_annotations_can_say(encoding: str, annotation: Any, value: Any) -> None:
@@ -150,6 +187,15 @@ def test_what_annotations_can_say(encoding: str, annotation: Any, value: Any) ->
 
     assert type_.decode(*typed(value, type_)) == value
     assert unpickled_closure(pickled_closure(type_)).decode(*typed(value, type_)) == value
+
+
+def test_values_that_only_seem_to_differ() -> None:
+    """NaN is not equal to itself, and some classes do not compare by their fields."""
+    nan = type_of(float, "msgpack")
+    unequal = type_of(Unequal, "json")
+
+    assert math.isnan(nan.decode(*typed(math.nan, nan)))
+    assert unequal.decode(*typed(Unequal(3), unequal)).n == 3
 
 
 @pytest.mark.parametrize(
@@ -175,6 +221,10 @@ def test_fields_may_come_and_go(annotation: Any, content: bytes, value: Any) -> 
         (float, float("nan"), "Expected `float`, got `null`"),
         (Item, Item("\ud800"), "surrogates not allowed"),
         (list[int], [1, True], "Expected `int`, got `bool`"),
+        (list[Base], [Derived(1, "more")], "it would come back as [Base(n=1)]"),
+        (dict, {5: (1, 2)}, "it would come back as {'5': [1, 2]}"),
+        (list[float | None], [float("nan")], "it would come back as [None]"),
+        (Aliased, Aliased.model_construct(name=5), "should be a valid string"),
     ],
 )
 def test_values_that_could_not_be_decoded_are_not_encoded(

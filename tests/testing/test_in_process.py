@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -274,6 +275,82 @@ def test_mistakes_of_tests_are_told() -> None:
             functions=functions, components=[ingress(value_type=StringType, targets=["t/f"])]
         ),
     )
+
+
+def test_each_ingress_reads_its_topics() -> None:
+    """Two that read the same topic are two sources."""
+    functions = StatefulFunctions()
+    got: list[str] = []
+
+    @functions.bind("t/*")
+    def handle(ctx: Context, value: bytes) -> None:
+        got.append(ctx.address.name)
+
+    def reading(name: str) -> KafkaIngress:
+        builder = KafkaIngress.for_id(f"test/{name}").with_kafka_address("localhost:1")
+        builder.with_consumer_group_id("g")
+        return builder.with_topic("in", value_type=BytesType, targets=[f"t/{name}"]).build()
+
+    app = InProcessApplication(functions=functions, components=[reading("a"), reading("b")])
+    app.produce("in", "x", "1")
+    app.drain()
+
+    assert sorted(got) == ["a", "b"]
+
+
+def test_coroutines_keep_their_loop() -> None:
+    """As in a worker: clients that are bound to it live on; tests may be coroutines, too."""
+    functions = StatefulFunctions()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    @functions.bind("t/f")
+    async def handle(ctx: Context, number: int) -> None:
+        loops.append(asyncio.get_running_loop())
+
+    app = InProcessApplication(functions=functions, components=[OUT.build()])
+    for number in (1, 2):
+        app.send("t/f", "x", number)
+        app.drain()
+
+    async def test() -> None:
+        app.send("t/f", "x", 3)
+        app.drain()
+
+    asyncio.run(test())
+    assert len(loops) == 3
+    assert loops[0] is loops[1]
+    assert not loops[0].is_closed()
+
+
+def test_programs_do_not_see_each_other(tmp_path: Path) -> None:
+    """One that is loaded forgets the one before; an imported one is taken as it is."""
+    text = (
+        "import attrs\n"
+        "from statefun import Context, function, make_json_type\n"
+        "@attrs.frozen\n"
+        "class Order:\n"
+        "    NAME: int\n"
+        "make_json_type('test.loaded/Order', Order)\n"
+        "@function('test.loaded/NAME', on_failure='POLICY')\n"
+        "def handle(ctx: Context, order: Order): pass\n"
+    )
+    for name, policy in (("one", "dead-letter"), ("two", "skip")):
+        file = tmp_path / f"{name}_program.py"
+        file.write_text(text.replace("NAME", name).replace("POLICY", policy))
+    dead = KafkaEgress.for_id("test/out").with_kafka_address("localhost:1")
+    dead.with_option("deadLetterTopic", "dead")
+
+    one = InProcessApplication(tmp_path / "one_program.py", components=[dead.build()])
+    two = InProcessApplication(tmp_path / "two_program.py", components=[OUT.build()])
+
+    two.send("test.loaded/two", "x", 1)
+    two.drain()
+    assert len(two.skipped) == 1
+    one.send("test.loaded/one", "x", 1)
+    with pytest.raises(UnknownFunctionError):
+        one.send("test.loaded/two", "x", 1)
+    one.drain()
+    assert len(one.dead_letters()) == 1
 
 
 def test_a_value_of_any_type_can_be_sent() -> None:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from statefun.module.model import Deserializer
+from statefun.module.model import RECORDS, Deserializer
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.runtime.dispatch.calls import Call, batch_of, failed_message, ingress_record
 from statefun.runtime.dispatch.failures import FailedMessage
-from statefun.runtime.rows.envelope import RECORDS
 from statefun.sdk.deadline import Alarm
 from statefun.sdk.errors import ValueDecodeError
 from statefun.sdk.invocation import FailedInvocation

@@ -11,7 +11,6 @@ from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.dispatch import delays
 from statefun.runtime.dispatch.buckets import send
 from statefun.runtime.dispatch.calls import Call, call_for, failed_message, failed_row
-from statefun.runtime.dispatch.coroutines import await_all
 from statefun.runtime.dispatch.deserializing import deserialized
 from statefun.runtime.dispatch.failures import RETRY, FailedMessage, Failures
 from statefun.runtime.dispatch.groups import OWN, Group, Row
@@ -31,6 +30,7 @@ from statefun.sdk.errors import (
     UnknownFunctionError,
     ValueDecodeError,
 )
+from statefun.sdk.event_loop import await_all
 from statefun.sdk.failure import FailurePolicy, OnFailure
 from statefun.sdk.invocation import (
     FailedInvocation,

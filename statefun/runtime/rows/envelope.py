@@ -52,9 +52,6 @@ SCHEMA = StructType(
 REPLAYED = "replayed:"
 """The prefix of replayed records' topics in rows: a real topic's name has no colon."""
 
-RECORDS = "statefun.records/"
-"""The typename prefix of a record's value that a deserializer has not read yet."""
-
 REJECTION_NAMESPACE = "statefun.rejected"
 """The namespace that gets records that no function can receive; each reason has a type."""
 

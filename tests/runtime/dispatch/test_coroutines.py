@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from statefun.runtime.dispatch.coroutines import await_all
 from statefun.sdk.address import Address
 from statefun.sdk.deadline import CallTimeoutError, standby
+from statefun.sdk.event_loop import await_all
 from statefun.sdk.watchdog import finished
 
 ADDRESS = Address("test.fns", "blocking", "a")

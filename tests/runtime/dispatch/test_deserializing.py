@@ -29,13 +29,12 @@ from statefun import (
     make_json_type,
 )
 from statefun.inspect.dead_letters import DeadLetters
-from statefun.module.model import Deserializer, Module
+from statefun.module.model import RECORDS, Deserializer, Module
 from statefun.module.model import KafkaEgress as DeclaredEgress
 from statefun.module.model import KafkaIngress as DeclaredIngress
 from statefun.runtime.dispatch.calls import call_for
 from statefun.runtime.dispatch.deserializing import deserialized
 from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
-from statefun.runtime.rows.envelope import RECORDS
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
