@@ -36,7 +36,7 @@ class CallTimeoutError(BaseException):
     """A call took longer than it may; ``except Exception`` in users' code does not catch it."""
 
 
-class Stretch:
+class KeptTimer:
     """A time in which the timer of alarms is kept: setting it for each call would cost too much.
 
     Afterwards timer and handler are as they were. A function that sets its own meanwhile makes
@@ -65,12 +65,12 @@ class Stretch:
 @contextmanager
 def standby() -> Iterator[None]:
     """Keep the timer of alarms for many calls."""
-    stretch = Stretch()
-    stretch.begin()
+    timer = KeptTimer()
+    timer.begin()
     try:
         yield
     finally:
-        stretch.end()
+        timer.end()
 
 
 class Alarm:

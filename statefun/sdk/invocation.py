@@ -22,7 +22,7 @@ from statefun.sdk.context import (
     Sent,
     begin_message,
 )
-from statefun.sdk.deadline import Alarm, CallTimeoutError, Stretch
+from statefun.sdk.deadline import Alarm, CallTimeoutError
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import (
     FunctionError,
@@ -40,7 +40,7 @@ from statefun.sdk.message import FindRecord, Message, received
 from statefun.sdk.raised import class_name, text_of, traceback_of
 from statefun.sdk.storage import Storage, changes, restore
 from statefun.sdk.types import TypedValue
-from statefun.sdk.watchdog import finished, finished_here
+from statefun.sdk.watchdog import Stretch, finished, finished_here
 
 _PLACED: Sequence[type[InvocationError]] = (
     FunctionError,
@@ -143,14 +143,15 @@ async def invoke_async(
     served: bool = False,
 ) -> InvocationResult:
     """Run a coroutine function over a batch, as :func:`invoke` runs a plain one."""
-    run, stretch = _Run(function, batch, prepare, served=served), Stretch()
+    run = _Run(function, batch, prepare, served=served)
+    stretch = Stretch(function.timeout, batch.target)
     try:
         for index, invocation in enumerate(batch.invocations):
             message = run.begin(index, invocation)
             call = _call_async(function, run.context, message)
             try:
                 if served:
-                    error = await finished_here(call, function.timeout, batch.target, stretch)
+                    error = await finished_here(call, stretch)
                 else:
                     error = await finished(call, function.timeout, batch.target)
             except CallTimeoutError as still_running:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from statefun.sdk.address import Address
-from statefun.sdk.deadline import Alarm, CallTimeoutError, Stretch
+from statefun.sdk.deadline import Alarm, CallTimeoutError, KeptTimer
 
 _GRACE = 1.0
 """Seconds that a coroutine has to end after it was cancelled."""
@@ -67,19 +67,44 @@ async def finished(
     return CallTimeoutError().with_traceback(None if error is None else error.__traceback__)
 
 
-async def finished_here(
-    call: Failing, timeout: timedelta | None, target: Address, stretch: Stretch
-) -> BaseException | None:
+class Stretch:
+    """Calls that come one after the other, none of which waits: they share an alarm and its timer.
+
+    It has to be ended after the last one.
+    """
+
+    __slots__ = ("_is_on", "_kept", "alarm")
+
+    def __init__(self, timeout: timedelta | None, target: Address) -> None:
+        self.alarm = Alarm(timeout, target)
+        self._kept = KeptTimer()
+        self._is_on = False
+
+    def begin(self) -> None:
+        """Begin, or go on."""
+        if not self._is_on:
+            self._is_on = True
+            self._kept.begin()
+            self.alarm.__enter__()
+
+    def end(self) -> None:
+        """Let others use the loop, and the timer."""
+        if self._is_on:
+            self._is_on = False
+            self.alarm.__exit__()
+            self._kept.end()
+
+
+async def finished_here(call: Failing, stretch: Stretch) -> BaseException | None:
     """Await a coroutine as :func:`finished` does, but in the task and loop of a caller of users' own.
 
     Nothing is set up for the loop, and when the caller's task is cancelled, so is the call. A
-    call that goes on although it was cancelled cannot be abandoned. ``stretch`` goes on over
-    calls that do not wait, and has to be ended after the last one.
+    call that goes on although it was cancelled cannot be abandoned.
 
     Raises:
         CallTimeoutError: if the coroutine takes too long.
     """
-    alarm = Alarm(timeout, target)
+    alarm = stretch.alarm
     if alarm.seconds is None:
         return await call
     if sys.version_info < (3, 11):
@@ -93,12 +118,15 @@ async def finished_here(
             raise CallTimeoutError
         return error
     stretch.begin()
+    alarm.begin()
     try:
-        awaited = _step(call.send, None, alarm)
+        awaited = call.send(None)
     except StopIteration as done:  # it has not waited for anything, and needs no limit
         result: BaseException | None = done.value
         return result
-    stretch.end()  # others use the loop meanwhile
+    finally:
+        alarm.end()
+    stretch.end()
     limit = asyncio.timeout(alarm.seconds)
     try:
         async with limit:
