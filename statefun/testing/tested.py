@@ -147,12 +147,18 @@ def loaded(
     found = None if program is None else _program(Path(program))
     if functions is None:
         # A copy: other tests of the process may load other programs.
-        functions = (default_functions if found is None else found.functions).copy()
+        functions = _registry(found).copy()
     declared = [*components, *(found.components if found else ())]
     files = _files(program, module, has_components=bool(declared))
     content = load_module_files(files, components=declared)
     check_binding(content, functions, needs_ingress=False)
     return LoadedProgram(functions, content)
+
+
+def _registry(program: Program | None) -> StatefulFunctions:
+    """Return the registry of a program: its own, or that of ``@function``."""
+    own = [] if program is None else [*program.registries]
+    return next((each for each in own if each is not default_functions), default_functions)
 
 
 def _program(app: Path) -> Program:

@@ -31,6 +31,7 @@ from statefun import (
     TypedValue,
     UnknownFunctionError,
     egress_message_builder,
+    function,
     make_json_type,
     state_value,
 )
@@ -217,7 +218,8 @@ def test_skipped_messages_are_told() -> None:
 
 
 def test_programs_and_module_files(tmp_path: Path) -> None:
-    """A program is loaded as validate does it; its module file is beside it."""
+    """A program is loaded as validate does it, with its own registry; module.yaml is beside it."""
+    function("test.in-process/of-another-program")(lambda ctx, message: None)
     (tmp_path / "app.py").write_text(
         "import statefun\n"
         "functions = statefun.StatefulFunctions()\n"
