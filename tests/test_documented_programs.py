@@ -266,6 +266,24 @@ def test_the_coroutine_answers(kafka: KafkaHarness, checkpoint: Path) -> None:
     assert received == [("EUR", "EUR"), ("USD", "USD")]
 
 
+def test_the_page_about_tests_has_one_that_passes(tmp_path: Path) -> None:
+    """Of the program and the module file that the README shows."""
+    (tmp_path / "app.py").write_text(block("README.md", "python", "com.example.docs/greeter"))
+    (tmp_path / "module.yaml").write_text(block("README.md", "yaml", "com.example.docs/users"))
+    text = block("docs/testing.md", "python", "test_everybody_is_greeted")
+    (tmp_path / "test_app.py").write_text(text)
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_app.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "1 passed" in ended.stdout, ended.stdout
+
+
 def test_the_readme_begins_like_the_tutorial() -> None:
     """Both have the same two files."""
     for language in ("python", "yaml"):
