@@ -135,7 +135,7 @@ def test_all_public_names_come_without_spark() -> None:
     """Functions that are served over HTTP need none of it."""
     code = (
         "import sys\nfrom statefun import *\n"
-        "print([name for name in ('pyspark', 'pyarrow', 'fastavro') if name in sys.modules])"
+        "print([name for name in ('pyspark', 'pyarrow', 'fastavro', 'msgspec', 'pydantic') if name in sys.modules])"
     )
 
     assert printed(code) == "[]\n"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, NewType, Union
 
@@ -21,8 +21,6 @@ NAMESPACE = "io.statefun.python"
 """Of the types that nobody has named."""
 _ANY_JSON = "json"
 """The name of the types of values that are of no class with fields."""
-ANY_SENT: Type[Any] = StructuredType(f"{NAMESPACE}/{_ANY_JSON}", Any, is_compared=False)
-"""The type of a value whose annotation only its receiver knows."""
 _automatic: dict[Any, Type[Any]] = {}
 """The types that were made, by their annotations."""
 
@@ -116,6 +114,12 @@ def automatic_types(typename: str) -> Iterator[Type[Any]]:
     yield from [each for each in reversed(_automatic.values()) if each.typename == typename]
 
 
+@cache
+def any_sent() -> Type[Any]:
+    """Return the type of a value that is sent, and whose annotation only its receiver knows."""
+    return StructuredType(f"{NAMESPACE}/{_ANY_JSON}", Any, is_compared=False)
+
+
 def type_of_value(value: Any) -> Type[Any]:
     """Return the type with which a value is sent.
 
@@ -133,4 +137,4 @@ def type_of_value(value: Any) -> Type[Any]:
         raise DefinitionError("None is no value that can be sent")
     if has_fields(class_) or issubclass(class_, ProtobufMessage):
         return types_of(class_)[0]
-    return ANY_SENT
+    return any_sent()

@@ -70,11 +70,17 @@ def class_hints(class_: type) -> dict[str, Any]:
     for base in reversed(class_.__mro__):
         own = vars(base).get("__annotations__")
         if isinstance(own, dict) and own:
-            module = vars(sys.modules.get(base.__module__, types)) | {base.__name__: base}
-            names = local_names(base.__module__)
             alone = type(base.__name__, (), {"__annotations__": dict(own)})
-            found |= typing.get_type_hints(alone, module, names, include_extras=True)
+            local = local_names(base.__module__)
+            found |= typing.get_type_hints(alone, _names_of(base), local, include_extras=True)
     return found
+
+
+def _names_of(class_: type) -> dict[str, Any]:
+    """Return the global names where a class was defined."""
+    module = sys.modules.get(class_.__module__)
+    names = {} if module is None else vars(module)
+    return {**names, class_.__name__: class_}
 
 
 def settle(annotation: Any) -> None:
@@ -92,7 +98,7 @@ def settle(annotation: Any) -> None:
         if id(each) in done:
             continue
         done.add(id(each))
-        waiting += typing.get_args(each)
+        waiting += (typing.get_origin(each), *typing.get_args(each))
         if (
             is_class(each)
             and not is_pydantic(each)
@@ -141,7 +147,10 @@ def _is_immutable(annotation: Any, within: tuple[Any, ...]) -> bool:
     elif origin in _CONTAINERS:
         parts = [each for each in arguments if each is not ...]
     elif is_class(annotation) and _is_frozen(annotation):
-        parts = typing.get_type_hints(annotation, include_extras=True).values()
+        try:
+            parts = class_hints(annotation).values()
+        except Exception:  # noqa: BLE001 - whatever evaluating them may raise
+            return False
     else:
         return origin is typing.Literal or (
             is_class(annotation) and issubclass(annotation, _IMMUTABLE)

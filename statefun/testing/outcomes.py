@@ -13,7 +13,7 @@ import attrs
 from statefun.module.letters import HEADER_PREFIX
 from statefun.module.sinks import EgressRecord
 from statefun.sdk.address import Address
-from statefun.sdk.annotations import ANY_SENT, automatic_types
+from statefun.sdk.annotations import any_sent, automatic_types
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.message import Message, type_of
 from statefun.sdk.types import TypedValue, default_types
@@ -49,7 +49,7 @@ class SentMessage:
         """Return a message as tests see it."""
         target = Address(message.target_typename, message.target_id)
         value, type_ = message.typed_value, type_of(message)
-        if type_ is None or type_ is ANY_SENT:
+        if type_ is None or type_ is any_sent():
             return cls(target, content(value))
         return cls(target, type_.decode(*value))
 

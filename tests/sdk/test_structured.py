@@ -170,6 +170,7 @@ def test_models_come_back(encoding: str, model: Model) -> None:
     [
         (Node, Node(1, Node(2))),
         (Box[int], Box(3)),
+        (Box[Node], Box(Node(1, Node(2)))),
         (list[Item], [Item("a")]),
         (dict[int, str], {1: "a"}),
         (Plain, {"a": 1}),
