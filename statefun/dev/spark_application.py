@@ -166,14 +166,18 @@ class SparkApplication(TestedApplication):
 
     def drain(self) -> None:
         """Run the application on what there is."""
+        self._write_all()
+        application = Application(self._module(), self._functions, self._settings, self._clock)
+        self._next_timer = application.run().next_timer
+
+    def _write_all(self) -> None:
+        """Write the records that wait; the producer ends with the call."""
         producer = Producer({"bootstrap.servers": self._kafka.bootstrap_servers, "linger.ms": 5})
         for record in self._waiting:
             producer.produce(**record)
         if producer.flush(_PATIENCE.total_seconds()):
             raise TimeoutError("the embedded broker does not take records")
         self._waiting.clear()
-        application = Application(self._module(), self._functions, self._settings, self._clock)
-        self._next_timer = application.run().next_timer
 
     def advance(self, duration: timedelta | None = None, /, **parts: float) -> None:
         """Let time pass, and run the application whenever something becomes due."""

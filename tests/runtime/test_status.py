@@ -64,7 +64,8 @@ def test_the_line_of_a_terminal_says_what_was_read_and_published(
         wait(
             lambda: any(
                 re.fullmatch(
-                    r"in [\d.]+/s \| out [1-9].* \| lag 0 \| batch 0, \d+ s ago \| failures 1", text
+                    r"in [\d.]+/s \| out [\d.]*[1-9][\d.]*/s \| lag 0 \| batch 0, \d+ s ago \| failures 1",
+                    text,
                 )
                 for text in screen.getvalue().split("\r\x1b[K")
             )
