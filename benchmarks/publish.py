@@ -16,7 +16,18 @@ import matplotlib as mpl
 from matplotlib import pyplot as plt
 from report import BUILD, figure
 
-NAMES = ("kafka", "flink", "sdk", "typed", "hop", "latency", "dispatch", "growth", "timers", "async")
+NAMES = (
+    "kafka",
+    "flink",
+    "sdk",
+    "typed",
+    "hop",
+    "latency",
+    "dispatch",
+    "growth",
+    "timers",
+    "async",
+)
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "performance.md"
 FIGURES = DOCS / "assets" / "measured.json"
