@@ -122,10 +122,15 @@ class SparkApplication(TestedApplication):
         value_type: Type[Any] | None = None,
     ) -> None:
         """Send a value to a function, through a topic of the test's own."""
-        self._functions.for_typename(typename)
+        function = self._functions.for_typename(typename)
         target = Address(typename, id)
         if not isinstance(value, TypedValue):
             value = message_to(target, value, value_type).typed_value
+        if not function.takes(value.typename):
+            raise DefinitionError(
+                f"no handler of {typename} takes {value.typename}, so that a topic of such values "
+                "would be refused; in process, this is a failure of the message"
+            )
         kinds = (typename, value.typename)
         if kinds not in self._sent:
             topic = f"{self._own}-{len(self._sent)}"

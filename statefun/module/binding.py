@@ -10,9 +10,9 @@ from itertools import product
 
 from statefun.module.model import Location, Module, TopicRoute, Unsupported
 from statefun.module.value_types import register_types
-from statefun.sdk.errors import BindingError
+from statefun.sdk.errors import BindingError, DefinitionError
 from statefun.sdk.failure import OnFailure, Retry
-from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.functions import StatefulFunction, StatefulFunctions
 from statefun.sdk.types import default_types
 
 logger = logging.getLogger("statefun")
@@ -64,16 +64,29 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
                 if function is None:
                     text = f"target {target} of ingress {ingress.id} has no function"
                     yield route.location, text + functions.hint(str(target))
-                elif not function.takes(str(route.value_type)):
+                elif not _takes(function, str(route.value_type)):
                     text = f"topic {route.topic}: no handler of {target} takes {route.value_type}"
                     yield route.location, f"{text}, its valueType; {function.call}"
             if route.key_type is not None and default_types.find(str(route.key_type)) is None:
                 text = f"topic {route.topic}: no type named {route.key_type}, its keyType, is"
                 yield route.location, f"{text} registered; define it with simple_type"
+    for function in functions:
+        try:
+            function.takes("")  # two of its handlers may take the same
+        except DefinitionError as error:
+            yield None, f"function {function.typename}: {error.message}"
     yield from _loops(module)
     yield from _failure_problems(module, functions)
     if not len(functions):
         yield None, "no function is registered; decorate one with @function(...)"
+
+
+def _takes(function: StatefulFunction, typename: str) -> bool:
+    """Tell whether a function takes values of a type, or cannot say: that is another problem."""
+    try:
+        return function.takes(typename)
+    except DefinitionError:
+        return True
 
 
 def _loops(module: Module) -> Iterator[Finding]:

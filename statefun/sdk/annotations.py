@@ -42,7 +42,7 @@ def parameter_annotation(fun: Callable[..., Any], parameter: inspect.Parameter) 
     function = getattr(function, "__func__", function)
     holder = SimpleNamespace(__annotations__={parameter.name: raw})
     names = getattr(function, "__globals__", {})
-    local = local_names(names.get("__name__"))
+    local = local_names(names.get("__name__"), getattr(function, "__qualname__", ""))
     hints = typing.get_type_hints(holder, names, local, include_extras=True)
     return hints[parameter.name]
 
@@ -50,6 +50,8 @@ def parameter_annotation(fun: Callable[..., Any], parameter: inspect.Parameter) 
 def plain(annotation: Any) -> Any:
     """Return an annotation without ``Annotated`` and ``NewType``, or the type that they name."""
     while True:
+        if annotation is None:
+            return type(None)
         if isinstance(annotation, NewType):
             annotation = annotation.__supertype__
         elif typing.get_origin(annotation) is Annotated:
@@ -83,12 +85,11 @@ def types_of(annotation: Any) -> tuple[Type[Any], ...]:
     annotation = plain(annotation)
     if isinstance(annotation, Type):
         return (annotation,)
-    if is_class(annotation):
-        known = default_types.of_class(annotation)
-        if known:
-            return known
-        if issubclass(annotation, ProtobufMessage):
-            return (make_protobuf_type(annotation),)
+    known = default_types.of_class(annotation)
+    if known:
+        return known
+    if is_class(annotation) and issubclass(annotation, ProtobufMessage):
+        return (make_protobuf_type(annotation),)
     return (automatic_type(annotation),)
 
 

@@ -9,9 +9,10 @@ import sys
 import types
 import typing
 from collections.abc import Iterable, Iterator
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
+from functools import cached_property
 from typing import Any, Union
 from uuid import UUID
 
@@ -47,17 +48,23 @@ def is_class(annotation: Any) -> bool:
     )
 
 
-def local_names(module: str | None) -> dict[str, Any]:
-    """Return the local names of the function of that module that is running, if one is.
+def local_names(module: str | None, qualname: str) -> dict[str, Any]:
+    """Return the local names where a class or function was defined, if a function defines it.
 
-    A class or function that another function defines may name what is local there.
+    Only types count: an annotation is no text that a variable has by chance.
+
+    Args:
+        module: the name of its module.
+        qualname: its qualified name, which has the name of that function.
     """
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__") != module:
+    *_, outer, place, _name = ("", "", *qualname.split("."))
+    frame = inspect.currentframe() if place == "<locals>" else None
+    while frame is not None and (
+        frame.f_globals.get("__name__") != module or frame.f_code.co_name != outer
+    ):
         frame = frame.f_back
-    if frame is None or frame.f_locals is frame.f_globals:
-        return {}
-    return dict(frame.f_locals)
+    found = {} if frame is None else frame.f_locals
+    return {name: value for name, value in found.items() if not isinstance(value, str)}
 
 
 def class_hints(class_: type) -> dict[str, Any]:
@@ -68,19 +75,21 @@ def class_hints(class_: type) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for base in reversed(class_.__mro__):
-        own = vars(base).get("__annotations__")
-        if isinstance(own, dict) and own:
-            alone = type(base.__name__, (), {"__annotations__": dict(own)})
-            local = local_names(base.__module__)
-            found |= typing.get_type_hints(alone, _names_of(base), local, include_extras=True)
+        found |= _own_hints(base)
     return found
 
 
-def _names_of(class_: type) -> dict[str, Any]:
-    """Return the global names where a class was defined."""
+def _own_hints(class_: type) -> dict[str, Any]:
+    """Return the annotations of a class alone, evaluated."""
+    own = vars(class_).get("__annotations__")
+    if not (isinstance(own, dict) and own):
+        return {}
     module = sys.modules.get(class_.__module__)
     names = {} if module is None else vars(module)
-    return {**names, class_.__name__: class_}
+    local = local_names(class_.__module__, class_.__qualname__)
+    alone = type(class_.__name__, (), {"__annotations__": dict(own)})
+    names = {**names, class_.__name__: class_}
+    return typing.get_type_hints(alone, names, local, include_extras=True)
 
 
 def settle(annotation: Any) -> None:
@@ -104,12 +113,11 @@ def settle(annotation: Any) -> None:
             and not is_pydantic(each)
             and (has_fields(each) or typing.is_typeddict(each))
         ):
-            hints = class_hints(each)
             for base in each.__mro__:
-                own = vars(base).get("__annotations__")
-                if isinstance(own, dict):
-                    own.update({name: hints[name] for name in own if name in hints})
-            waiting += hints.values()
+                hints = _own_hints(base)
+                if hints:
+                    base.__annotations__.update(hints)
+                    waiting += hints.values()
 
 
 def is_pydantic(annotation: Any) -> bool:
@@ -183,6 +191,52 @@ def field_problem(annotation: Any) -> str | None:
             private = [field.name for field in attrs.fields(class_) if field.name.startswith("_")]
             if private:
                 return f"{text_of_annotation(class_)} has a private field, {private[0]}"
+            if _has_cached_property(class_):  # it would become a part of the value
+                return f"{text_of_annotation(class_)} has a cached property"
+    return None
+
+
+def _has_cached_property(class_: type) -> bool:
+    known = {field.name for field in attrs.fields(class_)} | {"__weakref__"}
+    return any(isinstance(each, cached_property) for each in vars(class_).values()) or not (
+        known.issuperset(vars(class_).get("__slots__", ()))
+    )
+
+
+def are_same(one: Any, other: Any) -> bool:
+    """Tell whether two values hold the same, also where ``==`` says no: NaN, or other time zones.
+
+    >>> are_same([float("nan")], [float("nan")]), are_same([1, 2], (1, 2))
+    (True, False)
+    """
+    class_ = type(one)
+    if class_ is not type(other):
+        return False
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(are_same, one, other))
+    if isinstance(one, dict):
+        return are_same(list(one), list(other)) and are_same(
+            list(one.values()), list(other.values())
+        )
+    if isinstance(one, datetime) and one.tzinfo and other.tzinfo:
+        is_moment: bool = one.astimezone(timezone.utc) == other.astimezone(timezone.utc)
+        return is_moment
+    names = _field_names(class_)
+    if names is not None:
+        return all(are_same(getattr(one, name), getattr(other, name)) for name in names)
+    is_nan: bool = one != one and other != other  # noqa: PLR0124 - nothing else is so
+    is_equal: bool = one == other
+    return is_nan or is_equal
+
+
+def _field_names(class_: Any) -> list[str] | None:
+    """Return the names of the fields that are encoded; None if it is no class with fields."""
+    if is_pydantic(class_):
+        return [name for name, field in class_.model_fields.items() if not field.exclude]
+    if attrs.has(class_):
+        return [field.name for field in attrs.fields(class_)]
+    if dataclasses.is_dataclass(class_):
+        return [field.name for field in dataclasses.fields(class_)]
     return None
 
 

@@ -7,13 +7,14 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, NamedTuple, cast
 
 import attrs
 
 from statefun.sdk.address import TypeName
 from statefun.sdk.annotations import alternatives
 from statefun.sdk.context import Context
+from statefun.sdk.decorated import Decorated, F, P, R_co
 from statefun.sdk.errors import DefinitionError, UnknownFunctionError
 from statefun.sdk.failure import FailurePolicy, failure_policy
 from statefun.sdk.fields import text_of_annotation
@@ -22,22 +23,8 @@ from statefun.sdk.message import Message
 from statefun.sdk.state import state_specs
 from statefun.sdk.storage import ValueSpec, value_specs
 
-P = ParamSpec("P")
-R_co = TypeVar("R_co", covariant=True)
-F = TypeVar("F", bound=Callable[..., Any])
-
 DEFAULT_TIMEOUT = timedelta(minutes=5)
 """How long a call of a function may take, unless its registration sets another timeout."""
-
-
-class Decorated(Protocol[P, R_co]):
-    """A function that was registered: itself, with one more attribute."""
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the function."""
-
-    def on(self, *takes: Any) -> Callable[[F], F]:
-        """Return a decorator for the handler of values of these types."""
 
 
 class StorageSpec(NamedTuple):
@@ -62,6 +49,8 @@ class StatefulFunction:
     """The policy for messages that it fails to handle; None: the runtime's default."""
     timeout: timedelta | None = DEFAULT_TIMEOUT
     """How long a call may take; None for any time."""
+    declared: tuple[ValueSpec, ...] = ()
+    """The values that were declared beside the states of handlers."""
     call: Callable[[Context, Message], Any] = attrs.field(init=False)
     """Handles a message."""
     is_async: bool = attrs.field(init=False)
@@ -196,12 +185,15 @@ class StatefulFunctions:
                     f"{name} is already registered by {_place(known.fun)}; a typename has one "
                     "function, and handlers of further types are added with its .on(...)"
                 )
-            by_name = value_specs([*(specs or ()), *_specs_of(handler)])
+            declared = tuple(specs or ())
+            by_name = value_specs([*declared, *_specs_of(handler)])
             policy = failure_policy(on_failure)
             _check_timeout(timeout)
         except DefinitionError as error:
             raise DefinitionError(f"{_place(fun)}: {error.message}") from None
-        self._functions[str(name)] = StatefulFunction(name, (handler,), by_name, policy, timeout)
+        self._functions[str(name)] = StatefulFunction(
+            name, (handler,), by_name, policy, timeout, declared
+        )
 
     def register_handler(self, typename: str, takes: Sequence[Any], fun: Any) -> None:
         """Let ``fun`` handle the messages to a registered function that hold certain values.
@@ -225,18 +217,16 @@ class StatefulFunctions:
             first, *added = known.handlers
             # A module or notebook cell may run again.
             same = [each for each in added if _definition(each.fun) == _definition(fun)]
-            others = [
-                first,
-                *(each for each in added if each not in same or not _meet(each, handler)),
-            ]
+            again = {id(each) for each in same if _names(each) & _names(handler)}
+            others = [first, *(each for each in added if id(each) not in again)]
             for other in others:
                 both = _meet(other, handler)
                 if both:
                     raise DefinitionError(
                         f"{_place(other.fun)} handles {text_of_annotation(both[0])} already"
                     )
-            specs = dict(known.specs)
-            for spec in _specs_of(handler):
+            specs = value_specs(known.declared)
+            for spec in (each for one in (*others, handler) for each in _specs_of(one)):
                 if specs.setdefault(spec.name, spec) != spec:
                     raise DefinitionError(f"value {spec.name!r} is declared twice, and differently")
         except DefinitionError as error:
@@ -372,6 +362,11 @@ def function(
 
 def _specs_of(handler: Handler) -> Sequence[ValueSpec]:
     return () if handler.state is None else state_specs(handler.state)
+
+
+def _names(handler: Handler) -> set[str]:
+    """Return the names of what a handler takes: equal for classes of a cell that runs again."""
+    return set(map(text_of_annotation, handler.takes))
 
 
 def _meet(one: Handler, other: Handler) -> Sequence[Any]:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Union, cast
 import attrs
 
 from statefun.sdk.annotations import (
-    NAMESPACE,
     alternatives,
     automatic_type,
     parameter_annotation,
@@ -22,7 +21,7 @@ from statefun.sdk.errors import DefinitionError, FunctionError, UnexpectedValueE
 from statefun.sdk.fields import has_fields, is_class, text_of_annotation
 from statefun.sdk.message import Message, does_not_decode
 from statefun.sdk.state import State, attached, write_changes
-from statefun.sdk.types import Type
+from statefun.sdk.types import Type, default_types
 
 _ANYTHING = {Any, object, Message}
 """The annotations of a parameter that takes each message as it is."""
@@ -171,8 +170,10 @@ class _Reader(NamedTuple):
     handler: Handler
 
 
-def _readers(takes: tuple[Any, ...]) -> Iterator[tuple[str, Callable[[bytes], Any]]]:
-    """Yield what decodes the values that a handler takes, by their typenames.
+def _readers(
+    takes: tuple[Any, ...],
+) -> Iterator[tuple[str, Callable[[bytes], Any], Type[Any]]]:
+    """Yield what decodes the values that a handler takes, by their typenames, and its type.
 
     A class whose type nobody has named takes values from any namespace: ``*/Login``.
     """
@@ -180,17 +181,20 @@ def _readers(takes: tuple[Any, ...]) -> Iterator[tuple[str, Callable[[bytes], An
     for each in takes:
         if each is type(None) or each in _ANYTHING:
             continue
-        if not (is_class(each) or isinstance(each, Type)) or typing.is_typeddict(each):
+        is_one = isinstance(each, Type) or (is_class(each) and not typing.is_typeddict(each))
+        if not is_one:
             others.append(each)
-            continue
-        for type_ in types_of(each):
-            yield from type_.readers().items()
-            namespace, _, name = type_.typename.rpartition("/")
-            if namespace == NAMESPACE and has_fields(each):
-                yield f"*/{name}", type_.serializer().deserialize
+        for type_ in types_of(each) if is_one else default_types.of_class(each):
+            for typename, decode in type_.readers().items():
+                yield typename, decode, type_
+        is_named = has_fields(each) or typing.is_typeddict(each)
+        if is_named and not default_types.of_class(each):
+            own = automatic_type(each)
+            yield f"*/{each.__name__}", own.serializer().deserialize, own
     if others:
         type_ = automatic_type(Union[tuple(others)])  # noqa: UP007 - made of a tuple
-        yield from type_.readers().items()
+        for typename, decode in type_.readers().items():
+            yield typename, decode, type_
 
 
 class Handlers:
@@ -242,13 +246,10 @@ class Handlers:
 
     def _made_table(self) -> dict[str, _Reader]:
         table: dict[str, _Reader] = {}
-        makers: dict[str, Any] = {}
+        makers: dict[str, Type[Any]] = {}
         for handler in self.handlers:
-            if not _ANYTHING.isdisjoint(handler.takes):
-                table.setdefault("*", _Reader(None, handler))
-                table.setdefault("", _Reader(None, handler))
-            for typename, decode in _readers(handler.takes):
-                if makers.setdefault(typename, decode) != decode:
+            for typename, decode, type_ in _readers(handler.takes):
+                if makers.setdefault(typename, type_) is not type_:
                     raise DefinitionError(
                         f"two of the handlers of {_name(self.handlers[0])} take values of type "
                         f"{typename}; name the type of a class with make_json_type"
@@ -258,6 +259,10 @@ class Handlers:
                 table.setdefault("*", _Reader(_unchanged, handler))
             if type(None) in handler.takes:
                 table.setdefault("", _Reader(_unchanged, handler))
+        for handler in self.handlers:  # they take what is left
+            if not _ANYTHING.isdisjoint(handler.takes):
+                table.setdefault("*", _Reader(None, handler))
+                table.setdefault("", _Reader(None, handler))
         self._table = table
         return table
 

@@ -8,7 +8,7 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import attrs
 
@@ -72,7 +72,8 @@ def state_value(
 
     Args:
         default: what the value is while nothing is stored.
-        default_factory: makes the default, such as ``list``.
+        default_factory: makes the default, such as ``list``: another one in each call, until
+            a value is assigned or changed inside.
         expire_after_call: delete the value when its function was not called for this long.
         expire_after_write: delete the value when it was not written for this long.
 
@@ -130,10 +131,12 @@ class _Value:
         if not self.is_watched:
             return decoded(self.spec, current) if current else self._default
         seen = view.seen.get(name)
-        if seen is not None and seen[0] is current:
-            return seen[1]
+        if seen is not None:
+            if seen.current is current:
+                return seen.value
+            self.check_unchanged(seen)
         value = decoded(self.spec, current) if current else self.default()
-        view.seen[name] = current, value
+        view.seen[name] = _Seen(current, value, current or self._encoded(value))
         return value
 
     def __set__(self, state: Any, value: Any) -> None:
@@ -143,7 +146,7 @@ class _Value:
             return
         content = view.changed[self.name] = encoded_as(self.spec, value)
         if self.is_watched:
-            view.seen[self.name] = content, value
+            view.seen[self.name] = _Seen(content, value, content)
 
     def __delete__(self, state: Any) -> None:
         view: _View = state._State__view  # noqa: SLF001 - as above
@@ -158,14 +161,27 @@ class _Value:
     def _encoded(self, value: Any) -> TypedValue | None:
         return None if value is None else encoded_as(self.spec, value)
 
-    def change(self, before: TypedValue | None, value: Any) -> TypedValue | None:
+    def change(self, seen: _Seen) -> TypedValue | None:
         """Return a watched value as it is to be stored; None if it was not changed inside."""
-        now = self._encoded(value)
-        if now is None or now == before:
+        now = self._encoded(seen.value)
+        if now is None or now == seen.encoded:
             return None
         # The same value may be encoded in another way: by an older version, with other fields.
-        was = decoded(self.spec, before) if before else self.default()
-        return None if now == self._encoded(was) else now
+        if seen.current and now == self._encoded(decoded(self.spec, seen.current)):
+            return None
+        return now
+
+    def check_unchanged(self, seen: _Seen) -> None:
+        """Refuse a change inside of a value that ``ctx.storage`` has changed meanwhile.
+
+        Raises:
+            DefinitionError: if there is one.
+        """
+        if self.change(seen) is not None:
+            raise DefinitionError(
+                f"value {self.name!r} was changed by ctx.storage, and inside by the state; which "
+                "of the two counts?"
+            )
 
 
 def _type_of(members: tuple[Any, ...]) -> Type[Any]:
@@ -176,6 +192,16 @@ def _type_of(members: tuple[Any, ...]) -> Type[Any]:
     return types_of(typing.Union[tuple(map(plain, present))])[0]  # noqa: UP007 - made of a tuple
 
 
+class _Seen(NamedTuple):
+    """A watched value that was read or written."""
+
+    current: TypedValue | None
+    """Its encoded form at that time: ``_UNSET`` or None if it has none."""
+    value: Any
+    encoded: TypedValue | None
+    """The same, or that of a default."""
+
+
 class _View:
     """What a state reads and writes: the values of an address, in one invocation."""
 
@@ -184,8 +210,8 @@ class _View:
     def __init__(self, storage: Storage) -> None:
         self.changed = changes(storage)
         self.stored = stored(storage)
-        self.seen: dict[str, tuple[TypedValue | None, Any]] = {}
-        """Watched values that were read or written, each with its encoded form at that time."""
+        self.seen: dict[str, _Seen] = {}
+        """Watched values that were read or written."""
 
     def current(self, name: str) -> TypedValue | None:
         """Return the encoded form of a value; ``_UNSET`` or None if it has none."""
@@ -323,13 +349,11 @@ def write_changes(state: State) -> None:
         DefinitionError: if one cannot be encoded, or was also changed by ``ctx.storage``.
     """
     view: _View = state._State__view  # type: ignore[attr-defined] # noqa: SLF001 - as above
-    for name, (before, value) in view.seen.items():
-        now = type(state)._values[name].change(before, value)  # noqa: SLF001 - as above
-        if now is None:
+    for name, seen in view.seen.items():
+        value = type(state)._values[name]  # noqa: SLF001 - as above
+        if view.current(name) is not seen.current:
+            value.check_unchanged(seen)
             continue
-        if view.current(name) is not before:
-            raise DefinitionError(
-                f"value {name!r} was changed by ctx.storage, and inside by the state; which of "
-                "the two counts?"
-            )
-        view.changed[name] = now
+        now = value.change(seen)
+        if now is not None:
+            view.changed[name] = now

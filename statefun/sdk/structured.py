@@ -16,6 +16,7 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.fields import (
+    are_same,
     field_problem,
     forget_decoders,
     is_class,
@@ -42,7 +43,7 @@ class StructuredType(Type[T]):
         *,
         is_compared: bool = True,
     ) -> None:
-        python_type = annotation if is_class(annotation) else None
+        python_type = None if annotation is Any else annotation
         super().__init__(typename, python_type=python_type, upgrades=upgrades)
         self._annotation = annotation
         self._encoding: Format = encoding
@@ -102,18 +103,13 @@ class _Serializer(TypeSerializer[T]):
             raise TypeError(f"a value of {class_.__name__} is wanted")
         content = self._encode(value)
         again = self.deserialize(content)
-        if self._is_compared and again != value and _differ(again, value):
+        if self._is_compared and again != value and not are_same(again, value):
             raise TypeError(f"it would come back as {again!r}")
         return content
 
     def deserialize(self, value: bytes, /) -> T:
         """Decode ``value``."""
         raise NotImplementedError
-
-
-def _differ(again: object, value: object) -> bool:
-    """Tell whether two values that are not equal differ: NaN and other classes only seem so."""
-    return type(value).__eq__ is not object.__eq__ and repr(again) != repr(value)
 
 
 def _serializer(annotation: Any, encoding: Format, *, is_compared: bool) -> TypeSerializer[Any]:
@@ -146,27 +142,28 @@ def _is_concrete(annotation: Any) -> bool:
 
 
 def _pydantic_serializer(model: Any, encoding: Format) -> TypeSerializer[Any]:
+    # What others write has the aliases of fields, and so has what is written for them, unless
+    # that would not be read again.
+    fields = model.model_fields.values()
+    by_alias = all(field.serialization_alias == field.validation_alias for field in fields)
+    written: dict[str, Any] = {"by_alias": by_alias, "round_trip": True, "warnings": False}
     if encoding == "json":
-        return _Serializer(model, _pydantic_json, model.model_validate_json)
+
+        def decode_json(value: bytes) -> Any:
+            return model.model_validate_json(value, by_alias=True, by_name=True)
+
+        return _Serializer(
+            model, lambda value: value.model_dump_json(**written).encode(), decode_json
+        )
     import msgspec  # noqa: PLC0415 - as above
+
+    def encode(value: Any) -> bytes:
+        return msgspec.msgpack.encode(value.model_dump(mode="json", **written))
 
     def decode(value: bytes) -> Any:
-        return model.model_validate(msgspec.msgpack.decode(value))
+        return model.model_validate(msgspec.msgpack.decode(value), by_alias=True, by_name=True)
 
-    return _Serializer(model, _pydantic_msgpack, decode)
-
-
-def _pydantic_json(value: Any) -> bytes:
-    content: str = value.model_dump_json(by_alias=True, round_trip=True, warnings=False)
-    return content.encode()
-
-
-def _pydantic_msgpack(value: Any) -> bytes:
-    import msgspec  # noqa: PLC0415 - as above
-
-    return msgspec.msgpack.encode(
-        value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
-    )
+    return _Serializer(model, encode, decode)
 
 
 def _json_bytes(value: Any) -> bytes:

@@ -266,7 +266,7 @@ class TypeRegistry:
         found = self._by_class.get(python_type)
         if found is None:
             types = self._types.values()
-            found = tuple(type_ for type_ in types if type_.python_type is python_type)
+            found = tuple(type_ for type_ in types if type_.python_type == python_type)
             self._by_class[python_type] = found
         return found
 

@@ -32,7 +32,8 @@ from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.message import message_to
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.types import Type, TypedValue, default_types
-from statefun.testing.micro_batch import Effects, Functions, Kept, Pending
+from statefun.testing.happenings import Delayed, Effects, Kept, Pending
+from statefun.testing.micro_batch import Functions
 from statefun.testing.outcomes import PublishedRecord, content
 from statefun.testing.tested import (
     Content,
@@ -127,6 +128,8 @@ class InProcessApplication(TestedApplication):
         """Messages by target and sender."""
         self._rejected: list[tuple[str, KafkaRecord]] = []
         self._timetable = Timetable[Pending]()
+        self._conflicts: list[tuple[Address, Delayed]] = []
+        """Delayed messages whose token was in use, with their senders."""
         self._states: dict[Address, dict[str, Kept]] = {}
         self._published: defaultdict[str, list[PublishedRecord]] = defaultdict(list)
         self._offsets: defaultdict[str, int] = defaultdict(int)
@@ -203,9 +206,11 @@ class InProcessApplication(TestedApplication):
 
     def drain(self) -> None:
         """Process what there is; see :meth:`TestedApplication.drain`."""
+        self._settle_conflicts()
         self._release()
         while self._ready or self._rejected:
             self._run_batch()
+            self._settle_conflicts()
             self._release()
 
     def advance(self, duration: timedelta | None = None, /, **parts: float) -> None:
@@ -273,7 +278,6 @@ class InProcessApplication(TestedApplication):
                 effects = self._functions.run(groups, self._states, self._now)
                 for reason, record in rejected:
                     self._functions.reject(reason, record, effects, self._now)
-                self._refuse_tokens_in_use(effects)
             except BaseException:
                 self._put_back(taken)
                 self._rejected = [*rejected, *self._rejected]
@@ -333,27 +337,31 @@ class InProcessApplication(TestedApplication):
         self.skipped += effects.skipped
         self._publish(effects.records)
 
-    def _refuse_tokens_in_use(self, effects: Effects) -> None:
-        """Apply failure policies to delayed messages whose cancellation token is in use."""
-        changed: dict[tuple[str, str], bool] = {}
-        for sender, each in effects.delayed.copy():
-            if isinstance(each, Cancellation):
-                changed[sender.id, each.cancellation_token] = False
-            elif each.token:
-                token = sender.id, each.token
-                if changed.get(token, self._timetable.is_taken(token)):
-                    effects.delayed.remove((sender, each))
-                    self._functions.token_in_use(sender, each, effects, self._now)
-                changed[token] = True
-
     def _schedule(self, effects: Effects) -> None:
         """Let delayed messages wait, or cancel them."""
         for sender, each in effects.delayed:
             if isinstance(each, Cancellation):
                 self._timetable.cancel((sender.id, each.cancellation_token))
+            elif each.token and self._timetable.is_taken((sender.id, each.token)):
+                self._conflicts.append((sender, each))
             else:
                 token = (sender.id, each.token) if each.token else None
                 self._timetable.add(each.due, each.message, token)
+
+    def _settle_conflicts(self) -> None:
+        """Apply failure policies to delayed messages whose cancellation token is in use.
+
+        The runtime finds them when their senders' micro-batch is committed.
+        """
+        while self._conflicts:
+            sender, later = self._conflicts[0]
+            effects = Effects()
+            if self._timetable.is_taken((sender.id, later.token)):
+                self._functions.token_in_use(sender, later, effects, self._now)
+            else:
+                effects.delayed.append((sender, later))
+            del self._conflicts[0]
+            self._commit(effects)
 
     def _publish(self, records: Sequence[tuple[str, EgressRecord]]) -> None:
         """Publish the records of a micro-batch, each egress by its semantic."""

@@ -10,9 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
-from typing import Any, NamedTuple
-
-import attrs
+from typing import Any
 
 from statefun.module.keys import rejection
 from statefun.module.letters import Original, facts
@@ -20,7 +18,8 @@ from statefun.module.model import RECORDS, Module
 from statefun.module.policies import Policies
 from statefun.module.sinks import EgressRecord, Sink, egress_record
 from statefun.sdk.address import Address
-from statefun.sdk.context import Cancellation, DelayedMessage
+from statefun.sdk.context import DelayedMessage
+from statefun.sdk.deadline import Alarm
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import FunctionError, RecordError, StatefunError, ValueDecodeError
 from statefun.sdk.event_loop import await_all
@@ -38,58 +37,13 @@ from statefun.sdk.message import Message
 from statefun.sdk.raised import class_name, text_of
 from statefun.sdk.record import IngressRecord, KafkaRecord
 from statefun.sdk.types import TypedValue, encoded
+from statefun.testing.happenings import Delayed, Effects, Kept, Pending, present, renewed
 from statefun.testing.twice import check_same
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 _SIDE_BY_SIDE = 1000
 """How many coroutines of different addresses run at a time: the default of a worker."""
-
-
-class Pending(NamedTuple):
-    """A message on its way."""
-
-    target: Address
-    caller: Address | None
-    argument: TypedValue
-    record: KafkaRecord | None = None
-    """The record that it was, if it came from an ingress."""
-    is_encoded: bool = False
-    """Whether the record's deserializer has still to read it."""
-    decoded: TypedValue | None = None
-    """What the deserializer has made of it."""
-    attempts: int = 0
-    """How often it was tried before."""
-    trace: str | None = None
-
-
-class Kept(NamedTuple):
-    """A stored value."""
-
-    value: TypedValue
-    expires: datetime | None
-
-
-class Delayed(NamedTuple):
-    """A message that was sent with a delay."""
-
-    due: datetime
-    message: Pending
-    token: str
-
-
-@attrs.define
-class Effects:
-    """What a micro-batch has done."""
-
-    states: dict[Address, dict[str, Kept]] = attrs.field(factory=dict)
-    messages: list[Pending] = attrs.field(factory=list)
-    delayed: list[tuple[Address, Delayed | Cancellation]] = attrs.field(factory=list)
-    """By sender, or what is tried again."""
-    records: list[tuple[str, EgressRecord]] = attrs.field(factory=list)
-    """By egress."""
-    skipped: list[str] = attrs.field(factory=list)
-    """Texts about messages that were left out."""
 
 
 class Functions:
@@ -125,9 +79,9 @@ class Functions:
         effects = Effects()
         coroutines = []
         for address, messages in groups:
-            kept = _present(states.get(address, {}), now)
-            ready = list(self._deserialized(messages, effects, now))
+            kept = present(states.get(address, {}), now)
             function = self._functions.for_typename(address.typename)
+            ready = list(self._deserialized(function, messages, effects, now))
             if not ready:
                 continue
             if function.is_async:
@@ -170,7 +124,11 @@ class Functions:
         return egress_record(sent, self._sinks)
 
     def _deserialized(
-        self, messages: Iterable[Pending], effects: Effects, now: datetime
+        self,
+        function: StatefulFunction,
+        messages: Iterable[Pending],
+        effects: Effects,
+        now: datetime,
     ) -> Iterator[Pending]:
         for message in messages:
             if not message.is_encoded or message.record is None:
@@ -178,13 +136,19 @@ class Functions:
                 continue
             name = message.argument.typename
             try:
-                value = self._deserializers[name].read(message.record)
+                with Alarm(function.timeout, message.target) as alarm:
+                    alarm.begin()
+                    value = self._deserializers[name].read(message.record)
                 if value is not None:
                     argument = encoded(value, self._deserializers[name].value_type)
                     yield message._replace(decoded=argument)
             except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
                 text = f"the deserializer {name} failed on a record for {message.target}: "
-                failure = ValueDecodeError(f"{text}{class_name(error)}: {text_of(error)}")
+                failure = (
+                    error
+                    if isinstance(error, ValueDecodeError)
+                    else ValueDecodeError(f"{text}{class_name(error)}: {text_of(error)}")
+                )
                 policy = self._policies.of_topic(message.record.topic)
                 self._handle(message, failure, class_name(error), policy, effects, now)
 
@@ -199,7 +163,7 @@ class Functions:
         now: datetime,
     ) -> None:
         """Take over the effects of a call."""
-        effects.states[address] = _renewed(function, kept, result, now)
+        effects.states[address] = renewed(function, kept, result, now)
         for sent in result.messages:
             effects.messages.append(_pending(sent, address))
         for each in result.delayed:
@@ -280,7 +244,13 @@ class Functions:
         key = message.target.id.encode() if record is None else record.key
         value = message.argument.value if record is None else record.value
         original = Original(key, value, () if record is None else record.headers)
-        letter, _ = place.letter(original, about)
+        whole = () if is_rejected or key == message.target.id.encode() else ("target",)
+        letter, left_out = place.letter(original, about, whole)
+        if left_out and record is None:  # no other header has it
+            raise type(error)(
+                f"{error.message}; its dead letter would be larger than egress {place.egress} takes "
+                f"({place.max_record_size:,} bytes)"
+            )
         effects.records.append((place.egress, letter))
 
     def reject(self, reason: str, record: KafkaRecord, effects: Effects, now: datetime) -> None:
@@ -346,29 +316,6 @@ def _batch(
     return InvocationBatch(
         address, {name: each.value for name, each in kept.items()}, invocations, record
     )
-
-
-def _present(kept: Mapping[str, Kept], now: datetime) -> dict[str, Kept]:
-    """Return the values that have not expired."""
-    return {name: each for name, each in kept.items() if each.expires is None or each.expires > now}
-
-
-def _renewed(
-    function: StatefulFunction, kept: Mapping[str, Kept], result: InvocationResult, now: datetime
-) -> dict[str, Kept]:
-    """Return the values after a call, with the times when they expire."""
-    values = dict(kept)
-    for name, value in result.state_mutations.items():
-        spec = function.specs[name]
-        life = spec.expire_after_call or spec.expire_after_write
-        if value is None:
-            values.pop(name, None)
-        else:
-            values[name] = Kept(value, now + life if life else None)
-    for spec in function.expiring:
-        if spec.expire_after_call is not None and spec.name in values:
-            values[spec.name] = values[spec.name]._replace(expires=now + spec.expire_after_call)
-    return values
 
 
 def _pending(message: Message, caller: Address) -> Pending:

@@ -88,7 +88,8 @@ def test_all_ways_build_the_same_record(
         assert message.partition == placement["partition"]
         assert message.timestamp == placement["timestamp"]
         assert message.typed_value == by_steps.typed_value
-    if placement == {"headers": [], "partition": None, "timestamp": None}:
+    is_simple = placement == {"headers": [], "partition": None, "timestamp": None}
+    if is_simple and value is not None:  # the older name makes no tombstones
         by_function = kafka_egress_message(typename, topic, value, value_type, key)
         assert by_function.typed_value == by_steps.typed_value
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
 
 import attrs
@@ -693,6 +694,96 @@ def test_decorated_functions_stay_functions(functions: StatefulFunctions) -> Non
     functions.register_handler("t/method", [str], lambda ctx, value: None)
     assert functions.for_typename("t/method").takes(IntType.typename)
     assert functions.for_typename("t/method").takes(StringType.typename)
+
+
+def test_text_of_messages_is_never_taken_for_an_annotation(functions: StatefulFunctions) -> None:
+    """A local variable of a handler may have the name of a class's annotation."""
+    program = """
+from __future__ import annotations
+import dataclasses
+from datetime import date
+from statefun import Address, Context
+
+@dataclasses.dataclass
+class Booking:
+    on: date
+
+def handle(ctx: Context, text: str) -> None:
+    date = text
+    ctx.send(Address("t/other", "x"), Booking(TODAY))
+
+TODAY = date(2026, 1, 1)
+"""
+    module = ModuleType("text_module")
+    sys.modules["text_module"] = module
+    try:
+        exec(compile(program, "app.py", "exec", dont_inherit=True), vars(module))
+        functions.register(FUNCTION, module.handle)
+        text = typed("__import__('sys').exit(7)", StringType)
+        batch = InvocationBatch(ADDRESS, {}, [Invocation(None, text)])
+        (sent,) = invoke(functions.for_typename(FUNCTION), batch).messages
+    finally:
+        del sys.modules["text_module"]
+
+    assert sent.raw_value() == b'{"on":"2026-01-01"}'
+
+
+def test_handlers_for_all_the_rest(functions: StatefulFunctions, give: Give) -> None:
+    """Messages without a value, and bytes, go to their own handlers before a catch-all."""
+    got: list[tuple[str, Any]] = []
+
+    @functions.bind(FUNCTION)
+    def anything(ctx: Context, message: Message) -> None:
+        got.append(("anything", message.value_typename()))
+
+    anything.on(None)(lambda ctx, value: got.append(("none", value)))
+    empty = TypedValue("a/b", None)  # type: ignore[arg-type] # as other SDKs may send it
+
+    give(empty, TEXT)
+    assert got == [("none", None), ("anything", StringType.typename)]
+
+    anything.on(bytes)(lambda ctx, value: got.append(("bytes", value)))
+    give(TEXT)
+    assert got[2] == ("bytes", TEXT.value)
+
+
+def test_named_types_of_other_annotations(functions: StatefulFunctions) -> None:
+    """A TypedDict and a generic annotation take the type that was named for them."""
+    make_json_type("test.handlers/Options", Options)
+    make_json_type("test.handlers/Ints", list[int])
+
+    @functions.bind(FUNCTION)
+    def handle(ctx: Context, value: Options | list[int]) -> None: ...
+
+    function = functions.for_typename(FUNCTION)
+    assert function.takes("test.handlers/Options")
+    assert function.takes("test.handlers/Ints")
+    assert function.takes("io.statefun.python/json")
+
+
+def test_cells_with_classes_may_run_again(functions: StatefulFunctions, give: Give) -> None:
+    """The classes are other objects then, and take the places of the former ones."""
+
+    @functions.bind(FUNCTION)
+    def handle(ctx: Context, value: int) -> None: ...
+
+    for _ in range(2):
+
+        @attrs.frozen
+        class Event:
+            n: int
+
+        class Kept(State):
+            event: Event | None = None
+
+        @handle.on(Event)
+        def event(ctx: Context, value: Event, kept: Kept) -> None:
+            kept.event = value
+
+    result = give(TypedValue("any/Event", b'{"n": 1}'))
+
+    assert result.failures == []
+    assert set(result.state_mutations) == {"event"}
 
 
 def test_annotations_of_an_imported_module(

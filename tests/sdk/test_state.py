@@ -347,8 +347,8 @@ def test_defaults_belong_to_one_address() -> None:
     )
 
 
-def test_what_a_factory_makes_is_kept() -> None:
-    """It is another value for each address, and the same one in later calls."""
+def test_what_a_factory_makes_is_stored_when_it_is_assigned() -> None:
+    """It is another value in each call, and the same one within it; reading writes nothing."""
     specs = value_specs(state_specs(Defaults))
     storage = Storage(specs, {})
     state = attached(Defaults, storage)
@@ -356,6 +356,9 @@ def test_what_a_factory_makes_is_kept() -> None:
     made = state.id
     assert state.id == made
     assert attached(Defaults, Storage(specs, {})).id != made
+    write_changes(state)
+    assert changes(storage) == {}
+    state.id = made
     write_changes(state)
     stored = {name: value for name, value in changes(storage).items() if value is not None}
     assert set(stored) == {"id"}
@@ -374,6 +377,13 @@ def test_a_value_may_be_changed_in_one_way_at_a_time() -> None:
             del storage.items
         with pytest.raises(DefinitionError, match=r"value 'items' was changed by ctx.storage"):
             write_changes(state)
+
+    storage = Storage(specs, {})
+    state = attached(Defaults, storage)
+    state.items.append(1)
+    storage.items = [2]
+    with pytest.raises(DefinitionError, match=r"value 'items' was changed by ctx.storage"):
+        _ = state.items
 
     storage.items = [3]
     state = attached(Defaults, storage)

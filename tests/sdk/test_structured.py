@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 import typing
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, Generic, TypedDict, TypeVar
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import attrs
 import pydantic
@@ -190,6 +192,72 @@ def test_what_annotations_can_say(encoding: str, annotation: Any, value: Any) ->
     assert unpickled_closure(pickled_closure(type_)).decode(*typed(value, type_)) == value
 
 
+class Secret(pydantic.BaseModel):
+    """Its JSON hides what it holds."""
+
+    password: pydantic.SecretStr
+
+
+class Renamed(pydantic.BaseModel):
+    """Its fields have other names where it is written, or are left out."""
+
+    a: int = pydantic.Field(1, serialization_alias="A")
+    b: int | None = pydantic.Field(None, exclude=True)
+    _cache: dict[str, int] = pydantic.PrivateAttr(default_factory=dict)
+
+
+@attrs.define
+class Cached:
+    """What it has computed would become a part of it."""
+
+    xs: list[int]
+
+    @functools.cached_property
+    def total(self) -> int:
+        """Return the sum."""
+        return sum(self.xs)
+
+
+@dataclasses.dataclass
+class Narrow(Item):
+    """Another annotation of the same field."""
+
+    sku: typing.Literal["narrow"] = "narrow"
+
+
+def test_secrets_are_not_lost_silently() -> None:
+    """A model that would come back without them is refused."""
+    with pytest.raises(DefinitionError, match="it would come back as"):
+        typed(Secret(password=pydantic.SecretStr("x")), type_of(Secret, "json"))
+
+
+@pytest.mark.parametrize("encoding", FORMATS)
+def test_models_are_written_as_they_are_read(encoding: str) -> None:
+    """By their names, if their aliases differ; what they exclude is left out."""
+    type_ = type_of(Renamed, encoding)
+    value = Renamed(a=5, b=3)
+    value._cache["a"] = 1  # noqa: SLF001 - a part that is not encoded
+
+    assert type_.decode(*typed(value, type_)) == Renamed(a=5, b=None)
+
+
+@pytest.mark.parametrize("encoding", FORMATS)
+def test_hours_that_come_twice(encoding: str) -> None:
+    """The end of summer time: the same instant, though it is not equal in another time zone."""
+    at = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    type_ = type_of(datetime, encoding)
+
+    assert type_.decode(*typed(at, type_)).timestamp() == at.timestamp()
+
+
+def test_annotations_of_subclasses_stay_theirs() -> None:
+    """A base that was used through a subclass is as it was."""
+    type_of(Narrow, "json")
+
+    assert typing.get_type_hints(Item)["sku"] is str
+    assert typed(Item("other"), type_of(Item, "json")).value
+
+
 def test_values_that_only_seem_to_differ() -> None:
     """NaN is not equal to itself, and some classes do not compare by their fields."""
     nan = type_of(float, "msgpack")
@@ -278,6 +346,7 @@ class _Private:
         (list[Model], "Model is none of a dataclass"),
         (_WithInit, "InitVar"),
         (_Private, "_Private has a private field, _n"),
+        (Cached, "Cached has a cached property"),
         (Item | Node, "may not contain more than one dataclass"),
         ("Missing", "cannot be decoded"),
     ],

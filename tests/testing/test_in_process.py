@@ -20,6 +20,7 @@ from statefun import (
     BytesType,
     Context,
     DefinitionError,
+    FunctionError,
     KafkaEgress,
     KafkaEgressMessage,
     KafkaIngress,
@@ -200,6 +201,33 @@ def test_serializers_and_refused_messages() -> None:
         ("unknown-egress", "SF303"),
         ("large", "SF301"),
     }
+
+
+def test_a_token_in_use_is_found_after_the_commit() -> None:
+    """The sender's own effects are kept; the message fails by its policy, at every start."""
+    functions = StatefulFunctions()
+
+    class Count(State):
+        count: int = 0
+
+    @functions.bind("t/f")
+    def handle(ctx: Context, text: str, state: Count) -> None:
+        state.count += 1
+        if text == "cancel":
+            ctx.cancel_delayed_message("t")
+        else:
+            ctx.send_after(timedelta(hours=1), Address("t/sink", "x"), text, "t")
+
+    @functions.bind("t/sink")
+    def sink(ctx: Context, text: str) -> None: ...
+
+    app = InProcessApplication(functions=functions, components=[OUT.build()])
+    for text in ("first", "second"):
+        app.send("t/f", "Ada", text)
+    for _ in range(2):
+        with pytest.raises(FunctionError, match="cancellation token 't', which the id Ada already"):
+            app.drain()
+    assert app.state(Address("t/f", "Ada")) == {"count": 2}
 
 
 def test_skipped_messages_are_told() -> None:
