@@ -11,8 +11,13 @@ import attrs
 
 from statefun.module.model import Deserializer, Module
 from statefun.module.policies import Policies
+from statefun.module.program import LOADED
 from statefun.module.sinks import Sink
-from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
+from statefun.runtime.spark_internals.closures import (
+    pickle_by_value,
+    pickled_closure,
+    unpickled_closure,
+)
 from statefun.sdk.errors import PlatformError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
@@ -74,6 +79,9 @@ class Payload:
     @classmethod
     def of(cls, program: Program, paths: tuple[str, ...] = ()) -> Payload:
         """Pickle ``program`` together with the registered types."""
+        loaded = sys.modules.get(LOADED)
+        if loaded is not None:  # such as a program under test: workers cannot import it
+            pickle_by_value(loaded)
         content = pickled_closure((program, default_types))
         return cls(hashlib.sha256(content).hexdigest(), content, paths)
 
