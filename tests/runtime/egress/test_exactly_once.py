@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from harness import KafkaHarness, run
+from harness import KafkaHarness, run, wait
 from proxy import LossyProxy
 
 from statefun import (
@@ -575,8 +575,12 @@ def test_more_lanes_get_more_partitions(bench: Bench) -> None:
     progress = bench.progress()
     progress.create(3, TIMEOUT)
 
-    topics = AdminClient({"bootstrap.servers": bench.kafka.address}).list_topics(timeout=10).topics
-    assert len(topics[progress.name].partitions) == 3
+    admin = AdminClient({"bootstrap.servers": bench.kafka.address})
+
+    def count() -> int:
+        return len(admin.list_topics(progress.name, timeout=10).topics[progress.name].partitions)
+
+    wait(lambda: count() == 3)  # a broker knows of new partitions a moment later
     assert patiently(lambda: progress.read(2)) is None
 
 
