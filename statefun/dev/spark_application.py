@@ -36,10 +36,9 @@ from statefun.runtime.spark.shipping import own_modules
 from statefun.runtime.spark_internals.closures import pickle_by_value
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.message import message_to
-from statefun.sdk.types import Type, TypedValue
+from statefun.sdk.types import Type
 from statefun.testing.in_process import START
-from statefun.testing.outcomes import PublishedRecord
+from statefun.testing.outcomes import PublishedRecord, argument_of
 from statefun.testing.tested import Content, LoadedProgram, TestedApplication, as_bytes, not_read
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
@@ -124,21 +123,20 @@ class SparkApplication(TestedApplication):
         """Send a value to a function, through a topic of the test's own."""
         function = self._functions.for_typename(typename)
         target = Address(typename, id)
-        if not isinstance(value, TypedValue):
-            value = message_to(target, value, value_type).typed_value
-        if not function.takes(value.typename):
+        argument = argument_of(target, value, value_type)
+        if not function.takes(argument.typename):
             raise DefinitionError(
-                f"no handler of {typename} takes {value.typename}, so that a topic of such values "
+                f"no handler of {typename} takes {argument.typename}, so that a topic of such values "
                 "would be refused; in process, this is a failure of the message"
             )
-        kinds = (typename, value.typename)
+        kinds = (typename, argument.typename)
         if kinds not in self._sent:
             topic = f"{self._own}-{len(self._sent)}"
             self._create([topic])
             self._sent[kinds] = TopicRoute(
-                topic, TypeName.parse(value.typename), (TypeName.parse(typename),), _nowhere()
+                topic, TypeName.parse(argument.typename), (TypeName.parse(typename),), _nowhere()
             )
-        self._write(self._sent[kinds].topic, id.encode(), value.value, {})
+        self._write(self._sent[kinds].topic, id.encode(), argument.value, {})
 
     def produce(
         self,
@@ -184,16 +182,13 @@ class SparkApplication(TestedApplication):
             raise TimeoutError("the embedded broker does not take records")
         self._waiting.clear()
 
-    def advance(self, duration: timedelta | None = None, /, **parts: float) -> None:
-        """Let time pass, and run the application whenever something becomes due."""
-        end = self.now + (timedelta(**parts) if duration is None else duration)
-        if end < self.now:
-            raise DefinitionError("time does not go back")
-        self.drain()
-        while self._next_timer is not None and self._next_timer <= end:
-            self._clock.set(max(self._next_timer, self.now).timestamp())
-            self.drain()
-        self._clock.set(end.timestamp())
+    @property
+    def next_timer(self) -> datetime | None:
+        """When the next timer of the last run is due; None if none waits."""
+        return self._next_timer
+
+    def _set_time(self, now: datetime) -> None:
+        self._clock.set(now.timestamp())
 
     def egress(self, topic: str) -> list[PublishedRecord]:
         """Return the records that were published to a topic so far, partition by partition."""

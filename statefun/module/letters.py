@@ -10,7 +10,7 @@ takes, parts of the record are left out, and a header of the letter names them.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import attrs
 
@@ -64,6 +64,14 @@ class DeadLetterTopic:
             return None
         return cls(str(egress.id), egress.dead_letter_topic, egress.max_record_size)
 
+    def too_large(self, text: str) -> str:
+        """Return a text about a failed message without a record, whose letter does not fit."""
+        return (
+            f"{text}; its dead letter would be larger than egress {self.egress} takes "
+            f"({self.max_record_size:,} bytes): raise its property max.request.size, and "
+            f"max.message.bytes of topic {self.topic}"
+        )
+
     def letter(
         self,
         original: Original,
@@ -96,6 +104,29 @@ class DeadLetterTopic:
                 return letter, left_out
             kept = kept._replace(**{largest: _PARTS[largest]})
             left_out.append(largest)
+
+
+class RecordPlace(Protocol):
+    """Where a record is."""
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+
+    @property
+    def partition(self) -> int:
+        """Its partition."""
+
+    @property
+    def offset(self) -> int:
+        """Its offset."""
+
+
+def origin_text(record: RecordPlace | None, caller: Address | None) -> str:
+    """Return where a message came from, for error texts."""
+    if record is not None:
+        return f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
+    return f"message from {caller}" if caller else "message"
 
 
 def facts(  # noqa: PLR0913 - a failure has so many

@@ -265,6 +265,13 @@ class Module:
     unsupported: tuple[Unsupported, ...] = ()
 
     @property
+    def deserializers(self) -> dict[str, Deserializer]:
+        """All deserializers, by name."""
+        routes = [route for ingress in self.ingresses for route in ingress.topics]
+        made = [route.deserializer for route in routes if route.deserializer is not None]
+        return {deserializer.name: deserializer for deserializer in made}
+
+    @property
     def dead_letters(self) -> KafkaEgress | None:
         """The egress of dead letters, if there is one."""
         return next((egress for egress in self.egresses if egress.dead_letter_topic), None)

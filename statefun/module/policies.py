@@ -10,6 +10,7 @@ import attrs
 from statefun.module.letters import DeadLetterTopic
 from statefun.module.model import Module, TopicRoute, route_of
 from statefun.sdk.address import TypeName
+from statefun.sdk.errors import RecordError, StatefunError, ValueDecodeError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 
 
@@ -39,6 +40,21 @@ class Policies:
         policies = dict(self.records)
         route = route_of(policies, topic)
         return None if route is None else policies[route]
+
+    def of_failure(
+        self, declared: FailurePolicy | None, topic: str | None, error: StatefunError
+    ) -> FailurePolicy | None:
+        """Return the policy for a message on which a function has failed, if declared.
+
+        Args:
+            declared: the function's own policy.
+            topic: of the record that the message was, if it was one: whether a function can
+                receive it at all is the topic's business.
+            error: the failure.
+        """
+        if topic is not None and isinstance(error, ValueDecodeError | RecordError):
+            return self.of_topic(topic)
+        return declared
 
     def key_type_of(self, topic: str) -> TypeName | None:
         """Return of which type a topic's keys are, if they are not texts."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from statefun.module.model import Module
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError, UnknownEgressError
 from statefun.sdk.types import default_types
@@ -41,6 +42,14 @@ class Sink(NamedTuple):
     """The limit of a record, in bytes: key, value and headers together."""
     serializer: Serializer | None = None
     """Makes records of values; None if only records are taken."""
+
+
+def sinks_of(module: Module) -> dict[str, Sink]:
+    """Return all declared egresses, by id."""
+    return {
+        str(egress.id): Sink(egress.max_record_size, egress.serializer)
+        for egress in module.egresses
+    }
 
 
 def egress_record(

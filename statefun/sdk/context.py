@@ -35,6 +35,15 @@ class Cancellation(NamedTuple):
     cancellation_token: str
 
 
+def token_in_use(sender: Address, token: str) -> FunctionError:
+    """Return the error of a delayed message whose token another pending message of the id has."""
+    return FunctionError(
+        f"function {sender.typename} at address {sender} has sent a delayed message with the "
+        f"cancellation token {token!r}, which the id {sender.id} already uses for one that "
+        "is still pending; cancel that one first, or use another token"
+    )
+
+
 PrepareMessage = Callable[[Any], Any]
 """Converts a message before it is sent; None means that nothing is sent.
 

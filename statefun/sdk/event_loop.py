@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -22,6 +23,16 @@ def await_all(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseExcepti
             # this concerns only the call that awaits the task, and not the loop.
             if task.done() or loop.is_running() or loop.is_closed():
                 raise
+
+
+def beside_loops(run: Callable[[], T]) -> T:
+    """Call what runs an event loop: in another thread, if this one is within a loop already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return run()
+    with ThreadPoolExecutor(1) as others:
+        return others.submit(run).result()
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:

@@ -144,16 +144,16 @@ async def invoke_async(
 ) -> InvocationResult:
     """Run a coroutine function over a batch, as :func:`invoke` runs a plain one."""
     run = _Run(function, batch, prepare, served=served)
-    stretch = Stretch(function.timeout, batch.target)
+    stretch = Stretch(function.timeout, batch.target) if served else None
     try:
         for index, invocation in enumerate(batch.invocations):
             message = run.begin(index, invocation)
             call = _call_async(function, run.context, message)
             try:
-                if served:
-                    error = await finished_here(call, stretch)
-                else:
+                if stretch is None:
                     error = await finished(call, function.timeout, batch.target)
+                else:
+                    error = await finished_here(call, stretch)
             except CallTimeoutError as still_running:
                 run.take_back(index, still_running)
                 run.leave_context()
@@ -161,7 +161,8 @@ async def invoke_async(
             if error is not None:
                 run.take_back(index, error)
     finally:
-        stretch.end()
+        if stretch is not None:
+            stretch.end()
     return run.result()
 
 

@@ -6,6 +6,9 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 
+from statefun.sdk.address import Address
+from statefun.sdk.errors import ValueDecodeError
+
 _MAX_TEXT = 10_000
 """Characters of an exception's text: some exceptions quote their whole input."""
 _MAX_TRACEBACK = 100_000
@@ -40,6 +43,16 @@ def traceback_of(error: BaseException, *, skip: int = 0) -> str:
         return "".join(traceback.format_exception(type(error), error, frames))
 
     return _cut(_attempt(formatted) or f"{class_name(error)}: {text_of(error)}\n", _MAX_TRACEBACK)
+
+
+def deserializer_failed(name: str, target: Address, error: BaseException) -> ValueDecodeError:
+    """Return the error of a record that a deserializer has failed on."""
+    if type(error) is ValueDecodeError:
+        return error
+    return ValueDecodeError(
+        f"the deserializer {name} failed on a record for {target}: {class_name(error)}: "
+        f"{text_of(error)}"
+    )
 
 
 def _attempt(describe: Callable[[], str]) -> str | None:

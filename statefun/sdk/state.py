@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import attrs
 
-from statefun.sdk.annotations import alternatives, plain, types_of
+from statefun.sdk.annotations import alternatives, types_of
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.fields import class_hints, is_immutable, text_of_annotation
 from statefun.sdk.storage import (
@@ -189,7 +189,7 @@ def _type_of(members: tuple[Any, ...]) -> Type[Any]:
     present = [each for each in members if each is not type(None)]
     if len(present) == 1:
         return types_of(present[0])[0]
-    return types_of(typing.Union[tuple(map(plain, present))])[0]  # noqa: UP007 - made of a tuple
+    return types_of(typing.Union[tuple(present)])[0]  # noqa: UP007 - made of a tuple
 
 
 class _Seen(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,12 @@ from statefun.module.model import (
 from statefun.module.sinks import EgressRecord
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation
-from statefun.sdk.errors import DefinitionError
 from statefun.sdk.functions import StatefulFunctions
-from statefun.sdk.message import message_to
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.types import Type, TypedValue, default_types
 from statefun.testing.happenings import Delayed, Effects, Kept, Pending
 from statefun.testing.micro_batch import Functions
-from statefun.testing.outcomes import PublishedRecord, content
+from statefun.testing.outcomes import PublishedRecord, argument_of, content
 from statefun.testing.tested import (
     Content,
     LoadedProgram,
@@ -157,9 +155,7 @@ class InProcessApplication(TestedApplication):
         """Send a value to a function; see :meth:`TestedApplication.send`."""
         self._registry.for_typename(typename)
         target = Address(typename, id)
-        message = value if isinstance(value, TypedValue) else message_to(target, value, value_type)
-        argument = message if isinstance(message, TypedValue) else message.typed_value
-        self._enqueue("", Pending(target, None, argument))
+        self._enqueue("", Pending(target, None, argument_of(target, value, value_type)))
 
     def produce(
         self,
@@ -213,18 +209,8 @@ class InProcessApplication(TestedApplication):
             self._settle_conflicts()
             self._release()
 
-    def advance(self, duration: timedelta | None = None, /, **parts: float) -> None:
-        """Let time pass; see :meth:`TestedApplication.advance`."""
-        end = self._now + (timedelta(**parts) if duration is None else duration)
-        if end < self._now:
-            raise DefinitionError("time does not go back")
-        self.drain()
-        due = self._timetable.next_due()
-        while due is not None and due <= end:
-            self._now = max(due, self._now)
-            self.drain()
-            due = self._timetable.next_due()
-        self._now = end
+    def _set_time(self, now: datetime) -> None:
+        self._now = now
 
     def egress(self, topic: str) -> list[PublishedRecord]:
         """Return the records that were published to a topic so far."""

@@ -6,23 +6,20 @@ Nothing of the world is changed here: a micro-batch that is not committed has ne
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 from statefun.module.keys import rejection
-from statefun.module.letters import Original, facts
+from statefun.module.letters import Original, facts, origin_text
 from statefun.module.model import RECORDS, Module
 from statefun.module.policies import Policies
-from statefun.module.sinks import EgressRecord, Sink, egress_record
+from statefun.module.sinks import EgressRecord, egress_record, sinks_of
 from statefun.sdk.address import Address
-from statefun.sdk.context import DelayedMessage
+from statefun.sdk.context import DelayedMessage, token_in_use
 from statefun.sdk.deadline import Alarm
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
-from statefun.sdk.errors import FunctionError, RecordError, StatefunError, ValueDecodeError
-from statefun.sdk.event_loop import await_all
+from statefun.sdk.errors import RecordError, StatefunError
+from statefun.sdk.event_loop import await_all, beside_loops
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.sdk.functions import StatefulFunction, StatefulFunctions
 from statefun.sdk.invocation import (
@@ -34,7 +31,7 @@ from statefun.sdk.invocation import (
     invoke_async,
 )
 from statefun.sdk.message import Message
-from statefun.sdk.raised import class_name, text_of
+from statefun.sdk.raised import class_name, deserializer_failed
 from statefun.sdk.record import IngressRecord, KafkaRecord
 from statefun.sdk.types import TypedValue, encoded
 from statefun.testing.happenings import Delayed, Effects, Kept, Pending, present, renewed
@@ -51,17 +48,9 @@ class Functions:
 
     def __init__(self, functions: StatefulFunctions, module: Module, *, twice: bool) -> None:
         self._functions = functions
-        self._sinks = {
-            str(egress.id): Sink(egress.max_record_size, egress.serializer)
-            for egress in module.egresses
-        }
+        self._sinks = sinks_of(module)
         self._policies = Policies.of(module, OnFailure.FAIL)
-        self._deserializers = {
-            route.deserializer.name: route.deserializer
-            for ingress in module.ingresses
-            for route in ingress.topics
-            if route.deserializer is not None
-        }
+        self._deserializers = module.deserializers
         self._twice = twice
 
     def run(
@@ -90,7 +79,8 @@ class Functions:
                 result = self._called(function, _batch(address, ready, kept))
                 self._collect(function, address, ready, kept, result, effects, now)
         if coroutines:
-            results = _awaited([self._called_async(*each) for each in coroutines])
+            calls = [self._called_async(*each) for each in coroutines]
+            results = beside_loops(lambda: await_all(calls, _SIDE_BY_SIDE))
             for (function, address, ready, kept), outcome in zip(coroutines, results, strict=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
@@ -143,12 +133,7 @@ class Functions:
                     argument = encoded(value, self._deserializers[name].value_type)
                     yield message._replace(decoded=argument)
             except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
-                text = f"the deserializer {name} failed on a record for {message.target}: "
-                failure = (
-                    error
-                    if isinstance(error, ValueDecodeError)
-                    else ValueDecodeError(f"{text}{class_name(error)}: {text_of(error)}")
-                )
+                failure = deserializer_failed(name, message.target, error)
                 policy = self._policies.of_topic(message.record.topic)
                 self._handle(message, failure, class_name(error), policy, effects, now)
 
@@ -188,9 +173,8 @@ class Functions:
         effects: Effects,
         now: datetime,
     ) -> None:
-        policy: FailurePolicy | None = function.on_failure
-        if message.record is not None and isinstance(failed.error, ValueDecodeError | RecordError):
-            policy = self._policies.of_topic(message.record.topic)
+        topic = None if message.record is None else message.record.topic
+        policy = self._policies.of_failure(function.on_failure, topic, failed.error)
         self._handle(message, failed.error, failed.cause, policy, effects, now)
 
     def _handle(  # noqa: PLR0913, PLR0917 - the parts of a failure
@@ -204,7 +188,7 @@ class Functions:
     ) -> None:
         """Apply a failure policy."""
         attempts = message.attempts + 1
-        text = f"{error.message} ({_place(message)})"
+        text = f"{error.message} ({origin_text(message.record, message.caller)})"
         if isinstance(policy, Retry) and attempts < policy.attempts:
             due = now + policy.backoff * 2 ** (attempts - 1)
             again = Delayed(due, message._replace(attempts=attempts, decoded=None), "")
@@ -247,10 +231,8 @@ class Functions:
         whole = () if is_rejected or key == message.target.id.encode() else ("target",)
         letter, left_out = place.letter(original, about, whole)
         if left_out and record is None:  # no other header has it
-            raise type(error)(
-                f"{error.message}; its dead letter would be larger than egress {place.egress} takes "
-                f"({place.max_record_size:,} bytes)"
-            )
+            origin = origin_text(record, message.caller)
+            raise type(error)(place.too_large(f"{error.message} ({origin})"))
         effects.records.append((place.egress, letter))
 
     def reject(self, reason: str, record: KafkaRecord, effects: Effects, now: datetime) -> None:
@@ -273,30 +255,11 @@ class Functions:
         Raises:
             StatefunError: if the policy is to fail.
         """
-        error = FunctionError(
-            f"function {sender.typename} at address {sender} has sent a delayed message with the "
-            f"cancellation token {later.token!r}, which the id {sender.id} already uses for one that "
-            "is still pending; cancel that one first, or use another token"
-        )
+        error = token_in_use(sender, later.token)
         policy = self._policies.last_resort(
             self._functions.for_typename(sender.typename).on_failure
         )
         self._handle(later.message, error, class_name(error), policy, effects, now)
-
-
-def _awaited(
-    calls: Sequence[Coroutine[Any, Any, InvocationResult]],
-) -> list[InvocationResult | BaseException]:
-    """Call coroutine functions of different addresses side by side, as a worker does.
-
-    A test that is a coroutine has a loop in its thread already.
-    """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return await_all(calls, _SIDE_BY_SIDE)
-    with ThreadPoolExecutor(1) as others:
-        return others.submit(await_all, calls, _SIDE_BY_SIDE).result()
 
 
 def _batch(
@@ -326,13 +289,6 @@ def _pending(message: Message, caller: Address) -> Pending:
 def _row(record: KafkaEgressMessage) -> EgressRecord:
     key = None if record.key is None else record.key.encode()
     return EgressRecord(record.topic, key, record.value, record.headers)
-
-
-def _place(message: Pending) -> str:
-    record = message.record
-    if record is not None:
-        return f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
-    return f"message from {message.caller}" if message.caller else "message"
 
 
 def _origin(record: KafkaRecord) -> dict[str, object]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import attrs
@@ -14,6 +13,7 @@ from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError
+from statefun.sdk.event_loop import beside_loops
 from statefun.sdk.functions import StatefulFunction, StatefulFunctions, default_functions
 from statefun.sdk.invocation import (
     Invocation,
@@ -22,12 +22,17 @@ from statefun.sdk.invocation import (
     invoke,
     invoke_async,
 )
-from statefun.sdk.message import Message, message_to
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.state import State, state_values
 from statefun.sdk.storage import encoded_as
 from statefun.sdk.types import Type, TypedValue
-from statefun.testing.outcomes import DelayedMessage, PublishedRecord, SentMessage, content
+from statefun.testing.outcomes import (
+    DelayedMessage,
+    PublishedRecord,
+    SentMessage,
+    argument_of,
+    content,
+)
 
 
 class TestContext:
@@ -127,20 +132,12 @@ class TestContext:
         batch = InvocationBatch(
             self.address,
             self._stored,
-            [Invocation(caller, self._argument(value, value_type))],
+            [Invocation(caller, argument_of(self.address, value, value_type))],
             None if record is None else lambda _index: record,
         )
         # What a server does: the first exception is raised as it is.
         function = attrs.evolve(self._function, on_failure=None)
         self._take_over(_called(function, batch))
-
-    def _argument(self, value: Any, value_type: Type[Any] | None) -> TypedValue:
-        if isinstance(value, TypedValue):
-            return value
-        if not isinstance(value, Message):
-            value = message_to(self.address, value, value_type)
-        argument: TypedValue = value.typed_value
-        return argument
 
     def _take_over(self, result: InvocationResult) -> None:
         for name, value in result.state_mutations.items():
@@ -177,12 +174,8 @@ def _found(function: str | Callable[..., Any], functions: StatefulFunctions) -> 
 def _called(function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
     if not function.is_async:
         return invoke(function, batch, served=True)
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(invoke_async(function, batch, served=True))
-    with ThreadPoolExecutor(1) as others:  # a test that is a coroutine has a loop already
-        return others.submit(asyncio.run, invoke_async(function, batch, served=True)).result()
+    # A test that is a coroutine has a loop already.
+    return beside_loops(lambda: asyncio.run(invoke_async(function, batch, served=True)))
 
 
 def _published(message: EgressMessage) -> PublishedRecord:

@@ -15,8 +15,8 @@ from statefun.module.sinks import EgressRecord
 from statefun.sdk.address import Address
 from statefun.sdk.annotations import any_sent, automatic_types
 from statefun.sdk.egress import KafkaEgressMessage
-from statefun.sdk.message import Message, type_of
-from statefun.sdk.types import TypedValue, default_types
+from statefun.sdk.message import Message, message_to, type_of
+from statefun.sdk.types import Type, TypedValue, default_types
 
 
 def content(value: TypedValue) -> Any:
@@ -30,6 +30,18 @@ def content(value: TypedValue) -> Any:
         except Exception:  # noqa: BLE001, S112 - one of several classes of the same name
             continue
     return value
+
+
+def argument_of(target: Address, value: Any, value_type: Type[Any] | None) -> TypedValue:
+    """Return what a function gets: a value is encoded, messages and typed values are already.
+
+    Raises:
+        DefinitionError: if the value cannot be encoded, or the id is empty.
+    """
+    if isinstance(value, TypedValue):
+        return value
+    message = value if isinstance(value, Message) else message_to(target, value, value_type)
+    return message.typed_value
 
 
 @attrs.frozen

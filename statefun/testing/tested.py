@@ -80,14 +80,24 @@ class TestedApplication(ABC):
             StatefunError: if a failure policy is to fail, as when the application runs.
         """
 
-    @abstractmethod
     def advance(self, duration: timedelta | None = None, /, **parts: float) -> None:
         """Let time pass, and process what becomes due, each at its time.
 
         Args:
             duration: how long.
             parts: or the arguments of a timedelta, such as ``hours=3``.
+
+        Raises:
+            DefinitionError: if time is to go back.
         """
+        end = self.now + (timedelta(**parts) if duration is None else duration)
+        if end < self.now:
+            raise DefinitionError("time does not go back")
+        self.drain()
+        while (due := self.next_timer) is not None and due <= end:
+            self._set_time(max(due, self.now))
+            self.drain()
+        self._set_time(end)
 
     @abstractmethod
     def egress(self, topic: str) -> list[PublishedRecord]:
@@ -101,6 +111,15 @@ class TestedApplication(ABC):
     @abstractmethod
     def now(self) -> datetime:
         """The time, in UTC."""
+
+    @property
+    @abstractmethod
+    def next_timer(self) -> datetime | None:
+        """When the next timer is due; None if none waits."""
+
+    @abstractmethod
+    def _set_time(self, now: datetime) -> None:
+        """Set the clock, and process nothing."""
 
     @property
     @abstractmethod

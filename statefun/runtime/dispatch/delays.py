@@ -28,7 +28,7 @@ from statefun.runtime.timers.wheel import (
     token_key,
     tokens_key,
 )
-from statefun.sdk.context import Cancellation, DelayedMessage
+from statefun.sdk.context import Cancellation, DelayedMessage, token_in_use
 from statefun.sdk.errors import FunctionError
 from statefun.sdk.types import TypedValue
 
@@ -164,7 +164,8 @@ def _run_token(group: Group, effects: Effects, begun: int, on_conflict: OnConfli
         waiting = CancellableMessage.FromString(present.value) if present else None
         if typename == _CANCELLABLE:
             if waiting and waiting.message.due > begun:
-                on_conflict(_row(asked.message), _in_use(asked), effects)
+                sender = address_of(asked.message.caller)
+                on_conflict(_row(asked.message), token_in_use(sender, asked.token), effects)
                 continue
             if waiting:  # it is due, and waits for its release, which is on the way
                 group.values.apply({waiting.id.hex(): present})
@@ -184,12 +185,3 @@ def _release(name: str, group: Group, effects: Effects) -> None:
 def _row(message: Entry) -> Row:
     trace = message.trace or None
     return Row(message.target, message.caller, message.typename, message.value, trace)
-
-
-def _in_use(asked: CancellableMessage) -> FunctionError:
-    sender = address_of(asked.message.caller)
-    return FunctionError(
-        f"function {sender.typename} at address {sender} has sent a delayed message with the "
-        f"cancellation token {asked.token!r}, which the id {sender.id} already uses for one that "
-        "is still pending; cancel that one first, or use another token"
-    )

@@ -17,7 +17,7 @@ from statefun.runtime.dispatch.failures import FailedMessage
 from statefun.sdk.deadline import Alarm
 from statefun.sdk.errors import ValueDecodeError
 from statefun.sdk.invocation import FailedInvocation
-from statefun.sdk.raised import class_name, text_of, traceback_of
+from statefun.sdk.raised import class_name, deserializer_failed, traceback_of
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.types import TypedValue, encoded
 
@@ -86,10 +86,5 @@ def _kafka_record(call: Call, origin: RecordOrigin, content: bytes | None) -> Ka
 
 def _failure(call: Call, index: int, error: BaseException) -> FailedInvocation:
     name = call.batch.invocations[index].argument.typename.removeprefix(RECORDS)
-    cause, text = class_name(error), traceback_of(error)
-    if type(error) is not ValueDecodeError:
-        error = ValueDecodeError(
-            f"the deserializer {name} failed on a record for {call.batch.target}: {cause}: "
-            f"{text_of(error)}"
-        )
-    return FailedInvocation(index, error, cause, text)
+    failure = deserializer_failed(name, call.batch.target, error)
+    return FailedInvocation(index, failure, class_name(error), traceback_of(error))

@@ -26,12 +26,10 @@ from statefun.sdk.deadline import standby
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import (
     FunctionError,
-    RecordError,
     UnknownFunctionError,
-    ValueDecodeError,
 )
 from statefun.sdk.event_loop import await_all
-from statefun.sdk.failure import FailurePolicy, OnFailure
+from statefun.sdk.failure import OnFailure
 from statefun.sdk.invocation import (
     FailedInvocation,
     Invocation,
@@ -228,9 +226,9 @@ class Dispatcher:
     def _fail(self, failed: FailedInvocation, call: Call, effects: Effects) -> None:
         """Apply the failure policy to a message on which its function has failed."""
         message = failed_message(failed, call)
-        policy: FailurePolicy | None = call.function.on_failure
-        if message.record is not None and isinstance(failed.error, ValueDecodeError | RecordError):
-            policy = self._record_policy(message)
+        topic = None if message.record is None else message.record.topic
+        policies = self._failures.policies
+        policy = policies.of_failure(call.function.on_failure, topic, failed.error)
         self._failures.handle(message, policy, effects)
 
     def _token_in_use(self, message: Row, error: FunctionError, effects: Effects) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from statefun.module.letters import Original, facts
+from statefun.module.letters import Original, facts, origin_text
 from statefun.module.policies import Policies
 from statefun.protocol.runtime_pb2 import Failure, Outcome, RecordOrigin
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
@@ -64,10 +64,7 @@ class FailedMessage(NamedTuple):
     @property
     def origin(self) -> str:
         """The source of the message, for error texts."""
-        if self.record is not None:
-            record = self.record
-            return f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
-        return f"message from {address_of(self.caller)}" if self.caller else "message"
+        return origin_text(self.record, address_of(self.caller) if self.caller else None)
 
 
 class Failures:
@@ -132,11 +129,7 @@ class Failures:
         letter, left_out = place.letter(original, self._facts(failed), whole)
         if left_out and failed.record is None:
             # No other header has it.
-            text = (
-                f"{failed.error.message} ({failed.origin}); its dead letter would be larger than "
-                f"egress {place.egress} takes ({place.max_record_size:,} bytes): raise its property "
-                f"max.request.size, and max.message.bytes of topic {place.topic}"
-            )
+            text = place.too_large(f"{failed.error.message} ({failed.origin})")
             raise DispatchError(type(failed.error)(text), failed.traceback)
         effects.egress[place.egress].append(letter)
 

@@ -12,7 +12,7 @@ import attrs
 from statefun.module.model import Deserializer, Module
 from statefun.module.policies import Policies
 from statefun.module.program import LOADED
-from statefun.module.sinks import Sink
+from statefun.module.sinks import Sink, sinks_of
 from statefun.runtime.spark_internals.closures import (
     pickle_by_value,
     pickled_closure,
@@ -47,17 +47,8 @@ class Program:
             module: the content of its module files.
             unregistered: the policy for messages to other functions.
         """
-        routes = [route for ingress in module.ingresses for route in ingress.topics]
-        made = [route.deserializer for route in routes if route.deserializer is not None]
-        return cls(
-            functions,
-            {
-                str(egress.id): Sink(egress.max_record_size, egress.serializer)
-                for egress in module.egresses
-            },
-            Policies.of(module, unregistered),
-            {deserializer.name: deserializer for deserializer in made},
-        )
+        policies = Policies.of(module, unregistered)
+        return cls(functions, sinks_of(module), policies, module.deserializers)
 
 
 _loaded: dict[str, Program] = {}
