@@ -24,7 +24,8 @@ from statefun import (
     make_json_type,
     message_builder,
 )
-from statefun.sdk.invocation import Invocation, InvocationBatch, invoke
+from statefun.sdk.invocation import invoke
+from statefun.sdk.invocation_batch import Invocation, InvocationBatch
 
 functions = StatefulFunctions()
 

@@ -13,6 +13,7 @@ from statefun.module.loader import load_module_files
 from statefun.module.model import KafkaEgress, KafkaIngress, Location, Module
 from statefun.module.program import load_program
 from statefun.module.value_types import register_types
+from statefun.remote.endpoint_functions import taken_names, with_endpoints
 from statefun.sdk.errors import ModuleError, Problem, StatefunError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.types import default_types
@@ -84,6 +85,10 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
         findings.append(Finding.at(component.location, not_run(component), is_error=False))
     findings.extend(Finding.at(*found) for found in register_types(module))
     if validation.functions is not None:
+        taken = [*taken_names(validation.functions, module)]
+        findings.extend(Finding.at(*found) for found in taken)
+        if not taken:
+            validation.functions = with_endpoints(validation.functions, module)
         for location, text in binding_problems(module, validation.functions):
             findings.append(Finding.at(location, text))
         if not module.ingresses:

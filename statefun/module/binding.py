@@ -12,7 +12,8 @@ from statefun.module.model import Location, Module, TopicRoute, Unsupported
 from statefun.module.value_types import register_types
 from statefun.sdk.errors import BindingError, DefinitionError
 from statefun.sdk.failure import OnFailure, Retry
-from statefun.sdk.functions import StatefulFunction, StatefulFunctions
+from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import default_types
 
 logger = logging.getLogger("statefun")

@@ -9,7 +9,14 @@ from pathlib import Path
 
 from statefun.module.file_formats import components
 from statefun.module.kinds.catalogue import KINDS
-from statefun.module.model import KafkaEgress, KafkaIngress, Location, Module, Unsupported
+from statefun.module.model import (
+    Endpoint,
+    KafkaEgress,
+    KafkaIngress,
+    Location,
+    Module,
+    Unsupported,
+)
 from statefun.module.yaml.components import ID, Component
 from statefun.module.yaml.nodes import MapNode, ScalarNode, compose
 from statefun.module.yaml.problems import Invalid, Problems
@@ -75,7 +82,7 @@ class _Loading:
         self._environment = os.environ if environment is None else environment
         self._problems = Problems()
         self._files: dict[str, None] = {}
-        self._parts: list[KafkaIngress | KafkaEgress | Unsupported] = []
+        self._parts: list[KafkaIngress | KafkaEgress | Endpoint | Unsupported] = []
         self._ids: dict[tuple[str, str, str], Location] = {}
 
     def read_file(self, path: Path) -> None:
@@ -155,5 +162,6 @@ class _Loading:
         return Module(
             ingresses=tuple(part for part in self._parts if isinstance(part, KafkaIngress)),
             egresses=tuple(part for part in self._parts if isinstance(part, KafkaEgress)),
+            endpoints=tuple(part for part in self._parts if isinstance(part, Endpoint)),
             unsupported=tuple(part for part in self._parts if isinstance(part, Unsupported)),
         )

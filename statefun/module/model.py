@@ -13,7 +13,7 @@ import attrs
 
 from statefun.sdk.address import TypeName
 from statefun.sdk.egress import KafkaEgressMessage
-from statefun.sdk.failure import OnFailure
+from statefun.sdk.failure import FailurePolicy, OnFailure
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.types import Type
 
@@ -131,6 +131,17 @@ class RegistryValues:
     properties: Mapping[str, str] = attrs.field(repr=_names_only, hash=False)
 
 
+def without_login(url: str) -> str:
+    """Return a URL without the name and password that it may hold.
+
+    >>> without_login("https://ada:secret@functions:8080/greeter")
+    'https://functions:8080/greeter'
+    """
+    scheme, separator, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}"
+
+
 ValueFormat = JsonValues | ProtobufValues | AvroValues | RegistryValues
 """Formats that define the type of a topic's values."""
 
@@ -246,6 +257,57 @@ class KafkaEgress:
 
 
 @attrs.frozen
+class Timeouts:
+    """How long the parts of a call of remote functions may take."""
+
+    call: timedelta
+    """The call as a whole, with all attempts."""
+    connect: timedelta
+    """To connect, once."""
+    read: timedelta | None = None
+    """Until more of a reply comes."""
+    write: timedelta | None = None
+    """To send a request."""
+
+
+@attrs.frozen
+class Tls:
+    """Certificates in PEM, for an endpoint with ``https``."""
+
+    trusted: bytes | None = attrs.field(default=None, repr=False)
+    """The certificate authorities to trust; None for the machine's."""
+    certificate: bytes | None = attrs.field(default=None, repr=False)
+    """The client's certificate."""
+    key: bytes | None = attrs.field(default=None, repr=False)
+    """The client's private key."""
+    password: str | None = attrs.field(default=None, repr=False)
+    """The password of the private key."""
+
+
+@attrs.frozen
+class Endpoint:
+    """An ``io.statefun.endpoints.v2/http`` or ``v1``: functions that run elsewhere."""
+
+    functions: TypeName
+    """A function, or with the name ``*`` all of a namespace that are not declared by name."""
+    url_template: str = attrs.field(repr=without_login)
+    """The URL; ``{function.name}`` in it stands for a function's name."""
+    location: Location
+    timeouts: Timeouts
+    max_batch: int = 1000
+    """The limit of messages in a request."""
+    max_bytes: int = 32 * 1024 * 1024
+    """The limit of a request or reply, in bytes."""
+    pool_size: int = 1024
+    """The limit of connections of a process."""
+    pool_ttl: timedelta = timedelta(seconds=15)
+    """After how long an idle connection is closed."""
+    tls: Tls = Tls()
+    failure_policy: FailurePolicy | None = None
+    """The policy for messages that the functions fail to handle; None: the runtime's default."""
+
+
+@attrs.frozen
 class Unsupported:
     """A component that is read and checked, but cannot run yet."""
 
@@ -262,6 +324,7 @@ class Module:
 
     ingresses: tuple[KafkaIngress, ...] = ()
     egresses: tuple[KafkaEgress, ...] = ()
+    endpoints: tuple[Endpoint, ...] = ()
     unsupported: tuple[Unsupported, ...] = ()
 
     @property

@@ -16,7 +16,8 @@ import attrs
 
 from statefun.module.model import KafkaEgress, KafkaIngress
 from statefun.sdk.errors import StatefunError
-from statefun.sdk.functions import StatefulFunction, StatefulFunctions, default_functions
+from statefun.sdk.functions import StatefulFunctions, default_functions
+from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import default_types
 
 T = TypeVar("T")

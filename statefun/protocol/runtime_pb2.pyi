@@ -56,24 +56,34 @@ class AddressState(_message.Message):
     VALUES_FIELD_NUMBER: _builtins.int
     WAKE_FIELD_NUMBER: _builtins.int
     CROWDED_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    WAITING_UNTIL_FIELD_NUMBER: _builtins.int
     wake: _builtins.int
     """when a wake-up is pending that deletes what has expired; 0: none"""
     crowded: _builtins.int
     """The newest micro-batch in which the address sent more messages to functions without state
     than could be delivered at once.
     """
+    waiting_until: _builtins.int
+    """when to try again, in milliseconds since the epoch; 0: now"""
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddressState.Value]: ...
+    @_builtins.property
+    def waiting(self) -> _containers.RepeatedCompositeFieldContainer[Global___Retry]:
+        """messages whose endpoint was down, in order"""
+
     def __init__(
         self,
         *,
         values: _abc.Iterable[Global___AddressState.Value] | None = ...,
         wake: _builtins.int = ...,
         crowded: _builtins.int | None = ...,
+        waiting: _abc.Iterable[Global___Retry] | None = ...,
+        waiting_until: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "crowded", b"crowded"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "crowded", b"crowded", "values", b"values", "wake", b"wake"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "crowded", b"crowded", "values", b"values", "waiting", b"waiting", "waiting_until", b"waiting_until", "wake", b"wake"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__crowded: _TypeAlias = _typing.Literal["crowded"]  # noqa: Y015
     _WhichOneofArgType__crowded: _TypeAlias = _typing.Literal["_crowded", b"_crowded"]  # noqa: Y015
@@ -439,6 +449,29 @@ class Outcome(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class Circuit(_message.Message):
+        """An endpoint that cannot be reached, or can be reached again."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ENDPOINT_FIELD_NUMBER: _builtins.int
+        PROBLEM_FIELD_NUMBER: _builtins.int
+        endpoint: _builtins.str
+        problem: _builtins.str
+        """empty: it can be reached"""
+        def __init__(
+            self,
+            *,
+            endpoint: _builtins.str = ...,
+            problem: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "problem", b"problem"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SEGMENT_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     INVOCATIONS_FIELD_NUMBER: _builtins.int
@@ -446,16 +479,22 @@ class Outcome(_message.Message):
     DEAD_LETTERS_FIELD_NUMBER: _builtins.int
     RETRIES_FIELD_NUMBER: _builtins.int
     EXAMPLE_FIELD_NUMBER: _builtins.int
+    POSTPONED_FIELD_NUMBER: _builtins.int
+    CIRCUITS_FIELD_NUMBER: _builtins.int
     invocations: _builtins.int
     skipped: _builtins.int
     dead_letters: _builtins.int
     retries: _builtins.int
     example: _builtins.str
     """why something was skipped, became a dead letter or is tried again"""
+    postponed: _builtins.int
+    """messages that wait for an endpoint that is down"""
     @_builtins.property
     def segment(self) -> Global___Segment: ...
     @_builtins.property
     def failure(self) -> Global___Failure: ...
+    @_builtins.property
+    def circuits(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.Circuit]: ...
     def __init__(
         self,
         *,
@@ -466,10 +505,12 @@ class Outcome(_message.Message):
         dead_letters: _builtins.int = ...,
         retries: _builtins.int = ...,
         example: _builtins.str = ...,
+        postponed: _builtins.int = ...,
+        circuits: _abc.Iterable[Global___Outcome.Circuit] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_letters", b"dead_letters", "example", b"example", "failure", b"failure", "invocations", b"invocations", "retries", b"retries", "segment", b"segment", "skipped", b"skipped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "example", b"example", "failure", b"failure", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from statefun import StatefulFunctions
 from statefun.published import moved
-from statefun.sdk.functions import StatefulFunction
+from statefun.sdk.stateful_function import StatefulFunction
 
 __all__ = ["StatefulFunction", "StatefulFunctions"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from statefun import ValueSpec
 from statefun.published import moved
-from statefun.sdk.functions import StorageSpec
+from statefun.sdk.stateful_function import StorageSpec
 
 __all__ = ["StorageSpec", "ValueSpec"]
 

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from statefun.module.binding import check_binding
 from statefun.module.model import Module
+from statefun.remote.endpoint_functions import with_endpoints
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.lock import (
     checkpoint_lock,
@@ -61,6 +62,7 @@ class Application:
         clock: Clock = SystemClock(),  # noqa: B008 - it has no state
         line: StatusLine | None = None,
     ) -> None:
+        functions = with_endpoints(functions, module)
         check_binding(module, functions)
         if settings.on_unregistered is OnFailure.DEAD_LETTER and module.dead_letters is None:
             raise BindingError("on-unregistered=dead-letter: no egress has a deadLetterTopic")

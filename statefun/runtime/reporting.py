@@ -16,7 +16,7 @@ from statefun.runtime.release.metrics import Metrics
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.settings import Settings
 from statefun.runtime.status import Status
-from statefun.runtime.summary import FailureLog, Summary
+from statefun.runtime.summary import EndpointLog, FailureLog, Summary
 from statefun.runtime.terminal import StatusLine
 from statefun.runtime.timers.clock import Clock, JumpLog
 
@@ -50,6 +50,7 @@ class Reports:
         self._summary = summary
         self._publisher = publisher
         self._failure_log = FailureLog(summary)
+        self._endpoint_log = EndpointLog(summary)
         self._status = Status(summary, ingresses, stops, line, ui)
         self._has_begun = False
         self._metrics = Metrics(ingresses, stops, group_offsets, summary)
@@ -68,6 +69,7 @@ class Reports:
         for outcome in outcomes:
             self._summary.invocations += outcome.invocations
             self._failure_log.add(outcome)
+            self._endpoint_log.add(outcome)
 
     def tell(self, query: StreamingQuery) -> None:
         """Tell what there is to tell, now and then."""

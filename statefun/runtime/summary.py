@@ -38,6 +38,10 @@ class Summary:
     """Records that a cluster has refused for good; they are dead letters or left out."""
     retries: int = 0
     """How often a message was put off for a retry because its function failed."""
+    postponed: int = 0
+    """How often a message was put off because its endpoint could not be reached."""
+    endpoints_down: int = 0
+    """The number of endpoints that cannot be reached at present."""
     next_timer: datetime | None = None
     """When the next timer is due, for a delayed message or an expiration; None without timers."""
 
@@ -76,3 +80,28 @@ class FailureLog:
         counts = ", ".join(f"{count:,} {name}" for name, count in what.items() if count)
         logger.warning("messages not handled: %s; such as: %s", counts, untold.example)
         self._next = time.monotonic() + _INTERVAL.total_seconds()
+
+
+class EndpointLog:
+    """Logs which endpoints cannot be reached, each once, and when they can be reached again."""
+
+    def __init__(self, summary: Summary) -> None:
+        self._summary = summary
+        self._down: set[str] = set()
+
+    def add(self, outcome: Outcome) -> None:
+        """Take note of the endpoints that a part of a micro-batch has called."""
+        self._summary.postponed += outcome.postponed
+        for circuit in outcome.circuits:
+            is_known = circuit.endpoint in self._down
+            if circuit.problem and not is_known:
+                self._down.add(circuit.endpoint)
+                logger.warning(
+                    "endpoint %s %s; messages to its functions wait until it can be reached",
+                    circuit.endpoint,
+                    circuit.problem,
+                )
+            elif is_known and not circuit.problem:
+                self._down.remove(circuit.endpoint)
+                logger.warning("endpoint %s can be reached again", circuit.endpoint)
+        self._summary.endpoints_down = len(self._down)

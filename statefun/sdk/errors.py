@@ -15,7 +15,8 @@ Every error has a stable ``code`` that messages start with and that programs may
      │   ├─ UnknownFunctionError SF304  a message to a function that nobody registered
      │   ├─ StateDecodeError     SF305  a stored value does not decode as its type
      │   ├─ RequestError         SF306  a request of a remote runtime that cannot be read
-     │   └─ UnexpectedValueError SF307  a value of a type that no handler of the function takes
+     │   ├─ UnexpectedValueError SF307  a value of a type that no handler of the function takes
+     │   └─ EndpointError        SF308  a remote function has failed, or has not answered
      ├─ RecordError              SF400  an ingress record that no function can receive
      ├─ KafkaError               SF500  a broker that cannot be reached or refuses
      │   └─ TopicError           SF501  a topic or partition that is not there
@@ -170,6 +171,12 @@ class UnexpectedValueError(InvocationError, RecordError):
     """The value of a message is of a type that no handler of the function takes."""
 
     code = "SF307"
+
+
+class EndpointError(InvocationError):
+    """A function behind an endpoint has failed, or has not answered."""
+
+    code = "SF308"
 
 
 class KafkaError(StatefunError):

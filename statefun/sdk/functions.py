@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Concatenate, NamedTuple, cast
+from typing import Any, Concatenate, cast
 
 import attrs
 
@@ -18,88 +18,10 @@ from statefun.sdk.decorated import Decorated, F, P, R_co
 from statefun.sdk.errors import DefinitionError, UnknownFunctionError
 from statefun.sdk.failure import FailurePolicy, failure_policy
 from statefun.sdk.fields import text_of_annotation
-from statefun.sdk.handlers import AsyncHandlers, Handler, Handlers, checked, handler_of
-from statefun.sdk.message import Message
+from statefun.sdk.handlers import Handler, checked, handler_of
 from statefun.sdk.state import state_specs
+from statefun.sdk.stateful_function import DEFAULT_TIMEOUT, StatefulFunction
 from statefun.sdk.storage import ValueSpec, value_specs
-
-DEFAULT_TIMEOUT = timedelta(minutes=5)
-"""How long a call of a function may take, unless its registration sets another timeout."""
-
-
-class StorageSpec(NamedTuple):
-    """The values that a function keeps per address."""
-
-    names: frozenset[str]
-    specs: tuple[ValueSpec, ...]
-    """In the order of their declaration."""
-
-
-@attrs.frozen
-class StatefulFunction:
-    """A registered function."""
-
-    typename: TypeName
-    """Its type; the name ``*`` stands for every function of the namespace."""
-    handlers: tuple[Handler, ...]
-    """The user's functions for its messages: one, and those for values of further types."""
-    specs: Mapping[str, ValueSpec]
-    """The values it keeps, by name."""
-    on_failure: FailurePolicy | None = None
-    """The policy for messages that it fails to handle; None: the runtime's default."""
-    timeout: timedelta | None = DEFAULT_TIMEOUT
-    """How long a call may take; None for any time."""
-    declared: tuple[ValueSpec, ...] = ()
-    """The values that were declared beside the states of handlers."""
-    call: Callable[[Context, Message], Any] = attrs.field(init=False)
-    """Handles a message."""
-    is_async: bool = attrs.field(init=False)
-    """Whether ``call`` returns an awaitable."""
-    expiring: tuple[ValueSpec, ...] = attrs.field(init=False)
-    """The values that expire."""
-
-    @is_async.default
-    def _has_coroutine(self) -> bool:
-        return any(handler.is_async for handler in self.handlers)
-
-    @call.default
-    def _make_call(self) -> Callable[[Context, Message], Any]:
-        first = self.handlers[0]
-        if len(self.handlers) == 1 and first.is_plain:
-            return first.fun
-        kind = AsyncHandlers if any(each.is_async for each in self.handlers) else Handlers
-        return kind(self.handlers)
-
-    @expiring.default
-    def _find_expiring(self) -> tuple[ValueSpec, ...]:
-        return tuple(
-            spec
-            for spec in self.specs.values()
-            if spec.expire_after_call or spec.expire_after_write
-        )
-
-    @property
-    def fun(self) -> Callable[..., Any]:
-        """The user's function."""
-        return self.handlers[0].fun
-
-    @property
-    def is_typed(self) -> bool:
-        """Whether its handlers say what values they take, or what state they keep."""
-        return isinstance(self.call, Handlers)
-
-    def takes(self, typename: str) -> bool:
-        """Tell whether one of its handlers takes values of that type.
-
-        Raises:
-            DefinitionError: if two of them take the same.
-        """
-        return not isinstance(self.call, Handlers) or self.call.takes(typename)
-
-    @property
-    def storage_spec(self) -> StorageSpec:
-        """The values it keeps."""
-        return StorageSpec(frozenset(self.specs), tuple(self.specs.values()))
 
 
 class _On:
@@ -262,6 +184,16 @@ class StatefulFunctions:
 
         return decorate
 
+    def add(self, function: StatefulFunction) -> None:
+        """Add a function that is complete, such as one that runs elsewhere.
+
+        Raises:
+            DefinitionError: if its typename is already taken.
+        """
+        if str(function.typename) in self._functions:
+            raise DefinitionError(f"{function.typename} is already registered")
+        self._functions[str(function.typename)] = function
+
     def find(self, typename: str) -> StatefulFunction | None:
         """Return the function of that type, or None; an exact name wins over ``namespace/*``."""
         exact = self._functions.get(typename)
@@ -294,7 +226,7 @@ class StatefulFunctions:
     def forget(self, module: str) -> None:
         """Remove the functions that a module has registered."""
         for typename, function in list(self._functions.items()):
-            if _definition(function.fun)[0] == module:
+            if function.handlers and _definition(function.fun)[0] == module:
                 del self._functions[typename]
 
     def __bool__(self) -> bool:

@@ -1,29 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Invoking one address with a batch of messages: the only implementation of "invoke".
 
-The two values mirror the request-reply protocol's ``InvocationBatchRequest`` and
-``InvocationResponse``: every caller of functions, in process or behind bytes, comes through here.
+Every caller of functions, in process or behind bytes, comes through here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
-
-import attrs
 
 from statefun.sdk.address import Address
 from statefun.sdk.context import (
-    Cancellation,
     Context,
-    DelayedMessage,
     PrepareMessage,
     Sent,
     begin_message,
 )
 from statefun.sdk.deadline import Alarm, CallTimeoutError
-from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import (
     FunctionError,
     InvocationError,
@@ -34,10 +27,16 @@ from statefun.sdk.errors import (
     ValueDecodeError,
 )
 from statefun.sdk.failure import OnFailure
-from statefun.sdk.functions import StatefulFunction
 from statefun.sdk.handlers import Handlers, refuse_coroutine
-from statefun.sdk.message import FindRecord, Message, received
+from statefun.sdk.invocation_batch import (
+    FailedInvocation,
+    Invocation,
+    InvocationBatch,
+    InvocationResult,
+)
+from statefun.sdk.message import Message, received
 from statefun.sdk.raised import class_name, text_of, traceback_of
+from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.storage import Storage, changes, restore
 from statefun.sdk.types import TypedValue
 from statefun.sdk.watchdog import Stretch, finished, finished_here
@@ -54,53 +53,6 @@ _PLACED: Sequence[type[InvocationError]] = (
 """The errors whose texts name the address already."""
 _NOTHING_SENT = Sent().counts()
 _NOTHING_CHANGED: Mapping[str, TypedValue | None] = MappingProxyType({})
-
-
-class Invocation(NamedTuple):
-    """One message for the target of a batch."""
-
-    caller: Address | None
-    argument: TypedValue
-    trace: str | None = None
-    """The trace-context headers that it carries, 'name=value', a line each."""
-
-
-class InvocationBatch(NamedTuple):
-    """All messages for one address, in order, with the state that it has before them."""
-
-    target: Address
-    state: Mapping[str, TypedValue]
-    invocations: Sequence[Invocation]
-    record: FindRecord | None = None
-    """Looks up an invocation's ingress record by its index; None: there are no records."""
-
-
-@attrs.frozen
-class FailedInvocation:
-    """An invocation that raised. It has left no trace: all its effects were taken back."""
-
-    index: int
-    """The place of the invocation in the batch."""
-    error: InvocationError
-    cause: str
-    """The class name of the exception."""
-    traceback: str
-    """The traceback as Python prints it."""
-
-
-class InvocationResult(NamedTuple):
-    """The effects of a batch."""
-
-    state_mutations: Mapping[str, TypedValue | None]
-    """New values by name; None deletes."""
-    messages: Sequence[Message]
-    """Messages to functions, in the order they were sent."""
-    delayed: Sequence[DelayedMessage | Cancellation]
-    """Messages to functions with a delay, and cancellations of such, in order."""
-    egress_messages: Sequence[EgressMessage]
-    """Records for egresses, in the order they were sent."""
-    failures: Sequence[FailedInvocation]
-    """The invocations that failed; all other effects are as if these messages had never come."""
 
 
 def invoke(
@@ -143,6 +95,8 @@ async def invoke_async(
     served: bool = False,
 ) -> InvocationResult:
     """Run a coroutine function over a batch, as :func:`invoke` runs a plain one."""
+    if function.transport is not None:
+        return await function.transport.invoke(batch, prepare)
     run = _Run(function, batch, prepare, served=served)
     stretch = Stretch(function.timeout, batch.target) if served else None
     try:
@@ -250,6 +204,7 @@ class _Run:
             sent.delayed,
             sent.egress_messages,
             self._failures,
+            self._function.expiring,
         )
 
 

@@ -24,13 +24,8 @@ from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.errors import DefinitionError, RequestError
 from statefun.sdk.functions import StatefulFunctions
-from statefun.sdk.invocation import (
-    Invocation,
-    InvocationBatch,
-    InvocationResult,
-    invoke,
-    invoke_async,
-)
+from statefun.sdk.invocation import invoke, invoke_async
+from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
 from statefun.sdk.message import Message
 from statefun.sdk.storage import ValueSpec
 from statefun.sdk.types import TypedValue

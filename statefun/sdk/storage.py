@@ -6,12 +6,23 @@ from __future__ import annotations
 import keyword
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
 from statefun.sdk.errors import DefinitionError, StateDecodeError
 from statefun.sdk.types import Type, TypedValue, encoded
+
+
+class Expiration(NamedTuple):
+    """When a value expires."""
+
+    name: str
+    """The value's name."""
+    after: timedelta
+    """How long after the last write, or the last call."""
+    on_call: bool
+    """Whether a call renews it, and not a write alone."""
 
 
 @attrs.frozen
@@ -49,6 +60,12 @@ class ValueSpec:
         """After how many milliseconds it expires; 0 if it does not."""
         expiration = self.expire_after_call or self.expire_after_write
         return expiration // timedelta(milliseconds=1) if expiration else 0
+
+    @property
+    def expiration(self) -> Expiration | None:
+        """When it expires; None if it does not."""
+        after = self.expire_after_call or self.expire_after_write
+        return Expiration(self.name, after, self.after_call) if after else None
 
     def __attrs_post_init__(self) -> None:
         name = self.name

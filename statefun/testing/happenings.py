@@ -12,8 +12,7 @@ import attrs
 from statefun.module.sinks import EgressRecord
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation
-from statefun.sdk.functions import StatefulFunction
-from statefun.sdk.invocation import InvocationResult
+from statefun.sdk.invocation_batch import InvocationResult
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.types import TypedValue
 
@@ -69,19 +68,16 @@ def present(kept: Mapping[str, Kept], now: datetime) -> dict[str, Kept]:
     return {name: each for name, each in kept.items() if each.expires is None or each.expires > now}
 
 
-def renewed(
-    function: StatefulFunction, kept: Mapping[str, Kept], result: InvocationResult, now: datetime
-) -> dict[str, Kept]:
+def renewed(kept: Mapping[str, Kept], result: InvocationResult, now: datetime) -> dict[str, Kept]:
     """Return the values after a call, with the times when they expire."""
     values = dict(kept)
+    lives = {each.name: each.after for each in result.expiring}
     for name, value in result.state_mutations.items():
-        spec = function.specs[name]
-        life = spec.expire_after_call or spec.expire_after_write
         if value is None:
             values.pop(name, None)
         else:
-            values[name] = Kept(value, now + life if life else None)
-    for spec in function.expiring:
-        if spec.expire_after_call is not None and spec.name in values:
-            values[spec.name] = values[spec.name]._replace(expires=now + spec.expire_after_call)
+            values[name] = Kept(value, now + lives[name] if name in lives else None)
+    for name, after, on_call in result.expiring:
+        if on_call and name in values:
+            values[name] = values[name]._replace(expires=now + after)
     return values

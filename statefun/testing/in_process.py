@@ -25,6 +25,7 @@ from statefun.module.model import (
     route_of,
 )
 from statefun.module.sinks import EgressRecord
+from statefun.remote.endpoint_functions import with_endpoints
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation
 from statefun.sdk.functions import StatefulFunctions
@@ -114,8 +115,8 @@ class InProcessApplication(TestedApplication):
 
     def _begin(self, program: LoadedProgram, seed: int, *, twice: bool) -> None:
         self._module = program.module
-        self._functions = Functions(program.functions, program.module, twice=twice)
-        self._registry = program.functions
+        self._registry = with_endpoints(program.functions, program.module)
+        self._functions = Functions(self._registry, program.module, twice=twice)
         self._semantics = {
             str(egress.id): egress.delivery_semantic for egress in self._module.egresses
         }

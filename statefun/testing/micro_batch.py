@@ -21,18 +21,18 @@ from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import RecordError, StatefunError
 from statefun.sdk.event_loop import await_all, beside_loops
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
-from statefun.sdk.functions import StatefulFunction, StatefulFunctions
-from statefun.sdk.invocation import (
+from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.invocation import invoke, invoke_async
+from statefun.sdk.invocation_batch import (
     FailedInvocation,
     Invocation,
     InvocationBatch,
     InvocationResult,
-    invoke,
-    invoke_async,
 )
 from statefun.sdk.message import Message
 from statefun.sdk.raised import class_name, deserializer_failed
 from statefun.sdk.record import IngressRecord, KafkaRecord
+from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import TypedValue, encoded
 from statefun.testing.happenings import Delayed, Effects, Kept, Pending, present, renewed
 from statefun.testing.twice import check_same
@@ -148,7 +148,7 @@ class Functions:
         now: datetime,
     ) -> None:
         """Take over the effects of a call."""
-        effects.states[address] = renewed(function, kept, result, now)
+        effects.states[address] = renewed(kept, result, now)
         for sent in result.messages:
             effects.messages.append(_pending(sent, address))
         for each in result.delayed:

@@ -14,16 +14,12 @@ from statefun.sdk.context import Cancellation
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.event_loop import beside_loops
-from statefun.sdk.functions import StatefulFunction, StatefulFunctions, default_functions
-from statefun.sdk.invocation import (
-    Invocation,
-    InvocationBatch,
-    InvocationResult,
-    invoke,
-    invoke_async,
-)
+from statefun.sdk.functions import StatefulFunctions, default_functions
+from statefun.sdk.invocation import invoke, invoke_async
+from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.state import State, state_values
+from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.storage import encoded_as
 from statefun.sdk.types import Type, TypedValue
 from statefun.testing.outcomes import (

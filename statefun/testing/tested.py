@@ -22,6 +22,7 @@ from statefun.module.program import (
     load_program,
     program_of,
 )
+from statefun.remote.endpoint_functions import with_endpoints
 from statefun.sdk.address import Address
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.functions import StatefulFunctions, default_functions
@@ -170,7 +171,7 @@ def loaded(
     declared = [*components, *(found.components if found else ())]
     files = _files(program, module, has_components=bool(declared))
     content = load_module_files(files, components=declared)
-    check_binding(content, functions, needs_ingress=False)
+    check_binding(content, with_endpoints(functions, content), needs_ingress=False)
     return LoadedProgram(functions, content)
 
 

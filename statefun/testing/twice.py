@@ -9,7 +9,7 @@ from typing import Any
 
 from statefun.sdk.address import Address
 from statefun.sdk.context import DelayedMessage
-from statefun.sdk.invocation import InvocationResult
+from statefun.sdk.invocation_batch import InvocationResult
 from statefun.sdk.message import Message
 from statefun.sdk.types import TypedValue
 from statefun.testing.outcomes import content

@@ -24,13 +24,8 @@ from statefun import (
     message_builder,
 )
 from statefun.sdk.deadline import standby
-from statefun.sdk.invocation import (
-    Invocation,
-    InvocationBatch,
-    InvocationResult,
-    invoke,
-    invoke_async,
-)
+from statefun.sdk.invocation import invoke, invoke_async
+from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
 from statefun.sdk.types import typed
 
 TARGET = Address("t", "hangs", "Ada")

@@ -27,14 +27,9 @@ from statefun import (
     ValueSpec,
     message_builder,
 )
-from statefun.sdk.functions import StatefulFunction
-from statefun.sdk.invocation import (
-    Invocation,
-    InvocationBatch,
-    InvocationResult,
-    invoke,
-    invoke_async,
-)
+from statefun.sdk.invocation import invoke, invoke_async
+from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
+from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import typed
 
 TARGET = Address("com.example.fns", "counter", "Ada")

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import attrs
 
+from statefun.module.kinds.endpoints import ENDPOINTS
 from statefun.module.kinds.kafka_egress import KAFKA_EGRESS, read_kafka_egress
 from statefun.module.kinds.kafka_ingress import KAFKA_INGRESS, read_kafka_ingress
 from statefun.module.kinds.other_kinds import LEGACY_ONLY_KINDS, OTHER_KINDS
-from statefun.module.model import KafkaEgress, KafkaIngress, Unsupported
+from statefun.module.model import Endpoint, KafkaEgress, KafkaIngress, Unsupported
 from statefun.module.yaml.components import ID, Component
 from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.shapes import Shape
@@ -20,7 +21,7 @@ from statefun.module.yaml.shapes import Shape
 class Kind:
     """How to read the components of a kind."""
 
-    read: Callable[[Component, Problems], KafkaIngress | KafkaEgress | Unsupported]
+    read: Callable[[Component, Problems], KafkaIngress | KafkaEgress | Endpoint | Unsupported]
     id_name: str
     """The key of the spec that tells one component from another."""
     shape: Shape
@@ -34,12 +35,16 @@ _KAFKA_EGRESS = "io.statefun.kafka.v1/egress"
 _KINESIS_INGRESS = "io.statefun.kinesis.v1/ingress"
 _KINESIS_EGRESS = "io.statefun.kinesis.v1/egress"
 
-CURRENT_KINDS = (_KAFKA_INGRESS, _KAFKA_EGRESS, *OTHER_KINDS)
+CURRENT_KINDS = (_KAFKA_INGRESS, _KAFKA_EGRESS, *ENDPOINTS, *OTHER_KINDS)
 """The values of ``kind``."""
 
 KINDS: dict[str, Kind] = {
     _KAFKA_INGRESS: Kind(read_kafka_ingress, ID.name, KAFKA_INGRESS, "ingress"),
     _KAFKA_EGRESS: Kind(read_kafka_egress, ID.name, KAFKA_EGRESS, "egress"),
+    **{
+        name: Kind(kind.read, kind.shape.keys[0].name, kind.shape, "endpoint")
+        for name, kind in ENDPOINTS.items()
+    },
     **{
         name: Kind(other.read, other.id_key.name, Shape(other.keys), other.group)
         for name, other in (OTHER_KINDS | LEGACY_ONLY_KINDS).items()

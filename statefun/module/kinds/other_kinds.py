@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 
 import attrs
 
 from statefun.module.kinds import kinesis
+from statefun.module.kinds.endpoints import MAX_BATCH, url
 from statefun.module.kinds.kafka_ingress import (
     AUTO_OFFSET_RESET,
     CONSUMER_GROUP_ID,
@@ -22,99 +22,20 @@ from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.readers import (
     choice,
     duration,
-    functions,
     integer,
     list_of,
     text,
     typename,
 )
-from statefun.module.yaml.shapes import Key, Reader, Shape, expect
+from statefun.module.yaml.shapes import Key, Shape
 
 _Keys = tuple[Key[Any], ...]
-_SCHEMES = ("http", "https", "http+unix", "https+unix")
-
-
-def _url(node: Node, problems: Problems) -> str:
-    url = text(node, problems)
-    scalar = expect(node, ScalarNode, "a URL", problems)
-    try:
-        parts = urlsplit(url)
-    except ValueError:  # such as an unclosed bracket of an IPv6 address
-        parts = urlsplit("")
-    if parts.scheme not in _SCHEMES or not (parts.netloc or parts.path):
-        sentence = f"{scalar.quoted} is not a URL with one of the schemes {', '.join(_SCHEMES)}"
-        raise problems.report(node.location, node.path, sentence)
-    return url
-
-
-def _nested(*keys: Key[Any]) -> Reader[Any]:
-    return Shape(keys).reader
 
 
 def _timeouts(*names: str) -> _Keys:
     return tuple(Key(name, duration, f"the {name} timeout", example="10s") for name in names)
 
 
-_FUNCTIONS = Key(
-    "functions",
-    functions,
-    "the functions behind it, <namespace>/<name> or /*",
-    required=True,
-    example="com.example.fns/*",
-)
-_MAX_BATCH = Key(
-    "maxNumBatchRequests", integer(1), "how many messages to send at once", example=1000
-)
-_TIMEOUTS = Key("timeouts", _nested(*_timeouts("call", "connect", "read", "write")), "timeouts")
-_TRANSPORT = Key(
-    "transport",
-    _nested(
-        Key(
-            "type",
-            choice(
-                "transport type",
-                {f"io.statefun.transports.v1/{name}": name for name in ("async", "okhttp")},
-            ),
-            "the transport",
-            example="io.statefun.transports.v1/async",
-        ),
-        _TIMEOUTS,
-        *_timeouts("call", "connect", "pool_ttl"),
-        Key("pool_size", integer(1), "how many connections to keep", example=1024),
-        Key(
-            "payload_max_bytes",
-            integer(1),
-            "how large a request or response may be",
-            example=33554432,
-        ),
-        Key(
-            "trust_cacerts",
-            text,
-            "the file of trusted certificate authorities",
-            example="cacerts.pem",
-        ),
-        Key("client_cert", text, "the file of the client's certificate", example="client.pem"),
-        Key("client_key", text, "the file of the client's private key", example="client.key"),
-        Key(
-            "client_key_password",
-            text,
-            "the file of the private key's password",
-            example="${file:password}",
-        ),
-    ),
-    "how to reach the functions",
-)
-_ENDPOINT = (
-    _FUNCTIONS,
-    Key(
-        "urlPathTemplate",
-        _url,
-        "the URL, which may hold {function.name}",
-        required=True,
-        example="https://functions/{function.name}",
-    ),
-    _MAX_BATCH,
-)
 _PORT = Key("port", integer(1, 65_535), "the port to listen on", required=True, example=8090)
 _FUNCTION_TYPE = Key("type", typename, "the function's type, <namespace>/<name>", required=True)
 _MESSAGE = (
@@ -164,8 +85,6 @@ class OtherKind:
 
 
 OTHER_KINDS = {
-    "io.statefun.endpoints.v1/http": OtherKind("endpoint", _FUNCTIONS, (*_ENDPOINT, _TIMEOUTS)),
-    "io.statefun.endpoints.v2/http": OtherKind("endpoint", _FUNCTIONS, (*_ENDPOINT, _TRANSPORT)),
     "io.statefun.kinesis.v1/ingress": OtherKind(
         "ingress", ID, kinesis.ingress_keys(legacy=False), kinesis.ingress_keys(legacy=True)
     ),
@@ -193,9 +112,9 @@ LEGACY_ONLY_KINDS = {
         _FUNCTION_TYPE,
         (
             _FUNCTION_TYPE,
-            Key("endpoint", _url, "the URL of the function", required=True),
+            Key("endpoint", url, "the URL of the function", required=True),
             Key("states", list_of(_state, "states"), "the function's states"),
-            _MAX_BATCH,
+            MAX_BATCH,
             *_timeouts("timeout", "connectTimeout", "readTimeout", "writeTimeout"),
         ),
     ),
@@ -207,7 +126,7 @@ LEGACY_ONLY_KINDS = {
             Key("host", text, "the host of the function", required=True),
             Key("port", integer(1, 65_535), "the port of the function", required=True),
             Key("states", list_of(_state, "states"), "the function's states"),
-            _MAX_BATCH,
+            MAX_BATCH,
         ),
     ),
     "org.apache.flink.statefun.sdk/protobuf-router": OtherKind(

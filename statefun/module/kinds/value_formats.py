@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from statefun.module.model import (
     AvroValues,
     Deserializer,
@@ -15,8 +13,8 @@ from statefun.module.model import (
 )
 from statefun.module.yaml.nodes import Node, ScalarNode
 from statefun.module.yaml.problems import Problems
-from statefun.module.yaml.readers import properties, text
-from statefun.module.yaml.shapes import Key, Variants, described, schema_of
+from statefun.module.yaml.readers import file_content, properties, text
+from statefun.module.yaml.shapes import Key, Variants, described
 from statefun.sdk.primitives import StringType
 from statefun.sdk.record import KafkaRecord
 
@@ -28,20 +26,9 @@ def _read_text(record: KafkaRecord) -> str:
 TEXT = Deserializer("text", _read_text, StringType)
 
 
-@described(schema_of(text))
-def _file_content(node: Node, problems: Problems) -> bytes:
-    """Read a file; its path is relative to the module file's folder."""
-    path = Path(node.location.file).parent / text(node, problems)
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        sentence = f"cannot be read: {error.strerror}"
-        raise problems.report(node.location, node.path, sentence) from None
-
-
 DESCRIPTOR_SET = Key(
     "descriptorSet",
-    _file_content,
+    file_content,
     "the file that protoc --include_imports --descriptor_set_out has written, relative to this one",
     required=True,
     example="users.desc",

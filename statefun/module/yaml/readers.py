@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from statefun.module.yaml.dates import parse_date
@@ -53,6 +54,17 @@ def text(node: Node, problems: Problems) -> str:
     if not scalar.text.strip():
         raise problems.report(scalar.location, scalar.path, "must not be empty")
     return scalar.text
+
+
+@described(text.schema)
+def file_content(node: Node, problems: Problems) -> bytes:
+    """Read a file; its path is relative to the module file's folder."""
+    path = Path(text(node, problems)).expanduser()
+    try:
+        return (Path(node.location.file).parent / path).read_bytes()
+    except OSError as error:
+        sentence = f"cannot be read: {error.strerror}"
+        raise problems.report(node.location, node.path, sentence) from None
 
 
 def integer(minimum: int, maximum: int = 2**31 - 1) -> Reader[int]:

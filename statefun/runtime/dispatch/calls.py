@@ -3,25 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
+from itertools import repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.runtime.dispatch.failures import RETRY, FailedMessage
-from statefun.runtime.dispatch.groups import Columns, Group
+from statefun.runtime.dispatch.groups import Columns, Group, Row
 from statefun.runtime.rows.envelope import address_key, address_of
 from statefun.sdk.address import Address
 from statefun.sdk.errors import StatefunError
-from statefun.sdk.functions import StatefulFunction
-from statefun.sdk.invocation import FailedInvocation, Invocation, InvocationBatch
+from statefun.sdk.invocation_batch import FailedInvocation, Invocation, InvocationBatch
 from statefun.sdk.record import IngressRecord
+from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import TypedValue
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
+_NO_ROW = -1
 _NONE: Mapping[int, RetriedMessage] = MappingProxyType({})
 
 
@@ -53,13 +55,23 @@ def call_for(
     *,
     may_be_retried: bool,
 ) -> Call:
-    """Return the call of the function at a group's address for some of its rows."""
+    """Return the call of the function at a group's address for some of its rows.
+
+    Messages that wait for the function come first.
+    """
     received = group.columns.invocations()
     invocations: list[Invocation]
     if isinstance(rows, range):
         invocations = received[rows.start : rows.stop]
     else:
         invocations = [received[row] for row in rows]
+    if group.values.waiting:
+        before = [
+            TypedValue(RETRY, each.SerializeToString()) for each in group.values.take_waiting()
+        ]
+        invocations[:0] = [Invocation(None, each) for each in before]
+        rows = [*repeat(_NO_ROW, len(before)), *rows]
+        may_be_retried = True
     retried = _unwrap_retried(invocations) if may_be_retried else _NONE
     batch = batch_of(group, address, invocations, rows, retried)
     return Call(group, group.key, function, batch, rows, retried)
@@ -121,6 +133,30 @@ def ingress_record(origin: RecordOrigin) -> IngressRecord:
     )
 
 
+def postponed_messages(call: Call, first: int) -> Iterator[RetriedMessage]:
+    """Yield the messages of a call, from the first of them that was not handled on."""
+    for index in range(first, len(call.batch.invocations)):
+        again = call.retried.get(index)
+        if again is not None:
+            yield again
+            continue
+        sender, argument, trace = call.batch.invocations[index]
+        typename, value = call.originals[index] if call.originals else argument
+        yield RetriedMessage(
+            caller=address_key(sender) if sender else b"",
+            typename=typename,
+            value=value,
+            record=call.record(index),
+            trace=trace,
+        )
+
+
+def retry_of(row: Row) -> RetriedMessage:
+    """Return a message between functions in the form in which it waits."""
+    _, caller, typename, value, trace = row
+    return RetriedMessage(caller=caller, typename=typename, value=value, trace=trace)
+
+
 def failed_message(failed: FailedInvocation, call: Call) -> FailedMessage:
     """Return the message of a failed invocation of ``call``."""
     sender, argument, trace = call.batch.invocations[failed.index]
@@ -145,7 +181,11 @@ def failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
     if typename != RETRY:
         record = columns.record(row)
         return FailedMessage(group.key, caller, typename, value, record, error, cause)
-    again = RetriedMessage.FromString(value)
+    return failed_again(group, RetriedMessage.FromString(value), error)
+
+
+def failed_again(group: Group, again: RetriedMessage, error: StatefunError) -> FailedMessage:
+    """Return a message to a group's address that was tried before, or has waited, as a failed one."""
     return FailedMessage(
         group.key,
         again.caller or None,
@@ -153,7 +193,7 @@ def failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
         again.value if again.HasField("value") else None,
         again.record if again.HasField("record") else None,
         error,
-        cause,
+        type(error).__name__,
         again.attempts + 1,
         trace=again.trace or None,
     )

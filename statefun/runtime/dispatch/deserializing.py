@@ -16,7 +16,7 @@ from statefun.runtime.dispatch.calls import Call, batch_of, failed_message, ingr
 from statefun.runtime.dispatch.failures import FailedMessage
 from statefun.sdk.deadline import Alarm
 from statefun.sdk.errors import ValueDecodeError
-from statefun.sdk.invocation import FailedInvocation
+from statefun.sdk.invocation_batch import FailedInvocation
 from statefun.sdk.raised import class_name, deserializer_failed, traceback_of
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.types import TypedValue, encoded

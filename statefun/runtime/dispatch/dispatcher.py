@@ -8,9 +8,18 @@ from typing import NamedTuple, cast
 
 from statefun.module.sinks import egress_record
 from statefun.protocol.runtime_pb2 import Outcome
+from statefun.remote.circuit import take_news
 from statefun.runtime.dispatch import delays
 from statefun.runtime.dispatch.buckets import send
-from statefun.runtime.dispatch.calls import Call, call_for, failed_message, failed_row
+from statefun.runtime.dispatch.calls import (
+    Call,
+    call_for,
+    failed_again,
+    failed_message,
+    failed_row,
+    postponed_messages,
+    retry_of,
+)
 from statefun.runtime.dispatch.deserializing import deserialized
 from statefun.runtime.dispatch.failures import RETRY, FailedMessage, Failures
 from statefun.runtime.dispatch.groups import OWN, Group, Row
@@ -30,13 +39,13 @@ from statefun.sdk.errors import (
 )
 from statefun.sdk.event_loop import await_all
 from statefun.sdk.failure import OnFailure
-from statefun.sdk.invocation import (
+from statefun.sdk.invocation import invoke, invoke_async
+from statefun.sdk.invocation_batch import (
     FailedInvocation,
     Invocation,
     InvocationBatch,
     InvocationResult,
-    invoke,
-    invoke_async,
+    Postponed,
 )
 from statefun.sdk.message import Message
 from statefun.sdk.types import TypedValue
@@ -77,6 +86,7 @@ class Dispatcher:
         self._immediate = immediate
         self._targets: dict[str, _Target] = {}
         self._invocations = 0
+        self._postponed = 0
         self._sequence = batch << _SEQUENCE_BITS
 
     def dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
@@ -141,15 +151,16 @@ class Dispatcher:
             special = [name for name in typenames if name.startswith(OWN)]
         if delays.WAKE_UP in special:
             rows = self._wake_up(group, rows, effects)
-            if not rows:
+            if not (rows or group.values.waiting):
                 return None
         function = self._functions.find(address.typename)
         if function is None:
             self._no_function(address, group, rows, effects)
             return None
         group.values.begin(self._delivered_up_to, self._clock)
+        has_waited = bool(group.values.waiting)
         call = call_for(group, address, function, rows, may_be_retried=RETRY in special)
-        return self._deserialized(call, effects) if special else call
+        return self._deserialized(call, effects) if special or has_waited else call
 
     def _deserialized(self, call: Call, effects: Effects) -> Call | None:
         """Return a call with decoded records; None if no message is left."""
@@ -173,17 +184,30 @@ class Dispatcher:
 
     def _next_call(self, call: Call, result: InvocationResult, effects: Effects) -> Call | None:
         """Collect the effects of a call; return the next call of its group, if any."""
-        self._invocations += len(call.batch.invocations)
+        count = len(call.batch.invocations)
+        self._invocations += count if result.postponed is None else result.postponed.first
         self._collect(call, result, effects)
         for failed in result.failures:
             self._fail(failed, call, effects)
-        group, function, values = call.group, call.function, call.group.values
+        group, values = call.group, call.group.values
         if call.key == group.key:
             values.apply(result.state_mutations)
-            if function.expiring:
-                values.renew(function.expiring, result.state_mutations, self._clock.now())
+            if result.expiring:
+                values.renew(result.expiring, result.state_mutations, self._clock.now())
                 delays.schedule_wake_up(group, effects)
+        if result.postponed is not None:
+            self._postpone(call, result.postponed, effects)
+            return None
         return self._immediate_call(group) if group.last and values.immediate else None
+
+    def _postpone(self, call: Call, postponed: Postponed, effects: Effects) -> None:
+        """Keep the messages whose endpoint is down at their address, so that none overtakes them."""
+        values = call.group.values
+        waiting = [*postponed_messages(call, postponed.first), *map(retry_of, values.immediate)]
+        values.immediate.clear()
+        self._postponed += len(waiting)
+        values.wait(waiting, self._clock.now() + in_milliseconds(postponed.wait))
+        delays.schedule_wake_up(call.group, effects)
 
     def _immediate_call(self, group: Group) -> Call:
         """Return the call for the first messages that may be delivered at once."""
@@ -205,8 +229,8 @@ class Dispatcher:
         error = UnknownFunctionError(
             f"no function {address.typename} is registered{self._functions.hint(address.typename)}"
         )
-        for row in rows:
-            failed = failed_row(group, row, error)
+        waited = [failed_again(group, each, error) for each in group.values.take_waiting()]
+        for failed in (*waited, *(failed_row(group, row, error) for row in rows)):
             policy = self._record_policy(failed)
             if failed.record is None:  # a message of another function: none is lost silently
                 policy = self._failures.policies.unregistered
@@ -317,12 +341,14 @@ class Dispatcher:
                 f"a message was sent to {typename}/{message.target_id}, and no function {typename} "
                 f"is registered{self._functions.hint(typename)}"
             )
-        found = _Target(SEPARATOR + typename.encode(), not function.specs)
+        found = _Target(SEPARATOR + typename.encode(), function.is_stateless)
         self._targets[typename] = found
         return found
 
     def summary(self) -> Outcome:
         """Return the counts of handled and failed messages."""
         counts = self._failures.summary()
-        counts.invocations = self._invocations
+        counts.invocations, counts.postponed = self._invocations, self._postponed
+        for endpoint, problem in take_news():
+            counts.circuits.add(endpoint=endpoint, problem=problem or "")
         return counts

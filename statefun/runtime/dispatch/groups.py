@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from statefun.protocol.runtime_pb2 import AddressState, RecordOrigin
+from statefun.protocol.runtime_pb2 import AddressState, RecordOrigin, Retry
 from statefun.runtime.rows.envelope import address_of, headers_of
 from statefun.runtime.rows.origin import original
 from statefun.runtime.timers.clock import Clock, in_milliseconds
 from statefun.sdk.address import Address
 from statefun.sdk.errors import CheckpointError
-from statefun.sdk.invocation import Invocation
-from statefun.sdk.storage import ValueSpec
+from statefun.sdk.invocation_batch import Invocation
+from statefun.sdk.storage import Expiration
 from statefun.sdk.types import TypedValue
 
 OWN = "statefun."
@@ -118,6 +118,8 @@ class AddressValues:
         "immediate",
         "immediate_count",
         "values",
+        "waiting",
+        "waiting_until",
     )
 
     def __init__(self, stored: bytes | None) -> None:
@@ -129,6 +131,10 @@ class AddressValues:
         """Messages of the address that are delivered in the same micro-batch."""
         self.immediate_count = 0
         """The number of immediate messages so far."""
+        self.waiting: list[Retry] = []
+        """Messages whose endpoint was down, in order."""
+        self.waiting_until = 0
+        """When to try again; 0 for now."""
         self._overflowed_in = _NEVER
         """The newest micro-batch some of whose messages had to be left for the next one."""
         self._expiries: dict[str, int] = {}
@@ -146,7 +152,10 @@ class AddressValues:
             self._overflowed_in = state.crowded
         for value in state.values:
             self.values[value.name] = _make_value((value.typename, value.value))
-        if state.wake:  # as long as a value may expire
+        if state.waiting:
+            self.waiting = list(state.waiting)
+            self.waiting_until = state.waiting_until
+        if state.wake:  # as long as a value may expire, or messages wait
             self._wake = state.wake
             self._expiries = {value.name: value.expires for value in state.values if value.expires}
 
@@ -199,16 +208,30 @@ class AddressValues:
             del self.values[name], self._expiries[name]
             self.changed = True
 
-    def renew(self, specs: Iterable[ValueSpec], written: Collection[str], now: int) -> None:
+    def renew(self, expirations: Iterable[Expiration], written: Collection[str], now: int) -> None:
         """Renew the expiration of values: written ones, and ones that expire after a call."""
-        for spec in specs:
-            time = spec.expire_after_call or (spec.name in written and spec.expire_after_write)
-            if time and spec.name in self.values:
-                self._expiries[spec.name] = now + in_milliseconds(time)
+        for name, after, on_call in expirations:
+            if name in self.values and (on_call or name in written):
+                self._expiries[name] = now + in_milliseconds(after)
                 self.changed = True
+
+    def wait(self, messages: Iterable[Retry], until: int) -> None:
+        """Keep messages whose endpoint is down."""
+        self.waiting += messages
+        self.waiting_until = until
+        self.changed = True
+
+    def take_waiting(self) -> list[Retry]:
+        """Return the messages that wait, which then wait no more."""
+        taken = self.waiting
+        if taken:
+            self.waiting, self.waiting_until, self.changed = [], 0, True
+        return taken
 
     def wake_up(self, due: int) -> None:
         """Record that the wake-up of ``due`` has come."""
+        if self.waiting_until <= due:
+            self.waiting_until = 0
         if self._wake == due:
             self._wake = 0
             self.changed = True
@@ -216,6 +239,8 @@ class AddressValues:
     def next_wake_up(self) -> int | None:
         """Return the due time of a wake-up that is needed and not sent yet; record it as sent."""
         first = min(self._expiries.values(), default=None)
+        if self.waiting_until and (first is None or self.waiting_until < first):
+            first = self.waiting_until
         if first is None or 0 < self._wake <= first:
             return None
         self._wake = first
@@ -224,9 +249,12 @@ class AddressValues:
 
     def encoded(self) -> bytes | None:
         """Return the state to store; None if the address keeps no value."""
-        if not self.values and self._overflowed_in == _NEVER:
+        if not (self.values or self.waiting) and self._overflowed_in == _NEVER:
             return None
         state = AddressState(wake=self._wake)
+        if self.waiting:
+            state.waiting.extend(self.waiting)
+            state.waiting_until = self.waiting_until
         if self._overflowed_in != _NEVER:
             state.crowded = self._overflowed_in
         expiries = self._expiries

@@ -94,6 +94,13 @@ class StoredState:
         """Return the number of pending delayed messages, by the target's function type."""
         return Counter(self._timers())
 
+    def waiting(self) -> Counter[str]:
+        """Return the number of messages whose endpoint was down, by the target's function type."""
+        waiting: Counter[str] = Counter()
+        for row in self._rows.where(~F.col("typename").startswith(OWN)).toLocalIterator():
+            waiting[row.typename] += len(_state(row).waiting)
+        return +waiting
+
     def _timers(self) -> Iterator[str]:
         for row in self._rows.where(F.col("typename").startswith(f"{TIMERS}/")).toLocalIterator():
             for value in _state(row).values:

@@ -112,7 +112,7 @@ def write_functions(checkpoint: Folder, known: KnownFunctions) -> None:
 
 def waiting_messages(checkpoint: Folder, state: StoredState) -> Counter[str]:
     """Return the number of waiting messages, delayed ones included, by their function type."""
-    return state.timers() + Counter(undelivered(checkpoint))
+    return state.timers() + state.waiting() + Counter(undelivered(checkpoint))
 
 
 def unregistered(counts: Counter[str], functions: StatefulFunctions) -> dict[str, int]:

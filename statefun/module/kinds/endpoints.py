@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading ``io.statefun.endpoints.v2/http`` and ``v1``: functions that run elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from statefun.module.model import Endpoint, Timeouts, Tls
+from statefun.module.yaml.components import Component
+from statefun.module.yaml.nodes import Node, ScalarNode
+from statefun.module.yaml.problems import Problems
+from statefun.module.yaml.readers import (
+    choice,
+    duration,
+    file_content,
+    functions,
+    integer,
+    member,
+    text,
+)
+from statefun.module.yaml.shapes import Key, Shape, Values, described, expect, schema_of
+from statefun.sdk.address import TypeName
+from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
+
+_SCHEMES = ("http", "https", "http+unix")
+FUNCTION_NAME = "{function.name}"
+_PLACEHOLDER = re.compile(r"\{[^}]*\}?")
+
+
+@described(schema_of(text))
+def url(node: Node, problems: Problems) -> str:
+    """The URL of an endpoint, perhaps with a placeholder."""
+    written = text(node, problems)
+    scalar = expect(node, ScalarNode, "a URL", problems)
+    try:
+        parts = urlsplit(written.replace(FUNCTION_NAME, "name"))
+        place = parts.path if parts.scheme.endswith("+unix") else parts.hostname
+        _ = parts.port
+    except ValueError:  # such as an unclosed bracket of an IPv6 address
+        place, parts = None, urlsplit("")
+    if parts.scheme not in _SCHEMES or not place:
+        sentence = f"{scalar.quoted} is not a URL with one of the schemes {', '.join(_SCHEMES)}"
+        raise problems.report(node.location, node.path, sentence)
+    if parts.scheme.endswith("+unix") and ".sock" not in parts.path:
+        sentence = (
+            f"{scalar.quoted} names no socket: its path begins with a file that ends in .sock"
+        )
+        raise problems.report(node.location, node.path, sentence)
+    for placeholder in _PLACEHOLDER.findall(written):
+        if placeholder != FUNCTION_NAME:
+            sentence = f"{placeholder} stands for nothing; there is {FUNCTION_NAME}"
+            raise problems.report(node.location, node.path, sentence)
+    return written
+
+
+@described(schema_of(duration))
+def _time(node: Node, problems: Problems) -> timedelta:
+    time = duration(node, problems)
+    if isinstance(node, ScalarNode) and time < timedelta(milliseconds=1):
+        sentence = f"{node.quoted} is out of range; a timeout has a millisecond at least"
+        raise problems.report(node.location, node.path, sentence)
+    return time
+
+
+def _timeout(name: str, doc: str, default: str, example: str) -> Key[timedelta]:
+    return Key(name, _time, doc, default=default, example=example)
+
+
+FUNCTIONS = Key(
+    "functions",
+    functions,
+    "the functions behind it, <namespace>/<name> or /*",
+    required=True,
+    example="com.example.fns/*",
+)
+URL_TEMPLATE = Key(
+    "urlPathTemplate",
+    url,
+    f"the URL, which may hold {FUNCTION_NAME}",
+    required=True,
+    example=f"https://functions/{FUNCTION_NAME}",
+)
+MAX_BATCH = Key(
+    "maxNumBatchRequests",
+    integer(1),
+    "how many messages to send at once",
+    default=1000,
+    example=100,
+)
+_ATTEMPTS = Key("attempts", integer(2), "how often to try, all in all", required=True, example=5)
+_BACKOFF = Key(
+    "backoff",
+    _time,
+    "how long to wait before the second attempt; each later wait is twice as long",
+    required=True,
+    example="10s",
+)
+_THEN = Key(
+    "then",
+    member("then", OnFailure),
+    "the policy after the last attempt",
+    default="(as without attempts)",
+    example="dead-letter",
+)
+_RETRY = Shape((_ATTEMPTS, _BACKOFF, _THEN))
+_WORD = member("failurePolicy", OnFailure)
+
+
+@described({"title": "policy", "anyOf": [schema_of(_WORD), _RETRY.schema]})
+def _policy(node: Node, problems: Problems) -> FailurePolicy:
+    """A word, or when to try again."""
+    if isinstance(node, ScalarNode):
+        return _WORD(node, problems)
+    values = _RETRY.read(node, problems)
+    return Retry(values[_ATTEMPTS], values[_BACKOFF], values.get(_THEN))
+
+
+FAILURE_POLICY = Key(
+    "failurePolicy",
+    _policy,
+    "what becomes of messages on which the functions fail: stop, leave them out, make them dead "
+    "letters, or try again later",
+    default="(dead-letter if an egress has a deadLetterTopic, else fail)",
+    example={"attempts": 5, "backoff": "10s", "then": "dead-letter"},
+)
+_CALL_DOC = "how long a request may take, with all attempts"
+_CONNECT_DOC = "how long to try to connect"
+CALL = _timeout("call", _CALL_DOC, "1min", "10s")
+CONNECT = _timeout("connect", _CONNECT_DOC, "10s", "5s")
+READ = _timeout("read", "how long to wait for more of a reply", "10s", "5s")
+WRITE = _timeout("write", "how long the sending of a request may take", "10s", "5s")
+TIMEOUTS = Key(
+    "timeouts",
+    Shape((CALL, CONNECT, READ, WRITE)).reader,
+    "how long things may take",
+    default={"call": "1min", "connect": "10s", "read": "10s", "write": "10s"},
+    example={"call": "30s"},
+)
+_CALL_FLAT = _timeout("call", f"{_CALL_DOC}, as in timeouts", "2min", "10s")
+_CONNECT_FLAT = _timeout("connect", f"{_CONNECT_DOC}, as in timeouts", "20s", "5s")
+_TRANSPORT_TIMEOUTS = Key(
+    "timeouts",
+    Shape((CALL, CONNECT, READ, WRITE)).reader,
+    "how long things may take",
+    default="(async: call 2min, connect 20s; okhttp: call 1min, and 10s each)",
+    example={"call": "30s"},
+)
+TYPE = Key(
+    "type",
+    choice(
+        "transport type",
+        {f"io.statefun.transports.v1/{name}": name for name in ("async", "okhttp")},
+    ),
+    "the transport: which defaults the timeouts have",
+    default="io.statefun.transports.v1/async",
+    example="io.statefun.transports.v1/okhttp",
+)
+POOL_TTL = _timeout("pool_ttl", "how long to keep an idle connection", "15s", "5s")
+POOL_SIZE = Key(
+    "pool_size",
+    integer(1),
+    "how many connections a process keeps at most",
+    default=1024,
+    example=64,
+)
+MAX_BYTES = Key(
+    "payload_max_bytes",
+    integer(1),
+    "how large a request or reply may be",
+    default=33_554_432,
+    example=1_000_000,
+)
+TRUSTED = Key(
+    "trust_cacerts",
+    file_content,
+    "the file of the certificate authorities to trust, in PEM",
+    default="(those that the machine trusts)",
+    example="cacerts.pem",
+)
+CERTIFICATE = Key(
+    "client_cert",
+    file_content,
+    "the file of the client's certificate, in PEM",
+    example="client.pem",
+)
+PRIVATE_KEY = Key(
+    "client_key", file_content, "the file of the client's private key, in PEM", example="client.key"
+)
+PASSWORD = Key(
+    "client_key_password",
+    file_content,
+    "the file of the private key's password",
+    example="client.password",
+)
+TRANSPORT = Key(
+    "transport",
+    Shape(
+        (
+            TYPE,
+            _TRANSPORT_TIMEOUTS,
+            _CALL_FLAT,
+            _CONNECT_FLAT,
+            POOL_TTL,
+            POOL_SIZE,
+            MAX_BYTES,
+            TRUSTED,
+            CERTIFICATE,
+            PRIVATE_KEY,
+            PASSWORD,
+        )
+    ).reader,
+    "how to reach the functions",
+    example={"type": "io.statefun.transports.v1/async"},
+)
+
+_OKHTTP = Timeouts(timedelta(minutes=1), *(timedelta(seconds=10),) * 3)
+_ASYNC = Timeouts(timedelta(minutes=2), timedelta(seconds=20))
+
+
+@attrs.frozen
+class EndpointKind:
+    """A kind of endpoints; they differ in how the transport is declared."""
+
+    shape: Shape
+
+    def read(self, component: Component, problems: Problems) -> Endpoint:
+        """Read an endpoint."""
+        values = self.shape.read(component.spec, problems)
+        transport = values.get(TRANSPORT)
+        defaults = _OKHTTP
+        others: dict[str, Any] = {}
+        given: list[tuple[Values, tuple[Key[timedelta], ...]]] = []
+        if TIMEOUTS in self.shape.keys and (timeouts := values.get(TIMEOUTS)):
+            given.append((timeouts, (CALL, CONNECT, READ, WRITE)))
+        if TRANSPORT in self.shape.keys:
+            defaults = _ASYNC
+        if transport is not None:
+            if transport.get(TYPE) == "okhttp":
+                defaults = _OKHTTP
+            given.append((transport, (_CALL_FLAT, _CONNECT_FLAT)))
+            if nested := transport.get(_TRANSPORT_TIMEOUTS):
+                given.append((nested, (CALL, CONNECT, READ, WRITE)))
+            others = _present(
+                transport, {"pool_ttl": POOL_TTL, "pool_size": POOL_SIZE, "max_bytes": MAX_BYTES}
+            )
+            others["tls"] = _tls(transport, component, values.get(URL_TEMPLATE, ""), problems)
+        times = {key.name: there[key] for there, keys in given for key in keys if key in there}
+        others |= _present(values, {"max_batch": MAX_BATCH, "failure_policy": FAILURE_POLICY})
+        return Endpoint(
+            functions=TypeName.parse(values[FUNCTIONS]),
+            url_template=values[URL_TEMPLATE],
+            location=component.location,
+            timeouts=attrs.evolve(defaults, **times),
+            **others,
+        )
+
+
+def _present(values: Values, keys: Mapping[str, Key[Any]]) -> dict[str, Any]:
+    return {name: values[key] for name, key in keys.items() if key in values}
+
+
+def _tls(transport: Values, component: Component, url_template: str, problems: Problems) -> Tls:
+    keys = (TRUSTED, CERTIFICATE, PRIVATE_KEY, PASSWORD)
+    given = [key.name for key in keys if transport.attempted(key)]
+    spec = component.spec
+    if given and url_template and not url_template.startswith("https"):
+        problems.report(spec.location, spec.path, f"{given[0]!r} is only used with https")
+    if transport.attempted(CERTIFICATE) != transport.attempted(PRIVATE_KEY):
+        text = f"{CERTIFICATE.name!r} and {PRIVATE_KEY.name!r} need each other"
+        problems.report(spec.location, spec.path, text)
+    password = transport.get(PASSWORD)
+    return Tls(
+        transport.get(TRUSTED),
+        transport.get(CERTIFICATE),
+        transport.get(PRIVATE_KEY),
+        None if password is None else password.decode(errors="surrogateescape").rstrip("\r\n"),
+    )
+
+
+_ENDPOINT = (FUNCTIONS, URL_TEMPLATE, MAX_BATCH, FAILURE_POLICY)
+ENDPOINTS: Mapping[str, EndpointKind] = MappingProxyType(
+    {
+        "io.statefun.endpoints.v2/http": EndpointKind(Shape((*_ENDPOINT, TRANSPORT))),
+        "io.statefun.endpoints.v1/http": EndpointKind(Shape((*_ENDPOINT, TIMEOUTS))),
+    }
+)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Circuits: an endpoint that is down is left alone for a while, and asked whether it is back.
+
+A circuit is closed as long as the endpoint can be reached. When it cannot, again and again, the
+circuit opens: calls are refused at once, and their messages wait. After a pause one request asks
+the endpoint whether it is there, for all calls of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import NamedTuple
+
+FEW_FAILURES = 5
+"""How many attempts in a row have to fail before a circuit opens."""
+PATIENCE = timedelta(seconds=2)
+"""How long they have to fail."""
+SHORTEST_PAUSE = timedelta(seconds=1)
+LONGEST_PAUSE = timedelta(seconds=30)
+
+Probe = Callable[[], Awaitable[str | None]]
+"""Asks an endpoint whether it is there; returns why not, or None."""
+
+
+class EndpointDownError(Exception):
+    """An endpoint cannot be reached; its messages wait."""
+
+    def __init__(self, wait: timedelta) -> None:
+        super().__init__()
+        self.wait = wait
+        """After how long it is worth trying again."""
+
+
+class News(NamedTuple):
+    """A change of a circuit."""
+
+    endpoint: str
+    problem: str | None
+    """Why the endpoint cannot be reached; None if it can be reached again."""
+
+
+_news: list[News] = []
+
+
+def take_news() -> list[News]:
+    """Return the changes of this process's circuits since the last call."""
+    taken = _news.copy()
+    _news.clear()
+    return taken
+
+
+class Circuit:
+    """The circuit of one endpoint in this process.
+
+    Args:
+        endpoint: the endpoint's name in texts.
+        clock: the present time in seconds.
+    """
+
+    def __init__(self, endpoint: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._endpoint = endpoint
+        self._clock = clock
+        self._failures = 0
+        self._failing_since = 0.0
+        self._opened_until: float | None = None
+        self._pause = SHORTEST_PAUSE
+        self._asking: asyncio.Task[str | None] | None = None
+
+    async def admit(self, probe: Probe) -> None:
+        """Let a call pass; if the circuit was open for long enough, ask the endpoint first.
+
+        Raises:
+            EndpointDownError: if the endpoint is down.
+        """
+        if self._opened_until is None:
+            return
+        if self._clock() >= self._opened_until and await self.answers(probe):
+            return
+        if self._opened_until is not None:
+            raise EndpointDownError(self._left())
+
+    async def answers(self, probe: Probe) -> bool:
+        """Ask the endpoint whether it is there; calls that ask at the same time share an answer."""
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(probe())
+            self._asking.add_done_callback(self._asked)
+        problem = await asyncio.shield(self._asking)
+        return problem is None
+
+    def reached(self) -> None:
+        """Take note that the endpoint has answered."""
+        self._failures = 0
+        if self._opened_until is not None:
+            self._opened_until = None
+            self._pause = SHORTEST_PAUSE
+            _news.append(News(self._endpoint, None))
+
+    def not_reached(self, problem: str) -> None:
+        """Take note of an attempt that did not reach the endpoint."""
+        if not self._failures:
+            self._failing_since = self._clock()
+        self._failures += 1
+        patience = self._clock() - self._failing_since
+        if self._failures >= FEW_FAILURES and patience >= PATIENCE.total_seconds():
+            self._open(problem)
+
+    def _asked(self, asking: asyncio.Task[str | None]) -> None:
+        self._asking = None
+        if asking.cancelled():
+            return
+        problem = asking.result()
+        if problem is None:
+            self.reached()
+        else:
+            self._open(problem)
+
+    def _open(self, problem: str) -> None:
+        now = self._clock()
+        if self._opened_until is None:
+            _news.append(News(self._endpoint, problem))
+        elif now < self._opened_until:
+            return  # another call has come first
+        else:
+            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        # Workers are not to ask all at the same time.
+        self._opened_until = now + self._pause.total_seconds() * random.uniform(0.75, 1.25)  # noqa: S311
+
+    def _left(self) -> timedelta:
+        until = self._opened_until or 0
+        return max(timedelta(seconds=until - self._clock()), timedelta(0))

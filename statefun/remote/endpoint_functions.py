@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The functions of an application: those of its program, and those behind endpoints."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+
+from statefun.module.binding import Finding
+from statefun.module.model import Module
+from statefun.sdk.errors import BindingError, PlatformError
+from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.stateful_function import StatefulFunction
+
+
+def with_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunctions:
+    """Return the functions of a program together with those of a module's endpoints.
+
+    Raises:
+        BindingError: if one is in both.
+        PlatformError: if what endpoints need is not installed.
+    """
+    if not module.endpoints:
+        return functions
+    if importlib.util.find_spec("aiohttp") is None:
+        raise PlatformError("endpoints need aiohttp; run: pip install 'statefun[remote]'")
+    from statefun.remote.remote_function import RemoteFunctions  # noqa: PLC0415 - an extra
+
+    taken = [f"{location}: {text}" for location, text in taken_names(functions, module)]
+    if taken:
+        raise BindingError("\n  ".join(["module files and functions do not fit", *taken]))
+    everything = functions.copy()
+    for endpoint in module.endpoints:
+        everything.add(
+            StatefulFunction(
+                endpoint.functions,
+                (),
+                {},
+                endpoint.failure_policy,
+                endpoint.timeouts.call,
+                transport=RemoteFunctions(endpoint),
+            )
+        )
+    return everything
+
+
+def taken_names(functions: StatefulFunctions, module: Module) -> Iterator[Finding]:
+    """Find the functions that are both registered and behind an endpoint."""
+    registered = {function.typename for function in functions}
+    for endpoint in module.endpoints:
+        if endpoint.functions in registered:
+            yield endpoint.location, f"{endpoint.functions} is registered in the program, too"

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Posts requests to one endpoint over kept-alive connections, by aiohttp."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+from yarl import URL
+
+from statefun.module.model import Endpoint, Tls
+from statefun.sdk.errors import ConfigurationError
+
+_BYTES = "application/octet-stream"
+_SOCKET_END = ".sock"
+
+
+class NoConnectionError(Exception):
+    """The endpoint was not reached."""
+
+
+class NoReplyError(Exception):
+    """The endpoint was reached, and no reply has come."""
+
+
+class Answer(NamedTuple):
+    """The answer of a server."""
+
+    status: int
+    content: bytes
+    """Its body; cut where it is larger than the limit."""
+    is_whole: bool
+    """Whether the body is within the limit."""
+    retry_after: str | None
+    """The header of that name."""
+
+
+class HttpClient:
+    """The connections of this process to an endpoint; they are made when they are needed.
+
+    Raises:
+        ConfigurationError: if its certificates cannot be used.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._tls = tls_context(endpoint.tls) if endpoint.url_template.startswith("https") else None
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def post(self, url: str, body: bytes, seconds: float) -> Answer:
+        """Send a request and wait for its answer.
+
+        Args:
+            url: the URL, which may name a socket (``http+unix:///path/to.sock/path``).
+            body: the content.
+            seconds: how long all of it may take.
+
+        Raises:
+            NoConnectionError: if there is no connection.
+            NoReplyError: if there is no answer.
+        """
+        times = self._endpoint.timeouts
+        timeout = aiohttp.ClientTimeout(
+            total=seconds,
+            sock_connect=times.connect.total_seconds(),
+            sock_read=times.read.total_seconds() if times.read else None,
+        )
+        try:
+            session = self._opened(url)
+            async with session.post(
+                _http_url(url), data=body, timeout=timeout, allow_redirects=False
+            ) as reply:
+                content, is_whole = await self._content(reply)
+                retry_after = reply.headers.get("Retry-After")
+                return Answer(reply.status, content, is_whole, retry_after)
+        except aiohttp.ClientConnectorError as error:
+            raise NoConnectionError(f"cannot be reached: {_reason(error)}") from error
+        except aiohttp.ConnectionTimeoutError as error:
+            raise NoConnectionError(f"was not reached within {times.connect}") from error
+        except aiohttp.SocketTimeoutError as error:
+            raise NoReplyError(f"has sent nothing for {times.read}") from error
+        except asyncio.TimeoutError as error:
+            raise NoReplyError("has not answered in time") from error
+        except aiohttp.ClientError as error:
+            text = str(error) or type(error).__name__
+            raise NoReplyError(f"has broken the connection off: {text}") from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _opened(self, url: str) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._loop is not loop:
+            self._loop = loop
+            self._session = aiohttp.ClientSession(
+                connector=self._connector(url),
+                headers={"Content-Type": _BYTES, "Accept": _BYTES, "User-Agent": "statefun"},
+                skip_auto_headers={"Accept-Encoding"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+            )
+        return self._session
+
+    def _connector(self, url: str) -> aiohttp.BaseConnector:
+        size, ttl = self._endpoint.pool_size, self._endpoint.pool_ttl.total_seconds()
+        socket = socket_of(url)
+        if socket is not None:
+            return aiohttp.UnixConnector(socket, limit=size, keepalive_timeout=ttl)
+        return aiohttp.TCPConnector(
+            limit=size, keepalive_timeout=ttl, ssl=True if self._tls is None else self._tls
+        )
+
+    async def _content(self, reply: aiohttp.ClientResponse) -> tuple[bytes, bool]:
+        limit = self._endpoint.max_bytes
+        if (reply.content_length or 0) > limit:
+            return b"", False
+        if reply.content_length is not None:
+            return await reply.read(), True
+        parts, size = [], 0
+        async for part in reply.content.iter_any():
+            size += len(part)
+            if size > limit:
+                return b"", False
+            parts.append(part)
+        return b"".join(parts), True
+
+
+def socket_of(url: str) -> str | None:
+    """Return the file of the Unix domain socket that a URL names, if it names one.
+
+    >>> socket_of("http+unix:///var/run/functions.sock/greeter")
+    '/var/run/functions.sock'
+    """
+    scheme, _, rest = url.partition("://")
+    if not scheme.endswith("+unix"):
+        return None
+    return rest[: rest.index(_SOCKET_END) + len(_SOCKET_END)]
+
+
+@lru_cache(maxsize=1000)
+def _http_url(url: str) -> URL:
+    socket = socket_of(url)
+    if socket is None:
+        return URL(url)
+    scheme, _, rest = url.partition("+unix://")
+    return URL(f"{scheme}://localhost{rest[len(socket) :] or '/'}")
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """Return what trusts the given authorities, and shows the given certificate.
+
+    Raises:
+        ConfigurationError: if they cannot be used.
+    """
+    try:
+        trusted = None if tls.trusted is None else tls.trusted.decode("ascii")
+        context = ssl.create_default_context(cadata=trusted)
+        if tls.certificate is not None and tls.key is not None:
+            with tempfile.TemporaryDirectory() as folder:  # Python loads them from a file only
+                file = Path(folder) / "client.pem"
+                file.touch(mode=0o600)
+                file.write_bytes(tls.certificate + b"\n" + tls.key)
+                context.load_cert_chain(file, password=tls.password or _no_password)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"its certificates cannot be used: {error}") from error
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("the private key has a password; give it as client_key_password")
+
+
+def _reason(error: aiohttp.ClientConnectorError) -> str:
+    cause: BaseException = error.os_error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        cause = error.certificate_error
+    return str(getattr(cause, "strerror", None) or cause) or type(cause).__name__

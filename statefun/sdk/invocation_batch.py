@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes into an invocation of an address, and what comes out.
+
+The two values mirror the request-reply protocol's ``InvocationBatchRequest`` and
+``InvocationResponse``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import NamedTuple, Protocol
+
+import attrs
+
+from statefun.sdk.address import Address
+from statefun.sdk.context import Cancellation, DelayedMessage, PrepareMessage
+from statefun.sdk.egress import EgressMessage
+from statefun.sdk.errors import InvocationError
+from statefun.sdk.message import FindRecord, Message
+from statefun.sdk.storage import Expiration
+from statefun.sdk.types import TypedValue
+
+
+class Invocation(NamedTuple):
+    """One message for the target of a batch."""
+
+    caller: Address | None
+    argument: TypedValue
+    trace: str | None = None
+    """The trace-context headers that it carries, 'name=value', a line each."""
+
+
+class InvocationBatch(NamedTuple):
+    """All messages for one address, in order, with the state that it has before them."""
+
+    target: Address
+    state: Mapping[str, TypedValue]
+    invocations: Sequence[Invocation]
+    record: FindRecord | None = None
+    """Looks up an invocation's ingress record by its index; None: there are no records."""
+
+
+@attrs.frozen
+class FailedInvocation:
+    """An invocation that raised. It has left no trace: all its effects were taken back."""
+
+    index: int
+    """The place of the invocation in the batch."""
+    error: InvocationError
+    cause: str
+    """The class name of the exception."""
+    traceback: str
+    """The traceback as Python prints it."""
+
+
+class Postponed(NamedTuple):
+    """The end of a batch that has to wait, as nothing that could handle it is there."""
+
+    first: int
+    """The place of its first invocation in the batch."""
+    wait: timedelta
+    """After how long it is worth trying again."""
+
+
+class InvocationResult(NamedTuple):
+    """The effects of a batch."""
+
+    state_mutations: Mapping[str, TypedValue | None]
+    """New values by name; None deletes."""
+    messages: Sequence[Message]
+    """Messages to functions, in the order they were sent."""
+    delayed: Sequence[DelayedMessage | Cancellation]
+    """Messages to functions with a delay, and cancellations of such, in order."""
+    egress_messages: Sequence[EgressMessage]
+    """Records for egresses, in the order they were sent."""
+    failures: Sequence[FailedInvocation]
+    """The invocations that failed; all other effects are as if these messages had never come."""
+    expiring: Sequence[Expiration] = ()
+    """When values expire."""
+    postponed: Postponed | None = None
+    """The invocations that were not handled yet, if any."""
+
+
+class Transport(Protocol):
+    """Invokes functions that run elsewhere."""
+
+    async def invoke(
+        self, batch: InvocationBatch, prepare: PrepareMessage | None
+    ) -> InvocationResult:
+        """Run a function over a batch, as a function that is here is run."""

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A function with all that its registration says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import attrs
+
+from statefun.sdk.address import TypeName
+from statefun.sdk.context import Context
+from statefun.sdk.failure import FailurePolicy
+from statefun.sdk.handlers import AsyncHandlers, Handler, Handlers
+from statefun.sdk.invocation_batch import Transport
+from statefun.sdk.message import Message
+from statefun.sdk.storage import Expiration, ValueSpec
+
+DEFAULT_TIMEOUT = timedelta(minutes=5)
+"""How long a call of a function may take, unless its registration sets another timeout."""
+
+
+class StorageSpec(NamedTuple):
+    """The values that a function keeps per address."""
+
+    names: frozenset[str]
+    specs: tuple[ValueSpec, ...]
+    """In the order of their declaration."""
+
+
+@attrs.frozen
+class StatefulFunction:
+    """A registered function."""
+
+    typename: TypeName
+    """Its type; the name ``*`` stands for every function of the namespace."""
+    handlers: tuple[Handler, ...]
+    """The user's functions for its messages: one, and those for values of further types."""
+    specs: Mapping[str, ValueSpec]
+    """The values it keeps, by name."""
+    on_failure: FailurePolicy | None = None
+    """The policy for messages that it fails to handle; None: the runtime's default."""
+    timeout: timedelta | None = DEFAULT_TIMEOUT
+    """How long a call may take; None for any time."""
+    declared: tuple[ValueSpec, ...] = ()
+    """The values that were declared beside the states of handlers."""
+    transport: Transport | None = None
+    """Calls it, if it runs elsewhere: then it has no handlers, and tells by itself what it keeps."""
+    call: Callable[[Context, Message], Any] = attrs.field(init=False)
+    """Handles a message."""
+    is_async: bool = attrs.field(init=False)
+    """Whether ``call`` returns an awaitable."""
+    expiring: tuple[Expiration, ...] = attrs.field(init=False)
+    """When values expire."""
+
+    @is_async.default
+    def _has_coroutine(self) -> bool:
+        return self.transport is not None or any(handler.is_async for handler in self.handlers)
+
+    @call.default
+    def _make_call(self) -> Callable[[Context, Message], Any]:
+        if self.transport is not None:
+            return _calls_elsewhere
+        first = self.handlers[0]
+        if len(self.handlers) == 1 and first.is_plain:
+            return first.fun
+        kind = AsyncHandlers if any(each.is_async for each in self.handlers) else Handlers
+        return kind(self.handlers)
+
+    @expiring.default
+    def _find_expiring(self) -> tuple[Expiration, ...]:
+        found = [spec.expiration for spec in self.specs.values()]
+        return tuple(each for each in found if each is not None)
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether it is known to keep no values."""
+        return not self.specs and self.transport is None
+
+    @property
+    def fun(self) -> Callable[..., Any]:
+        """The user's function."""
+        return self.handlers[0].fun
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether its handlers say what values they take, or what state they keep."""
+        return isinstance(self.call, Handlers)
+
+    def takes(self, typename: str) -> bool:
+        """Tell whether one of its handlers takes values of that type.
+
+        Raises:
+            DefinitionError: if two of them take the same.
+        """
+        return not isinstance(self.call, Handlers) or self.call.takes(typename)
+
+    @property
+    def storage_spec(self) -> StorageSpec:
+        """The values it keeps."""
+        return StorageSpec(frozenset(self.specs), tuple(self.specs.values()))
+
+
+def _calls_elsewhere(_context: Context, _message: Message) -> None:
+    raise AssertionError("a function that runs elsewhere is called by its transport")
