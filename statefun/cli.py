@@ -18,6 +18,7 @@ from statefun.dev import commands as dev_commands
 from statefun.inspect import outbox_command
 from statefun.inspect.clusters import cluster_findings, position_findings
 from statefun.inspect.dead_letters import DeadLetter, DeadLetters
+from statefun.inspect.endpoint_checks import endpoint_findings
 from statefun.inspect.stored_findings import checkpoint_findings
 from statefun.inspect.table import print_table
 from statefun.inspect.validation import Validation, declared_module, validate
@@ -99,7 +100,9 @@ def parser() -> argparse.ArgumentParser:
     )
     validate_.add_argument("--json", action="store_true", help="print the findings as JSON")
     validate_.add_argument(
-        "--connect", action="store_true", help="ask the Kafka clusters as well: topics, rights, ..."
+        "--connect",
+        action="store_true",
+        help="ask Kafka clusters (topics, rights, ...) and endpoints, too",
     )
     validate_.add_argument(
         "--checkpoint", help="compare with the state in a checkpoint: a folder or its URI"
@@ -149,6 +152,7 @@ def _validate(options: argparse.Namespace) -> int:
     validation = validate(*_app_and_modules(options.files))
     if options.connect and validation.module is not None:
         validation.findings += cluster_findings(validation.module, _PATIENCE)
+        validation.findings += endpoint_findings(validation.module)
     if options.checkpoint and validation.module is not None:
         checkpoint = Folder.at(options.checkpoint)
         validation.findings += checkpoint_findings(
@@ -176,6 +180,8 @@ def _conclusion(validation: Validation) -> str:
     if validation.module is not None:
         parts += [_count(len(validation.module.ingresses), "ingress", "es")]
         parts += [_count(len(validation.module.egresses), "egress", "es")]
+        if validation.module.endpoints:
+            parts += [_count(len(validation.module.endpoints), "endpoint")]
     if validation.functions is not None:
         parts += [_count(len(validation.functions), "function")]
     looked_at = f" ({', '.join(parts)})" if parts else ""

@@ -36,19 +36,23 @@ class EndpointDownError(Exception):
 
 
 class News(NamedTuple):
-    """A change of a circuit."""
+    """What calls of an endpoint have found."""
 
     endpoint: str
     problem: str | None
     """Why the endpoint cannot be reached; None if it can be reached again."""
 
 
-_news: list[News] = []
+_news: dict[str, News] = {}
 
 
 def take_news() -> list[News]:
-    """Return the changes of this process's circuits since the last call."""
-    taken = _news.copy()
+    """Return what is new about the endpoints that this process calls, since the last call of this.
+
+    Of an endpoint that is down, each look at it is news: who wants to know may not have heard of it
+    yet, or may ask for the first time. That it can be reached is news once, until it is down again.
+    """
+    taken = [*_news.values()]
     _news.clear()
     return taken
 
@@ -69,6 +73,9 @@ class Circuit:
         self._opened_until: float | None = None
         self._pause = SHORTEST_PAUSE
         self._asking: asyncio.Task[str | None] | None = None
+        self._problem = ""
+        """The last one."""
+        self._is_known_to_answer = False
 
     async def admit(self, probe: Probe) -> None:
         """Let a call pass; if the circuit was open for long enough, ask the endpoint first.
@@ -81,6 +88,7 @@ class Circuit:
         if self._clock() >= self._opened_until and await self.answers(probe):
             return
         if self._opened_until is not None:
+            _news[self._endpoint] = News(self._endpoint, self._problem)
             raise EndpointDownError(self._left())
 
     async def answers(self, probe: Probe) -> bool:
@@ -94,10 +102,11 @@ class Circuit:
     def reached(self) -> None:
         """Take note that the endpoint has answered."""
         self._failures = 0
-        if self._opened_until is not None:
+        if not self._is_known_to_answer:
+            self._is_known_to_answer = True
             self._opened_until = None
             self._pause = SHORTEST_PAUSE
-            _news.append(News(self._endpoint, None))
+            _news[self._endpoint] = News(self._endpoint, None)
 
     def not_reached(self, problem: str) -> None:
         """Take note of an attempt that did not reach the endpoint."""
@@ -120,8 +129,9 @@ class Circuit:
 
     def _open(self, problem: str) -> None:
         now = self._clock()
+        self._problem, self._is_known_to_answer = problem, False
         if self._opened_until is None:
-            _news.append(News(self._endpoint, problem))
+            self._failures = 0
         elif now < self._opened_until:
             return  # another call has come first
         else:

@@ -4,13 +4,21 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, cast
 
 from statefun.module.binding import Finding
 from statefun.module.model import Module
-from statefun.sdk.errors import BindingError, PlatformError
+from statefun.sdk.address import Address
+from statefun.sdk.errors import BindingError, ConfigurationError, PlatformError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.stateful_function import StatefulFunction
+
+if TYPE_CHECKING:
+    from statefun.remote.remote_function import RemoteFunctions
+
+_ID = "statefun-check"
+"""The id of the address for which an endpoint is asked."""
 
 
 def with_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunctions:
@@ -42,6 +50,23 @@ def with_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunc
             )
         )
     return everything
+
+
+async def check(function: StatefulFunction, names: Sequence[str]) -> list[str | None]:
+    """Ask the endpoint of a function whether functions are there; return why not, or None, of each.
+
+    Without names it is asked whether it answers at all.
+    """
+    remote = cast("RemoteFunctions", function.transport)
+    somewhere = Address(f"{function.typename.namespace}/any", _ID)
+    try:
+        if not names:
+            return [await remote.probe(somewhere)]
+        return [await remote.ask(Address(name, _ID)) for name in names]
+    except ConfigurationError as error:
+        return [error.message]
+    finally:
+        await remote.close()
 
 
 def taken_names(functions: StatefulFunctions, module: Module) -> Iterator[Finding]:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 import tempfile
 from functools import lru_cache
@@ -112,9 +114,9 @@ class HttpClient:
 
     def _connector(self, url: str) -> aiohttp.BaseConnector:
         size, ttl = self._endpoint.pool_size, self._endpoint.pool_ttl.total_seconds()
-        socket = socket_of(url)
-        if socket is not None:
-            return aiohttp.UnixConnector(socket, limit=size, keepalive_timeout=ttl)
+        file = socket_of(url)
+        if file is not None:
+            return aiohttp.UnixConnector(file, limit=size, keepalive_timeout=ttl)
         return aiohttp.TCPConnector(
             limit=size, keepalive_timeout=ttl, ssl=True if self._tls is None else self._tls
         )
@@ -148,11 +150,11 @@ def socket_of(url: str) -> str | None:
 
 @lru_cache(maxsize=1000)
 def _http_url(url: str) -> URL:
-    socket = socket_of(url)
-    if socket is None:
+    file = socket_of(url)
+    if file is None:
         return URL(url)
     scheme, _, rest = url.partition("+unix://")
-    return URL(f"{scheme}://localhost{rest[len(socket) :] or '/'}")
+    return URL(f"{scheme}://localhost{rest[len(file) :] or '/'}")
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
@@ -180,7 +182,9 @@ def _no_password() -> str:
 
 
 def _reason(error: aiohttp.ClientConnectorError) -> str:
-    cause: BaseException = error.os_error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        cause = error.certificate_error
-    return str(getattr(cause, "strerror", None) or cause) or type(cause).__name__
+        return str(error.certificate_error)
+    cause = error.os_error
+    if isinstance(cause, ssl.SSLError | socket.gaierror) or not cause.errno:
+        return str(cause.strerror or cause) or type(cause).__name__
+    return os.strerror(cause.errno)

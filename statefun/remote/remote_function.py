@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -43,6 +44,7 @@ FUNCTION_NAME = "{function.name}"
 _MOST_QUESTIONS = 3
 """How often a function may ask for values until it gets its messages."""
 _ATTEMPTS_OF_PARTS = 3
+_QUESTION_TIME = timedelta(seconds=5)
 _OVERHEAD_BYTES = 1024
 """About how much larger than its values a request is, and a message in it by a twentieth."""
 
@@ -66,9 +68,25 @@ class RemoteFunctions:
         return await _Run(self, batch, prepare).run()
 
     async def probe(self, target: Address) -> str | None:
-        """Ask the endpoint whether it is there; return why not, or None."""
-        empty = request_of(target, {}, {}, ())
-        return await self.caller().probe(self.url_of(target), empty)
+        """Ask the endpoint whether it answers; return why not, or None."""
+        problem = await self.caller().probe(self.url_of(target), request_of(target, {}, {}, ()))
+        return None if problem is None else self._of_endpoint(target, problem)
+
+    async def ask(self, target: Address) -> str | None:
+        """Ask the endpoint for a function, without a message; return the problem, or None."""
+        empty, url = request_of(target, {}, {}, ()), self.url_of(target)
+        try:
+            await self.caller().call(url, empty, empty, Budget.of(_QUESTION_TIME, 1), reply_of)
+        except CallFailedError as error:
+            return self._of_endpoint(target, str(error))
+        except EndpointDownError:
+            return await self.probe(target)
+        return None
+
+    def _of_endpoint(self, target: Address, problem: str) -> str:
+        return (
+            f"function {target.typename}: endpoint {without_login(self.url_of(target))} {problem}"
+        )
 
     async def close(self) -> None:
         """Close the connections."""

@@ -154,8 +154,9 @@ def test_version_3() -> None:
     assert egress.transaction_timeout == timedelta(seconds=100)
     assert [(other.kind, other.id) for other in module.unsupported] == [
         ("io.statefun.kinesis.v1/ingress", "example/stream"),
-        ("io.statefun.endpoints.v1/http", "example/*"),
     ]
+    [endpoint] = module.endpoints
+    assert str(endpoint.functions) == "example/*"
 
 
 def test_version_2() -> None:

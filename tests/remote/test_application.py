@@ -5,15 +5,27 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from harness import KafkaHarness, run
+from harness import KafkaHarness, run, wait
 from local_servers import connected, free_port
 
-from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
+from statefun import (
+    BindingError,
+    Context,
+    KafkaEgressMessage,
+    Message,
+    StatefulFunctions,
+    StringType,
+)
+from statefun.module.loader import parse_module
+from statefun.runtime.application import Application
+from statefun.runtime.settings import Settings
+from statefun.runtime.summary import Summary
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1)]
 
@@ -57,6 +69,19 @@ def printing(topic: str) -> StatefulFunctions:
     return functions
 
 
+def wire(texts: Iterable[str]) -> list[tuple[str, bytes]]:
+    """Return a record for Ada and one for Bob with each text, as a message of its type."""
+    encoded = [StringType.serializer().serialize(text) for text in texts]
+    return [(name, content) for content in encoded for name in ("Ada", "Bob")]
+
+
+def by_name(kafka: KafkaHarness, topic: str) -> Iterator[list[str]]:
+    """Yield what was published for Ada, and for Bob."""
+    received = kafka.receive(topic)
+    for name in ("Ada", "Bob"):
+        yield [each.value for each in received if each.key == name]
+
+
 def endpoint(port: int, more: str = "") -> str:
     """Return the document of an endpoint."""
     return f"""
@@ -75,12 +100,97 @@ def test_remote_and_local_functions_message_each_other(kafka: KafkaHarness, tmp_
     module = kafka.module({inputs: ["served.fns/counter"]}) + endpoint(port)
     with served(tmp_path, port):
         for turn in range(2):
-            texts = [(name, f"{turn}{n}") for n in range(50) for name in ("Ada", "Bob")]
-            wire = [(name, b"\x0a" + bytes([len(text)]) + text.encode()) for name, text in texts]
-            kafka.send(inputs, wire)
+            kafka.send(inputs, wire([f"{turn}{n}" for n in range(50)]))
             summary = run(module, printing(out), tmp_path / "checkpoint")
             assert summary.invocations == 200
-    received = kafka.receive(out)
-    for name in ("Ada", "Bob"):
-        values = [each.value for each in received if each.key == name]
+    for values in by_name(kafka, out):
         assert values == [f"{t}{n} {t * 50 + n + 1}" for t in range(2) for n in range(50)]
+
+
+@pytest.mark.parametrize("dispatch", ["arrow", "pandas"])
+def test_messages_wait_in_order_for_an_endpoint_that_is_down(
+    kafka: KafkaHarness, tmp_path: Path, caplog: pytest.LogCaptureFixture, dispatch: str
+) -> None:
+    """They are part of the state, and go first when the endpoint is back."""
+    port = free_port()
+    inputs, out = kafka.topic("in"), kafka.topic("out")
+    transport = "  transport: {call: 1s}"
+    module = kafka.module({inputs: ["served.fns/counter"]}) + endpoint(port, transport)
+
+    def turn(texts: Iterable[int]) -> Summary:
+        kafka.send(inputs, wire(map(str, texts)))
+        return run(module, printing(out), tmp_path / "checkpoint", dispatch=dispatch)
+
+    first = turn(range(10))
+    assert (first.postponed, first.invocations, first.endpoints_down) == (20, 0, 1)
+    assert first.next_timer is not None
+    second = turn(range(10, 20))
+    assert second.postponed >= 40
+    told = [record.message for record in caplog.records if "endpoint" in record.message]
+    what = (
+        f"endpoint http://127.0.0.1:{port}/{{function.name}} cannot be reached: Connection refused"
+    )
+    text = f"{what}; messages to its functions wait until it can be reached"
+    assert told == [text, text]  # by two runs
+    with served(tmp_path, port):
+        time.sleep(2.5)  # until it is asked again
+        third = turn(range(20, 30))
+    assert (third.invocations, third.postponed, third.endpoints_down) == (120, 0, 0)
+    assert third.next_timer is None
+    for values in by_name(kafka, out):
+        assert values == [f"{n} {n + 1}" for n in range(30)]
+
+
+def test_messages_that_wait_need_no_others_to_go_on(kafka: KafkaHarness, tmp_path: Path) -> None:
+    """Each address wakes up by itself."""
+    port = free_port()
+    inputs, out = kafka.topic("in"), kafka.topic("out")
+    transport = "  transport: {call: 500ms}"
+    module = kafka.module({inputs: ["served.fns/counter"]}) + endpoint(port, transport)
+    kafka.send(inputs, wire(map(str, range(10))))
+    assert run(module, printing(out), tmp_path / "checkpoint").postponed == 20
+    with served(tmp_path, port):
+
+        def are_through() -> bool:
+            run(module, printing(out), tmp_path / "checkpoint")
+            return len(kafka.receive(out)) == 20
+
+        wait(are_through)
+    for values in by_name(kafka, out):
+        assert values == [f"{n} {n + 1}" for n in range(10)]
+
+
+def test_what_a_remote_function_fails_on_becomes_a_dead_letter(
+    kafka: KafkaHarness, tmp_path: Path
+) -> None:
+    """The failure policy of its endpoint decides; the other messages of the request are handled."""
+    port = free_port()
+    inputs, out, letters = kafka.topic("in"), kafka.topic("out"), kafka.topic("letters")
+    module = kafka.module(
+        {inputs: ["served.fns/counter", "served.fns/nobody"]}, dead_letters=letters
+    )
+    more = "  transport: {call: 300ms}\n  failurePolicy: {attempts: 2, backoff: 1ms}"
+    kafka.send(inputs, wire(["a", "fail", "b"]))
+    with served(tmp_path, port):
+        run(module + endpoint(port, more), printing(out), tmp_path / "checkpoint")
+
+        def are_through() -> bool:
+            run(module + endpoint(port, more), printing(out), tmp_path / "checkpoint")
+            return len(kafka.receive(letters)) == 8
+
+        wait(are_through)
+    for values in by_name(kafka, out):
+        assert values == ["a 1", "b 2"]
+    errors = sorted(letter.headers["statefun-error-message"] for letter in kafka.receive(letters))
+    assert errors[0].startswith("function served.fns/counter failed at address served.fns/counter/")
+    assert "has answered 500 Internal Server Error: a function has failed" in errors[0]
+    assert "has answered 404 Not Found: [SF304] no function served.fns/nobody" in errors[-1]
+    assert {each.headers["statefun-attempts"] for each in kafka.receive(letters)} == {"2"}
+
+
+def test_what_is_registered_and_behind_an_endpoint_is_refused(tmp_path: Path) -> None:
+    """One of the two would never be called."""
+    module = parse_module(endpoint(1).replace("served.fns/*", "local.fns/printer"))
+    settings = Settings.resolve({}, None, checkpoint=tmp_path)
+    with pytest.raises(BindingError, match=r"local\.fns/printer is registered"):
+        Application(module, printing("out"), settings)

@@ -287,7 +287,7 @@ def _tls(transport: Values, component: Component, url_template: str, problems: P
 _ENDPOINT = (FUNCTIONS, URL_TEMPLATE, MAX_BATCH, FAILURE_POLICY)
 ENDPOINTS: Mapping[str, EndpointKind] = MappingProxyType(
     {
-        "io.statefun.endpoints.v2/http": EndpointKind(Shape((*_ENDPOINT, TRANSPORT))),
         "io.statefun.endpoints.v1/http": EndpointKind(Shape((*_ENDPOINT, TIMEOUTS))),
+        "io.statefun.endpoints.v2/http": EndpointKind(Shape((*_ENDPOINT, TRANSPORT))),
     }
 )

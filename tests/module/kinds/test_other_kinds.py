@@ -9,12 +9,6 @@ import pytest
 from statefun.module.loader import load_module_files
 
 DOCUMENTS = Path(__file__).parents[1] / "documents"
-ENDPOINT = """\
-kind: io.statefun.endpoints.v2/http
-spec:
-  functions: a/*
-  urlPathTemplate: http://a/
-"""
 KINESIS = """\
 kind: io.statefun.kinesis.v1/ingress
 spec:
@@ -29,21 +23,16 @@ def test_known_kinds_are_set_aside() -> None:
 
     assert (module.ingresses, module.egresses) == ((), ())
     assert [(other.kind, other.id, other.location.line) for other in module.unsupported] == [
-        ("io.statefun.endpoints.v1/http", "example.v1/*", 2),
-        ("io.statefun.endpoints.v2/http", "example/okhttp", 13),
-        ("io.statefun.endpoints.v2/http", "example/async", 25),
-        ("io.statefun.kinesis.v1/ingress", "example/in", 42),
-        ("io.statefun.kinesis.v1/egress", "example/out", 65),
-        ("io.statefun.playground.v1/ingress", "8090", 81),
-        ("io.statefun.playground.v1/egress", "8091", 85),
+        ("io.statefun.kinesis.v1/ingress", "example/in", 2),
+        ("io.statefun.kinesis.v1/egress", "example/out", 25),
+        ("io.statefun.playground.v1/ingress", "8090", 41),
+        ("io.statefun.playground.v1/egress", "8091", 45),
     ]
 
 
 @pytest.mark.parametrize(
     ("kind", "required"),
     [
-        ("io.statefun.endpoints.v1/http", ["functions", "urlPathTemplate"]),
-        ("io.statefun.endpoints.v2/http", ["functions", "urlPathTemplate"]),
         ("io.statefun.kinesis.v1/ingress", ["id", "streams"]),
         ("io.statefun.kinesis.v1/egress", ["id"]),
         ("io.statefun.playground.v1/ingress", ["port"]),
@@ -64,53 +53,6 @@ def test_reports_missing_keys(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (
-            ENDPOINT.replace("a/*", "a/b*"),
-            (
-                "3:14: spec.functions: 'a/b*' is invalid syntax for target functions. "
-                "Only <namespace>/<name> or <namespace>/* are supported."
-            ),
-        ),
-        (
-            ENDPOINT.replace("http://a/", "ftp://a/"),
-            (
-                "4:20: spec.urlPathTemplate: 'ftp://a/' is not a URL with one of the schemes "
-                "http, https, http+unix, https+unix"
-            ),
-        ),
-        (
-            ENDPOINT.replace("http://a/", "http://["),
-            (
-                "4:20: spec.urlPathTemplate: 'http://[' is not a URL with one of the schemes "
-                "http, https, http+unix, https+unix"
-            ),
-        ),
-        (
-            ENDPOINT + "  maxNumBatchRequests: 0\n",
-            "5:24: spec.maxNumBatchRequests: '0' is not a whole number from 1 to 2147483647",
-        ),
-        (
-            ENDPOINT + "  timeouts: {call: 1s}\n",
-            (
-                "5:3: spec.timeouts: unknown key 'timeouts'; "
-                "allowed keys: functions, maxNumBatchRequests, transport, urlPathTemplate"
-            ),
-        ),
-        (
-            ENDPOINT + "  transport: {type: io.statefun.transports.v1/http2}\n",
-            (
-                "5:21: spec.transport.type: Invalid transport type: io.statefun.transports.v1/http2; "
-                "valid values are [io.statefun.transports.v1/async, io.statefun.transports.v1/okhttp]"
-            ),
-        ),
-        (
-            ENDPOINT + "  transport: {timeouts: {call: soon}}\n",
-            (
-                "5:32: spec.transport.timeouts.call: 'soon' is not a duration; write a whole number "
-                "and a unit (d, h, min, s, ms, us or ns), such as '15min'; "
-                "without a unit it is milliseconds"
-            ),
-        ),
         (
             KINESIS + "  awsRegion: {type: here}\n",
             (

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the endpoints of an application whether their functions are there, before its start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from statefun.inspect.validation import Finding
+from statefun.module.model import Module
+from statefun.remote.endpoint_functions import check, with_endpoints
+from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.stateful_function import StatefulFunction
+
+
+def endpoint_findings(module: Module) -> Iterator[Finding]:
+    """Ask each endpoint with a request that has no messages, so that no function is called.
+
+    An endpoint of a whole namespace is asked for the functions that ingresses send to, and without
+    any whether it answers at all.
+    """
+    functions = with_endpoints(StatefulFunctions(), module)
+    routes = [route for ingress in module.ingresses for route in ingress.topics]
+    targets = sorted({str(target) for route in routes for target in route.targets})
+
+    async def asked(function: StatefulFunction) -> list[str | None]:
+        names = [target for target in targets if functions.find(target) is function]
+        if function.typename.name != "*":
+            names = [str(function.typename)]
+        return await check(function, names)
+
+    async def all_asked() -> list[list[str | None]]:
+        return await asyncio.gather(*map(asked, functions))
+
+    for endpoint, problems in zip(module.endpoints, asyncio.run(all_asked()), strict=True):
+        for text in dict.fromkeys(filter(None, problems)):
+            yield Finding.at(endpoint.location, text)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from local_servers import free_port
+
+from statefun import RequestReplyHandler, StatefulFunctions
+from statefun.inspect.endpoint_checks import endpoint_findings
+from statefun.module.loader import parse_module
+
+INGRESS = """
+kind: io.statefun.kafka.v1/ingress
+spec:
+  id: test/in
+  address: nowhere:9092
+  consumerGroupId: tests
+  topics: [{topic: a, valueType: a/T, targets: [there.fns/known, there.fns/unknown]}]
+"""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Serve one function; return the port."""
+    functions = StatefulFunctions()
+    functions.register("there.fns/known", lambda ctx, message: None)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = self.rfile.read(int(self.headers["Content-Length"]))
+            status, reply = 200, b""
+            try:
+                reply = RequestReplyHandler(functions).handle_sync(asked)
+            except KeyError as error:
+                status, reply = 404, str(error).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(reply)))
+            self.end_headers()
+            self.wfile.write(reply)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def found(port: int, functions: str, ingress: str = "") -> list[str]:
+    """Return the findings about an endpoint with that port."""
+    endpoint = f"""
+kind: io.statefun.endpoints.v2/http
+spec:
+  functions: {functions}
+  urlPathTemplate: http://127.0.0.1:{port}/{{function.name}}
+"""
+    module = parse_module(f"{endpoint}---{ingress}" if ingress else endpoint)
+    return [str(finding) for finding in endpoint_findings(module)]
+
+
+def test_a_function_that_is_there_is_no_finding(port: int) -> None:
+    """Its endpoint has answered."""
+    assert found(port, "there.fns/known") == []
+
+
+def test_the_functions_of_ingresses_are_asked_for(port: int) -> None:
+    """An endpoint of a namespace may lack one of them."""
+    (finding,) = found(port, "there.fns/*", INGRESS)
+    where = f"function there.fns/unknown: endpoint http://127.0.0.1:{port}/unknown"
+    assert f"{where} has answered 404 Not Found: " in finding
+
+
+def test_a_namespace_without_known_functions_has_to_answer(port: int) -> None:
+    """There is no function to ask for."""
+    assert found(port, "there.fns/*") == []
+
+
+def test_an_endpoint_that_is_down_is_an_error() -> None:
+    """Its messages would wait."""
+    nobody = free_port()
+    for functions in ("there.fns/known", "there.fns/*"):
+        (finding,) = found(nobody, functions)
+        assert finding.endswith("cannot be reached: Connection refused")

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from statefun.module.loader import load_module_files, parse_module
+from statefun.module.model import Timeouts, Tls
+from statefun.sdk.address import TypeName
+from statefun.sdk.failure import OnFailure, Retry
+
+SECOND = timedelta(seconds=1)
+ENDPOINT = """\
+kind: io.statefun.endpoints.v2/http
+spec:
+  functions: a/*
+  urlPathTemplate: http://a/
+"""
+SECURE = ENDPOINT.replace("http://", "https://")
+
+
+def test_reads_an_endpoint_of_version_1() -> None:
+    """Its timeouts stand beside its URL."""
+    (endpoint,) = parse_module(
+        """
+kind: io.statefun.endpoints.v1/http
+spec:
+  functions: example/*
+  urlPathTemplate: http://bar.foo.com:8080/functions/{function.name}
+  maxNumBatchRequests: 10000
+  timeouts:
+    call: 1minute
+    connect: 30seconds
+    read: 20seconds
+    write: 5seconds
+"""
+    ).endpoints
+
+    assert endpoint.functions == TypeName("example", "*")
+    assert endpoint.url_template == "http://bar.foo.com:8080/functions/{function.name}"
+    assert endpoint.max_batch == 10_000
+    assert endpoint.timeouts == Timeouts(60 * SECOND, 30 * SECOND, 20 * SECOND, 5 * SECOND)
+    assert endpoint.failure_policy is None
+
+
+def test_reads_the_okhttp_transport() -> None:
+    """It has timeouts of its own, with the reference's defaults."""
+    (endpoint,) = parse_module(
+        ENDPOINT
+        + """
+  transport:
+    type: io.statefun.transports.v1/okhttp
+    timeouts:
+      call: 2m
+"""
+    ).endpoints
+
+    assert endpoint.timeouts == Timeouts(120 * SECOND, *(10 * SECOND,) * 3)
+    assert endpoint.max_batch == 1000
+
+
+def test_reads_the_async_transport(tmp_path: Path) -> None:
+    """Certificates are read where the application starts, relative to the module file."""
+    names = {"trusted": "cas.pem", "certificate": "c.pem", "key": "c.key", "password": "pw"}
+    for name, beside in names.items():
+        (tmp_path / beside).write_text(f"{name}\n")
+    file = tmp_path / "module.yaml"
+    file.write_text(
+        SECURE
+        + """
+  transport:
+    type: io.statefun.transports.v1/async
+    call: 1m
+    connect: 7s
+    pool_ttl: 3s
+    pool_size: 12
+    payload_max_bytes: 1000
+    trust_cacerts: cas.pem
+    client_cert: c.pem
+    client_key: c.key
+    client_key_password: pw
+"""
+    )
+    (endpoint,) = load_module_files([file]).endpoints
+
+    assert endpoint.timeouts == Timeouts(60 * SECOND, 7 * SECOND)
+    assert (endpoint.pool_ttl, endpoint.pool_size, endpoint.max_bytes) == (3 * SECOND, 12, 1000)
+    assert endpoint.tls == Tls(b"trusted\n", b"certificate\n", b"key\n", "password")
+    assert "certificate" not in repr(endpoint)
+
+
+def test_the_transport_is_async_unless_it_is_said() -> None:
+    """What an endpoint may leave out has the reference's defaults."""
+    (endpoint,) = parse_module(ENDPOINT).endpoints
+
+    assert endpoint.timeouts == Timeouts(120 * SECOND, 20 * SECOND)
+    assert (endpoint.pool_size, endpoint.max_bytes) == (1024, 33_554_432)
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("dead-letter", OnFailure.DEAD_LETTER),
+        ("{attempts: 3, backoff: 1s}", Retry(3, SECOND)),
+        ("{attempts: 5, backoff: 2s, then: skip}", Retry(5, 2 * SECOND, OnFailure.SKIP)),
+    ],
+)
+def test_reads_failure_policies(text: str, policy: OnFailure | Retry) -> None:
+    """A policy is a word, or tells when to try again."""
+    (endpoint,) = parse_module(f"{ENDPOINT}  failurePolicy: {text}\n").endpoints
+
+    assert endpoint.failure_policy == policy
+
+
+def test_a_login_in_a_url_is_not_shown() -> None:
+    """Only the client gets to see it."""
+    (endpoint,) = parse_module(ENDPOINT.replace("//a/", "//ada:secret@a/")).endpoints
+
+    assert "secret" in endpoint.url_template
+    assert "secret" not in repr(endpoint)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_reports_missing_keys(findings: Callable[..., list[str]], version: str) -> None:
+    """An endpoint has functions and a URL."""
+    found = findings(f"kind: io.statefun.endpoints.{version}/http\nspec: {{}}\n")
+
+    assert [problem.split(":")[4] for problem in found] == [
+        " missing required key 'functions'",
+        " missing required key 'urlPathTemplate'",
+    ]
+
+
+_NO_URL = "is not a URL with one of the schemes http, https, http+unix"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            ENDPOINT.replace("a/*", "a/b*"),
+            (
+                "3:14: spec.functions: 'a/b*' is invalid syntax for target functions. "
+                "Only <namespace>/<name> or <namespace>/* are supported."
+            ),
+        ),
+        (
+            ENDPOINT.replace("http://a/", "ftp://a/"),
+            f"4:20: spec.urlPathTemplate: 'ftp://a/' {_NO_URL}",
+        ),
+        (
+            ENDPOINT.replace("http://a/", "http://["),
+            f"4:20: spec.urlPathTemplate: 'http://[' {_NO_URL}",
+        ),
+        (
+            ENDPOINT.replace("http://a/", "http://a:b/"),
+            f"4:20: spec.urlPathTemplate: 'http://a:b/' {_NO_URL}",
+        ),
+        (
+            ENDPOINT.replace("http://a/", "http:///a"),
+            f"4:20: spec.urlPathTemplate: 'http:///a' {_NO_URL}",
+        ),
+        (
+            ENDPOINT.replace("http://a/", "http+unix:///a/socket"),
+            (
+                "4:20: spec.urlPathTemplate: 'http+unix:///a/socket' names no socket: its path "
+                "begins with a file that ends in .sock"
+            ),
+        ),
+        (
+            ENDPOINT.replace("http://a/", '"http://a/{function.id}"'),
+            (
+                "4:20: spec.urlPathTemplate: {function.id} stands for nothing; "
+                "there is {function.name}"
+            ),
+        ),
+        (
+            ENDPOINT + "  maxNumBatchRequests: 0\n",
+            "5:24: spec.maxNumBatchRequests: '0' is not a whole number from 1 to 2147483647",
+        ),
+        (
+            ENDPOINT + "  timeouts: {call: 1s}\n",
+            (
+                "5:3: spec.timeouts: unknown key 'timeouts'; allowed keys: failurePolicy, "
+                "functions, maxNumBatchRequests, transport, urlPathTemplate"
+            ),
+        ),
+        (
+            ENDPOINT + "  transport: {type: io.statefun.transports.v1/http2}\n",
+            (
+                "5:21: spec.transport.type: Invalid transport type: io.statefun.transports.v1/http2; "
+                "valid values are [io.statefun.transports.v1/async, io.statefun.transports.v1/okhttp]"
+            ),
+        ),
+        (
+            ENDPOINT + "  transport: {timeouts: {call: soon}}\n",
+            (
+                "5:32: spec.transport.timeouts.call: 'soon' is not a duration; write a whole number "
+                "and a unit (d, h, min, s, ms, us or ns), such as '15min'; "
+                "without a unit it is milliseconds"
+            ),
+        ),
+        (
+            ENDPOINT + "  transport: {call: 0}\n",
+            (
+                "5:21: spec.transport.call: '0' is out of range; a timeout has a millisecond at "
+                "least"
+            ),
+        ),
+        (
+            SECURE + "  transport: {trust_cacerts: missing.pem}\n",
+            "5:30: spec.transport.trust_cacerts: cannot be read: No such file or directory",
+        ),
+        (
+            ENDPOINT + "  transport: {trust_cacerts: /dev/null}\n",
+            "3:3: spec: 'trust_cacerts' is only used with https",
+        ),
+        (
+            SECURE + "  transport: {client_cert: /dev/null}\n",
+            "3:3: spec: 'client_cert' and 'client_key' need each other",
+        ),
+        (
+            ENDPOINT + "  failurePolicy: ignore\n",
+            (
+                "5:18: spec.failurePolicy: Invalid failurePolicy: ignore; "
+                "valid values are [fail, skip, dead-letter]"
+            ),
+        ),
+        (
+            ENDPOINT + "  failurePolicy: {attempts: 1, backoff: 1s}\n",
+            ("5:29: spec.failurePolicy.attempts: '1' is not a whole number from 2 to 2147483647"),
+        ),
+        (
+            f"{ENDPOINT}---\n{ENDPOINT}",
+            (
+                "8:14: spec.functions: duplicate endpoint functions 'a/*'; it is first declared at "
+                "m.yaml:3:14"
+            ),
+        ),
+    ],
+)
+def test_reports_bad_values(findings: Callable[..., list[str]], text: str, problem: str) -> None:
+    """Each mistake is one problem with a correction."""
+    found = findings(text)
+
+    assert found == [f"m.yaml:{problem}"]

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from statefun.remote.circuit import (
+    FEW_FAILURES,
+    LONGEST_PAUSE,
+    PATIENCE,
+    Circuit,
+    EndpointDownError,
+    News,
+    take_news,
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_news() -> Iterator[None]:
+    take_news()
+    yield
+    take_news()
+
+
+class Endpoint:
+    """An endpoint whose state the test sets, and a clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.problem: str | None = "is down"
+        self.asked = 0
+        self.circuit = Circuit("http://it", lambda: self.now)
+
+    async def probe(self) -> str | None:
+        """Tell its state."""
+        self.asked += 1
+        await asyncio.sleep(0)
+        return self.problem
+
+    def fail(self, seconds: float = PATIENCE.total_seconds()) -> None:
+        """Let attempts fail, often and for long enough."""
+        for _ in range(FEW_FAILURES):
+            self.circuit.not_reached("is down")
+            self.now += seconds / (FEW_FAILURES - 1)
+
+    def admits(self) -> bool:
+        """Tell whether a call is let through."""
+        try:
+            asyncio.run(self.circuit.admit(self.probe))
+        except EndpointDownError:
+            return False
+        return True
+
+
+def test_a_few_failures_open_no_circuit() -> None:
+    """A server that restarts is tried again; one that answers now and then is there."""
+    endpoint = Endpoint()
+    endpoint.fail(seconds=0)
+    assert endpoint.admits()
+    endpoint.circuit.reached()
+    endpoint.now += 60
+    endpoint.circuit.not_reached("is down")
+    assert endpoint.admits()
+    assert (endpoint.asked, take_news()) == (0, [News("http://it", None)])
+
+
+def test_an_endpoint_that_is_down_is_left_alone() -> None:
+    """It is asked after a pause, and told of each time that a call is refused."""
+    endpoint = Endpoint()
+    endpoint.fail()
+    assert not endpoint.admits()
+    assert take_news() == [News("http://it", "is down")]
+    assert endpoint.asked == 0
+    endpoint.now += 2
+    assert not endpoint.admits()
+    assert endpoint.asked == 1
+    assert not endpoint.admits()
+    assert endpoint.asked == 1
+    assert take_news() == [News("http://it", "is down")]
+    assert take_news() == []
+
+
+def test_an_endpoint_that_answers_again_gets_calls() -> None:
+    """One answer is enough."""
+    endpoint = Endpoint()
+    endpoint.fail()
+    endpoint.problem = None
+    endpoint.now += 2
+    assert endpoint.admits()
+    assert endpoint.admits()
+    assert endpoint.asked == 1
+    assert take_news() == [News("http://it", None)]
+    endpoint.circuit.reached()
+    assert take_news() == []
+
+
+def test_pauses_grow_up_to_a_limit() -> None:
+    """Nobody waits for longer than that after an endpoint is back."""
+    endpoint = Endpoint()
+    endpoint.fail()
+    waits = []
+    for _ in range(10):
+        endpoint.now += LONGEST_PAUSE.total_seconds() * 2
+        with pytest.raises(EndpointDownError) as raised:
+            asyncio.run(endpoint.circuit.admit(endpoint.probe))
+        waits.append(raised.value.wait)
+    assert waits[0] < waits[-1] <= LONGEST_PAUSE * 1.25
+
+
+def test_calls_at_the_same_time_share_a_question() -> None:
+    """A thousand waiting addresses do not ask a thousand times."""
+    endpoint = Endpoint()
+    endpoint.fail()
+    endpoint.problem = None
+    endpoint.now += 2
+
+    async def many() -> None:
+        await asyncio.gather(*(endpoint.circuit.admit(endpoint.probe) for _ in range(100)))
+
+    asyncio.run(many())
+    assert endpoint.asked == 1

@@ -1,0 +1,575 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of real servers, which do what each test says."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from aiohttp import web
+from local_servers import free_port
+
+from statefun import (
+    Context,
+    KafkaEgressMessage,
+    Message,
+    RequestReplyHandler,
+    StatefulFunctions,
+    StringType,
+    TypedValue,
+    UnknownFunctionError,
+    ValueSpec,
+    kafka_egress_message,
+    message_builder,
+)
+from statefun.module.model import Endpoint, Location, Timeouts, Tls
+from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
+from statefun.remote.circuit import take_news
+from statefun.remote.remote_function import RemoteFunctions
+from statefun.sdk.address import Address, TypeName
+from statefun.sdk.context import Cancellation, DelayedMessage
+from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
+from statefun.sdk.storage import Expiration
+from statefun.sdk.types import encoded
+
+SECOND = timedelta(seconds=1)
+TARGET = Address("remote.fns/commands", "Ada")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@pytest.fixture(autouse=True)
+def _no_news() -> Iterator[None]:
+    take_news()
+    yield
+    take_news()
+
+
+def functions() -> StatefulFunctions:
+    """Return a function that carries out the commands in its messages."""
+    registry = StatefulFunctions()
+    specs = [
+        ValueSpec("seen", StringType, expire_after_write=timedelta(hours=1)),
+        ValueSpec("kept", StringType, expire_after_call=timedelta(hours=2)),
+    ]
+
+    @registry.bind("remote.fns/commands", specs)
+    def obey(ctx: Context, message: Message) -> None:
+        text = message.as_string()
+        ctx.storage.seen = (ctx.storage.seen or "") + text[0]
+        match text.split():
+            case ["send", id_]:
+                ctx.send(message_builder("remote.fns/commands", id_, str_value="hello"))
+            case ["later", token]:
+                later = message_builder("remote.fns/commands", "Bob", str_value="late")
+                ctx.send_after(SECOND, later, token)
+            case ["cancel", token]:
+                ctx.cancel_delayed_message(token)
+            case ["emit", value]:
+                ctx.send_egress(
+                    kafka_egress_message("remote/out", topic="out", key=ctx.address.id, value=value)
+                )
+            case ["fail"]:
+                raise ValueError("as it was told")
+            case ["drop"]:
+                del ctx.storage.seen
+            case _:
+                pass
+
+    return registry
+
+
+async def answer(request: web.Request) -> web.Response:
+    """Answer as a server with our own SDK does."""
+    try:
+        reply = RequestReplyHandler(functions()).handle_sync(await request.read())
+    except ValueError as error:
+        return web.Response(status=500, text=str(error))
+    return web.Response(body=reply, content_type="application/octet-stream")
+
+
+@attrs.define
+class Served:
+    """A server, and a transport to it."""
+
+    remote: RemoteFunctions
+    requests: list[bytes] = attrs.field(factory=list)
+
+    async def invoke(
+        self, *texts: str, state: dict[str, TypedValue] | None = None, **more: Any
+    ) -> InvocationResult:
+        """Send texts in one batch."""
+        invocations = [Invocation(None, encoded(text, StringType)) for text in texts]
+        batch = InvocationBatch(TARGET, state or {}, invocations)
+        return await self.remote.invoke(batch, more.get("prepare"))
+
+    def batches(self) -> list[int]:
+        """Return how many messages each request had."""
+        asked = [ToFunction.FromString(each).invocation for each in self.requests]
+        return [len(each.invocations) for each in asked]
+
+
+def endpoint(url: str, **options: Any) -> Endpoint:
+    """Return an endpoint with short timeouts."""
+    timeouts = options.pop("timeouts", Timeouts(5 * SECOND, SECOND, SECOND))
+    here = Location("module.yaml", 1, 1)
+    return Endpoint(TypeName("remote.fns", "*"), url, here, timeouts, **options)
+
+
+@asynccontextmanager
+async def serving(
+    handler: Handler = answer, *, tls: ssl.SSLContext | None = None, **options: Any
+) -> Any:
+    """Run a server with that handler; yield it with a transport."""
+    requests: list[bytes] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        requests.append(await request.read())
+        return await handler(request)
+
+    application = web.Application(client_max_size=10**9)
+    application.router.add_route("*", "/{name:.*}", handle)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+    await site.start()
+    (sock,) = site._server.sockets  # type: ignore[union-attr] # noqa: SLF001 - it chose the port
+    url = f"http{'s' if tls else ''}://127.0.0.1:{sock.getsockname()[1]}/{{function.name}}"
+    remote = RemoteFunctions(endpoint(url, **options))
+    try:
+        yield Served(remote, requests)
+    finally:
+        await remote.close()
+        await runner.cleanup()
+
+
+def texts_of(result: InvocationResult) -> list[str]:
+    """Return the texts of all failures."""
+    return [failure.error.message for failure in result.failures]
+
+
+def seen(result: InvocationResult) -> str:
+    """Return the value that tells which messages were handled."""
+    value = result.state_mutations["seen"]
+    assert value is not None
+    return StringType.serializer().deserialize(value.value)
+
+
+def test_a_batch_has_the_effects_that_its_function_asks_for() -> None:
+    """State, messages, delays, cancellations and records come back; values are asked for once."""
+
+    async def scenario() -> None:
+        async with serving() as served:
+            asked = ("send Bob", "later t", "cancel u", "emit x")
+            result = await served.invoke(*asked)
+            assert seen(result) == "slce"
+            assert [str(each.target_typename) for each in result.messages] == [TARGET.typename]
+            later, cancellation = result.delayed
+            assert isinstance(later, DelayedMessage)
+            assert (later.delay, later.cancellation_token) == (SECOND, "t")
+            assert cancellation == Cancellation("u")
+            (record,) = result.egress_messages
+            assert KafkaEgressMessage.from_typed_value("a/b", record.typed_value).value == b"x"
+            assert set(result.expiring) == {
+                Expiration("seen", timedelta(hours=1), on_call=False),
+                Expiration("kept", timedelta(hours=2), on_call=True),
+            }
+            state = {"seen": result.state_mutations["seen"]}
+            again = await served.invoke("more", state=state)
+            assert seen(again) == "slcem"
+            gone = await served.invoke("drop", state=state)
+            assert gone.state_mutations == {"seen": None}
+            assert served.batches() == [4, 4, 1, 1]
+
+    asyncio.run(scenario())
+
+
+def test_large_batches_go_in_several_requests_in_order() -> None:
+    """Each of them begins with the state that the one before has left."""
+
+    async def scenario() -> None:
+        async with serving(max_batch=3) as served:
+            result = await served.invoke(*"abcdefgh")
+            assert seen(result) == "abcdefgh"
+            assert served.batches() == [3, 3, 3, 2]
+        async with serving(max_bytes=20_000) as served:
+            result = await served.invoke(*(letter * 8_000 for letter in "abcd"))
+            assert seen(result) == "abcd"
+            assert max(map(len, served.requests)) < 20_000
+            too_large = await served.invoke("x" * 30_000, "y")
+            assert seen(too_large) == "y"
+            (text,) = texts_of(too_large)
+            assert "takes requests of 20,000 bytes" in text
+
+    asyncio.run(scenario())
+
+
+def test_a_message_that_fails_does_not_stop_the_others() -> None:
+    """The request is divided until it is alone."""
+
+    async def scenario() -> None:
+        times = Timeouts(SECOND / 5, SECOND, SECOND)
+        async with serving(timeouts=times) as served:
+            result = await served.invoke(*"abc", "fail", *"defgh")
+            assert seen(result) == "abcdefgh"
+            (failure,) = result.failures
+            assert failure.index == 3
+            assert failure.error.code == "SF308"
+            assert "has answered 500 Internal Server Error: as it was told" in failure.error.message
+            assert "attempts)" in failure.error.message
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("status", [500, 503, 408, 409, 420, 429, 499])
+def test_statuses_that_pass_are_tried_again(status: int) -> None:
+    """As in the reference, within the time of the call."""
+    refused = [status] * 3
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if refused:
+            return web.Response(status=refused.pop())
+        return await answer(request)
+
+    async def scenario() -> None:
+        async with serving(handler) as served:
+            result = await served.invoke("a")
+            assert seen(result) == "a"
+            assert len(served.requests) == 5
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 404, 413])
+def test_statuses_that_stay_are_failures_at_once(status: int) -> None:
+    """Another attempt would have the same answer."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, text="no", headers={"Location": "/elsewhere"})
+
+    async def scenario() -> None:
+        async with serving(handler) as served:
+            (text,) = texts_of(await served.invoke("a"))
+            assert f"has answered {status}" in text
+            assert "remote.fns/commands/Ada" in text
+            assert len(served.requests) == 1
+
+    asyncio.run(scenario())
+
+
+def test_an_endpoint_may_ask_for_patience() -> None:
+    """The header Retry-After is obeyed, unless there is no time for it."""
+    waits = ["1", "100000"]
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if waits:
+            return web.Response(status=429, headers={"Retry-After": waits.pop(0)})
+        return await answer(request)
+
+    async def scenario() -> None:
+        async with serving(handler) as served:
+            loop = asyncio.get_running_loop()
+            begun = loop.time()
+            (text,) = texts_of(await served.invoke("a"))
+            assert loop.time() - begun >= 1
+            assert "has answered 429 Too Many Requests (the last of 2 attempts)" in text
+
+    asyncio.run(scenario())
+
+
+def _reply(**fields: Any) -> bytes:
+    effects = FromFunction()
+    for name, values in fields.items():
+        getattr(effects.invocation_result, name).add(**values)
+    return effects.SerializeToString()
+
+
+_VALUE = {"typename": "a/T", "has_value": True, "value": b"x"}
+_NONSENSE = {
+    "bytes that are no FromFunction": b"<html>Hello</html>",
+    "bytes that hold no response": b"\x0a\x01x",
+    "a change of value 'other', which it has never told of": _reply(
+        state_mutations={"mutation_type": 1, "state_name": "other", "state_value": _VALUE}
+    ),
+    "value 'seen' as a/T, which it keeps as io.statefun.types/string": _reply(
+        state_mutations={"mutation_type": 1, "state_name": "seen", "state_value": _VALUE}
+    ),
+    "a delay of -1 ms": _reply(delayed_invocations={"delay_in_ms": -1}),
+    "a cancellation without a token": _reply(delayed_invocations={"is_cancellation_request": True}),
+    "a message that is ill-formed": _reply(
+        outgoing_messages={"target": {"namespace": "a", "type": "b"}, "argument": _VALUE}
+    ),
+    "a value of type 'a/T' that has none": _reply(
+        outgoing_messages={
+            "target": {"namespace": "a", "type": "b", "id": "c"},
+            "argument": {"typename": "a/T"},
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize(("problem", "reply"), _NONSENSE.items(), ids=list(_NONSENSE))
+def test_nonsense_is_the_functions_failure(problem: str, reply: bytes) -> None:
+    """It is tried again like other errors, and then said."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        asked = ToFunction.FromString(await request.read()).invocation
+        if not asked.state:
+            return await answer(request)
+        return web.Response(body=reply)
+
+    async def scenario() -> None:
+        times = Timeouts(SECOND / 10, SECOND, SECOND)
+        async with serving(handler, timeouts=times) as served:
+            (text,) = texts_of(await served.invoke("a"))
+            assert problem in text
+
+    asyncio.run(scenario())
+
+
+def test_a_reply_without_bytes_has_no_effects() -> None:
+    """The protocol allows that."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return web.Response()
+
+    async def scenario() -> None:
+        async with serving(handler) as served:
+            result = await served.invoke("a")
+            assert result == InvocationResult({}, [], [], [], [], (), None)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_replies_have_a_limit(is_chunked: bool) -> None:
+    """A larger one is not read, whether it tells its size or not."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if not is_chunked:
+            return web.Response(body=bytes(100_000))
+        reply = web.StreamResponse()
+        await reply.prepare(request)
+        with suppress(ConnectionResetError):
+            for _ in range(100):
+                await reply.write(bytes(1_000))
+        return reply
+
+    async def scenario() -> None:
+        times = Timeouts(SECOND / 10, SECOND, SECOND)
+        async with serving(handler, timeouts=times, max_bytes=10_000) as served:
+            (text,) = texts_of(await served.invoke("a"))
+            assert "has answered with more than 10,000 bytes" in text
+
+    asyncio.run(scenario())
+
+
+def test_a_function_that_asks_again_and_again_fails() -> None:
+    """It was given what it asks for."""
+    question = FromFunction()
+    question.incomplete_invocation_context.missing_values.add(state_name="a")
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=question.SerializeToString())
+
+    async def scenario() -> None:
+        async with serving(handler) as served:
+            (text,) = texts_of(await served.invoke("a"))
+            assert "asks for its values a again and again" in text
+            assert len(served.requests) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_stored_value_of_another_type_is_a_failure() -> None:
+    """A function does not get bytes that it would misread."""
+
+    async def scenario() -> None:
+        async with serving() as served:
+            result = await served.invoke("a", state={"seen": TypedValue("a/Other", b"x")})
+            (failure,) = result.failures
+            assert failure.error.code == "SF305"
+            assert "it is stored as a/Other" in failure.error.message
+
+    asyncio.run(scenario())
+
+
+def test_messages_to_nowhere_fail_alone() -> None:
+    """What cannot be sent is the failure of the message that sends it."""
+
+    def prepare(sent: Any) -> Any:
+        if isinstance(sent, Message):
+            raise UnknownFunctionError("there is no such function")
+        return sent
+
+    async def scenario() -> None:
+        async with serving() as served:
+            result = await served.invoke("a", "send Bob", "b", "later t", prepare=prepare)
+            assert seen(result) == "ab"
+            assert [failure.index for failure in result.failures] == [1, 3]
+
+    asyncio.run(scenario())
+
+
+def test_a_slow_function_has_its_time() -> None:
+    """Without an answer in time it fails, if the endpoint answers other requests."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        asked = ToFunction.FromString(await request.read()).invocation
+        if asked.invocations:
+            await asyncio.sleep(60)
+        return await answer(request)
+
+    async def scenario() -> None:
+        times = Timeouts(SECOND / 2, SECOND, None)
+        async with serving(handler, timeouts=times) as served:
+            result = await served.invoke("a")
+            (text,) = texts_of(result)
+            assert "has not answered in time" in text
+            assert result.postponed is None
+            assert [each.problem for each in take_news()] == [None]
+
+    asyncio.run(scenario())
+
+
+def test_messages_to_an_endpoint_that_is_down_wait() -> None:
+    """What was handled stays; the rest is told to wait, and handled when the endpoint is back."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/"
+
+    async def scenario() -> None:
+        remote = RemoteFunctions(endpoint(url, timeouts=Timeouts(SECOND / 2, SECOND, SECOND)))
+        served = Served(remote)
+        result = await served.invoke(*"ab")
+        assert result.failures == []
+        assert result.postponed is not None
+        assert result.postponed.first == 0
+        assert timedelta(0) <= result.postponed.wait <= 2 * SECOND
+        (news,) = take_news()
+        assert news.endpoint == url
+        assert news.problem is not None
+        assert news.problem == "cannot be reached: Connection refused"
+        await remote.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_endpoint_that_goes_down_meanwhile_gets_the_rest_later() -> None:
+    """The effects of the first requests count."""
+    calls = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        calls.append(request)
+        if len(calls) > 2:
+            return web.Response(status=503)
+        return await answer(request)
+
+    async def scenario() -> None:
+        times = Timeouts(SECOND / 5, SECOND, SECOND)
+        async with serving(handler, timeouts=times, max_batch=2) as served:
+            result = await served.invoke(*"abcdef")
+            assert seen(result) == "ab"
+            assert result.postponed is not None
+            assert result.postponed.first == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_breaks_is_made_again() -> None:
+    """A server may close an idle connection at any time."""
+    broken: list[web.Request] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if len(broken) < 2:
+            broken.append(request)
+            assert request.transport is not None
+            request.transport.abort()
+        return await answer(request)
+
+    async def scenario() -> None:
+        async with serving(handler) as served:
+            assert seen(await served.invoke("a")) == "a"
+
+    asyncio.run(scenario())
+
+
+def test_requests_go_through_a_unix_domain_socket(tmp_path: Path) -> None:
+    """The URL names its file, and then the path."""
+    paths = []
+
+    async def handler(request: web.Request) -> web.Response:
+        paths.append(request.path)
+        return await answer(request)
+
+    async def scenario() -> None:
+        application = web.Application()
+        application.router.add_post("/{name:.*}", handler)
+        runner = web.AppRunner(application)
+        await runner.setup()
+        file = tmp_path / "fns.sock"
+        await web.UnixSite(runner, str(file)).start()
+        remote = RemoteFunctions(endpoint(f"http+unix://{file}/of/{{function.name}}"))
+        assert seen(await Served(remote).invoke("a")) == "a"
+        assert set(paths) == {"/of/commands"}
+        await remote.close()
+        await runner.cleanup()
+
+    asyncio.run(scenario())
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with an authority, and certificates of a server and a client."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    new = ("-newkey", "rsa:2048", "-days", "2")
+    openssl(
+        "req", "-x509", *new, "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca"
+    )
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
+    for name, password in (("server", ()), ("client", ("-passout", "pass:open sesame"))):
+        keys = ("-passout", password[1]) if password else ("-nodes",)
+        openssl(
+            *("req", *new, *keys, "-keyout", f"{name}.key", "-out", f"{name}.csr"),
+            *("-subj", f"/CN={name}"),
+        )
+        openssl(
+            *("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key"),
+            *("-CAcreateserial", "-days", "2", "-extfile", "names", "-out", f"{name}.pem"),
+        )
+    return folder
+
+
+def test_both_sides_show_certificates(certificates: Path) -> None:
+    """The endpoint's is checked against the given authorities; the client's key has a password."""
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates / "ca.pem")
+    server.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    server.verify_mode = ssl.CERT_REQUIRED
+    files = ("ca.pem", "client.pem", "client.key")
+    trusted, certificate, key = ((certificates / file).read_bytes() for file in files)
+
+    async def scenario() -> None:
+        tls = Tls(trusted, certificate, key, "open sesame")
+        async with serving(tls=server) as served:
+            remote = RemoteFunctions(attrs.evolve(served.remote.endpoint, tls=tls))
+            assert seen(await Served(remote).invoke("a")) == "a"
+            await remote.close()
+            times = Timeouts(SECOND / 10, SECOND, SECOND)
+            stranger = RemoteFunctions(attrs.evolve(served.remote.endpoint, timeouts=times))
+            result = await Served(stranger).invoke("a")
+            await stranger.close()
+            assert result.postponed is not None
+            (news,) = take_news()
+            assert "certificate verify failed" in (news.problem or "")
+
+    asyncio.run(scenario())
