@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of this package under the runtime of Flink StateFun, from Kafka to Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from command_trees import Expected, trees
+from flink_statefun import FlinkStateFun, missing_tools
+from harness import KafkaHarness, wait
+from languages import commanded
+from local_servers import connected, free_port
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.takes(minutes=1),
+    pytest.mark.skipif(bool(missing_tools()), reason="Flink StateFun needs java and javac"),
+]
+
+COMMANDS = int(os.environ.get("STATEFUN_COMMANDS", "2000"))
+FUNCTIONS = {"plain": commanded.PLAIN, "coroutine": commanded.COROUTINE}
+IDS = [f"Grüße/{number}" for number in range(50)]
+PARTITIONS = 2
+
+
+@contextmanager
+def served(port: int, results: str, log: Path) -> Iterator[None]:
+    """Serve the functions as a user does."""
+    program = str(Path(commanded.__file__))
+    command = [sys.executable, "-m", "statefun.cli", "serve", program, "--port", str(port)]
+    environment = {**os.environ, "RESULTS_TOPIC": results}
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            command, env=environment, stdout=output, stderr=subprocess.STDOUT, text=True
+        ) as process,
+    ):
+        try:
+            connected(port, process).close()
+            yield
+        finally:
+            process.kill()
+
+
+def module_of(kafka: KafkaHarness, topics: dict[str, str], port: int) -> str:
+    """Return a module.yaml for Flink StateFun."""
+    routes = "".join(
+        f"    - {{topic: '{topic}', valueType: {commanded.COMMANDS.typename}, "
+        f"targets: [{function}]}}\n"
+        for function, topic in topics.items()
+    )
+    return f"""\
+kind: io.statefun.endpoints.v2/http
+spec:
+  functions: {commanded.NAMESPACE}/*
+  urlPathTemplate: http://127.0.0.1:{port}/
+---
+kind: io.statefun.kafka.v1/ingress
+spec:
+  id: {commanded.NAMESPACE}/in
+  address: {kafka.address}
+  consumerGroupId: flink
+  startupPosition: {{type: earliest}}
+  topics:
+{routes}---
+kind: io.statefun.kafka.v1/egress
+spec:
+  id: {commanded.OUT}
+  address: {kafka.address}
+  deliverySemantic: {{type: exactly-once, transactionTimeout: 1min}}
+"""
+
+
+def test_everything_comes_exactly_once(kafka: KafkaHarness, tmp_path: Path) -> None:
+    """State, messages, delays, cancellations and records mean to Flink what they mean to us."""
+    forest = trees(COMMANDS, COMMANDS, list(FUNCTIONS.values()), IDS)
+    expected = Expected.of(forest)
+    results = kafka.topic("results", PARTITIONS)
+    topics = {function: kafka.topic(name, PARTITIONS) for name, function in FUNCTIONS.items()}
+    for function, topic in topics.items():
+        kafka.send(topic, [(tree.id, tree.value) for tree in forest if tree.function == function])
+
+    port, log = free_port(), tmp_path / "server.log"
+    with (
+        served(port, results, log),
+        FlinkStateFun(module_of(kafka, topics, port), tmp_path / "flink") as job,
+    ):
+
+        def have_come() -> bool:
+            job.check()
+            return len(kafka.receive(results)) >= len(expected)
+
+        with suppress(AssertionError):  # what has not come is told below
+            wait(have_come)
+        time.sleep(1)  # something may come twice, or come that was cancelled
+        job.check()
+        records = kafka.receive(results)
+        expected.check(record.value for record in records)
+        for record in records:
+            assert json.loads(record.value)["address"].endswith(f"/{record.key}")
+        assert "Traceback" not in log.read_text()
