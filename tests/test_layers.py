@@ -32,6 +32,15 @@ ALLOWED = {
     },
     "serving.asgi": {"statefun.serving", "statefun.sdk"},
     "published": {"statefun"},
+    "remote": {
+        "statefun.remote",
+        "statefun.module",
+        "statefun.protocol",
+        "statefun.sdk",
+        "google.protobuf",
+        "aiohttp",
+        "yarl",
+    },
     "module": {"statefun.module", "statefun.formats", "statefun.sdk", "yaml", "attrs"},
 }
 """The imports that a layer may have, besides the standard library."""
@@ -60,7 +69,7 @@ ROOMS = [
     ),
     *("dispatch", "ingress"),
     *("summary", "terminal", "settings", "spark", "release", "status", "preflight"),
-    *("staging", "query", "reporting", "explanation", "application", "run"),
+    *("staging", "query", "reporting", "explanation", "playground_server", "application", "run"),
 ]
 """The rooms of the runtime; each may import the rooms before it."""
 

@@ -91,7 +91,7 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
             validation.functions = with_endpoints(validation.functions, module)
         for location, text in binding_problems(module, validation.functions):
             findings.append(Finding.at(location, text))
-        if not module.ingresses:
+        if not module.has_ingress:
             findings.append(Finding.at(None, NO_INGRESS))
         findings.extend(_warnings(module, validation.functions, program.text()))
     return validation

@@ -10,6 +10,7 @@ from itertools import product
 
 from statefun.module.model import Location, Module, TopicRoute, Unsupported
 from statefun.module.value_types import register_types
+from statefun.sdk.address import TypeName
 from statefun.sdk.errors import BindingError, DefinitionError
 from statefun.sdk.failure import OnFailure, Retry
 from statefun.sdk.functions import StatefulFunctions
@@ -43,7 +44,7 @@ def check_binding(
         text if location is None else f"{location}: {text}"
         for location, text in (*register_types(module), *binding_problems(module, functions))
     ]
-    if needs_ingress and not module.ingresses:
+    if needs_ingress and not module.has_ingress:
         problems.append(NO_INGRESS)
     if problems:
         raise BindingError("\n  ".join(["module files and functions do not fit", *problems]))
@@ -77,6 +78,7 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
         except DefinitionError as error:
             yield None, f"function {function.typename}: {error.message}"
     yield from _loops(module)
+    yield from _declared_twice(module)
     yield from _failure_problems(module, functions)
     if not len(functions):
         yield None, "no function is registered; decorate one with @function(...)"
@@ -105,6 +107,16 @@ def _loops(module: Module) -> Iterator[Finding]:
                 text = f"topicPattern {route.topic} takes {topic}, a topic for dead letters of"
                 hint = f"begin it with (?!{re.escape(topic)}$)"
                 yield route.location, f"{text} egress {egress.id}; {hint}"
+
+
+def _declared_twice(module: Module) -> Iterator[Finding]:
+    """Find egresses of different kinds that have one id."""
+    declared: dict[TypeName, Location] = {egress.id: egress.location for egress in module.egresses}
+    for egress in module.playground_egresses:
+        first = declared.setdefault(egress.id, egress.location)
+        if first is not egress.location:
+            text = f"egress {egress.id} is declared twice; it is first declared at {first}"
+            yield egress.location, text
 
 
 def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:

@@ -6,15 +6,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from statefun.module.file_formats import components
 from statefun.module.kinds.catalogue import KINDS
+from statefun.module.model import Component as Part
 from statefun.module.model import (
     Endpoint,
     KafkaEgress,
     KafkaIngress,
     Location,
     Module,
+    PlaygroundEgress,
+    PlaygroundIngress,
     Unsupported,
 )
 from statefun.module.yaml.components import ID, Component
@@ -22,6 +26,8 @@ from statefun.module.yaml.nodes import MapNode, ScalarNode, compose
 from statefun.module.yaml.problems import Invalid, Problems
 from statefun.module.yaml.substitution import Substitution
 from statefun.sdk.errors import DefinitionError, ModuleError
+
+T = TypeVar("T")
 
 _EXPECTED = "expected a module file, YAML with the ingresses and egresses of the application"
 
@@ -82,7 +88,7 @@ class _Loading:
         self._environment = os.environ if environment is None else environment
         self._problems = Problems()
         self._files: dict[str, None] = {}
-        self._parts: list[KafkaIngress | KafkaEgress | Endpoint | Unsupported] = []
+        self._parts: list[Part] = []
         self._ids: dict[tuple[str, str, str], Location] = {}
 
     def read_file(self, path: Path) -> None:
@@ -160,8 +166,13 @@ class _Loading:
         if problems:
             raise ModuleError(problems)
         return Module(
-            ingresses=tuple(part for part in self._parts if isinstance(part, KafkaIngress)),
-            egresses=tuple(part for part in self._parts if isinstance(part, KafkaEgress)),
-            endpoints=tuple(part for part in self._parts if isinstance(part, Endpoint)),
-            unsupported=tuple(part for part in self._parts if isinstance(part, Unsupported)),
+            ingresses=self._of(KafkaIngress),
+            egresses=self._of(KafkaEgress),
+            endpoints=self._of(Endpoint),
+            playground_ingresses=self._of(PlaygroundIngress),
+            playground_egresses=self._of(PlaygroundEgress),
+            unsupported=self._of(Unsupported),
         )
+
+    def _of(self, kind: type[T]) -> tuple[T, ...]:
+        return tuple(part for part in self._parts if isinstance(part, kind))

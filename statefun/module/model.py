@@ -307,6 +307,33 @@ class Endpoint:
     """The policy for messages that the functions fail to handle; None: the runtime's default."""
 
 
+LOOPBACK = "127.0.0.1"
+PLAYGROUND = TypeName("io.statefun.playground", "egress")
+"""The id of an egress of the playground, unless it has another."""
+
+
+@attrs.frozen
+class PlaygroundIngress:
+    """An ``io.statefun.playground.v1/ingress``: messages over HTTP, for development."""
+
+    port: int
+    location: Location
+    host: str = LOOPBACK
+    """The address to listen at."""
+
+
+@attrs.frozen
+class PlaygroundEgress:
+    """An ``io.statefun.playground.v1/egress``: records that are taken over HTTP."""
+
+    port: int
+    topics: tuple[str, ...]
+    location: Location
+    id: TypeName = PLAYGROUND
+    host: str = LOOPBACK
+    """The address to listen at."""
+
+
 @attrs.frozen
 class Unsupported:
     """A component that is read and checked, but cannot run yet."""
@@ -318,6 +345,12 @@ class Unsupported:
     location: Location
 
 
+Component = (
+    KafkaIngress | KafkaEgress | Endpoint | PlaygroundIngress | PlaygroundEgress | Unsupported
+)
+"""A part of a module."""
+
+
 @attrs.frozen
 class Module:
     """All components of all module files of an application."""
@@ -325,6 +358,8 @@ class Module:
     ingresses: tuple[KafkaIngress, ...] = ()
     egresses: tuple[KafkaEgress, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
+    playground_ingresses: tuple[PlaygroundIngress, ...] = ()
+    playground_egresses: tuple[PlaygroundEgress, ...] = ()
     unsupported: tuple[Unsupported, ...] = ()
 
     @property
@@ -333,6 +368,16 @@ class Module:
         routes = [route for ingress in self.ingresses for route in ingress.topics]
         made = [route.deserializer for route in routes if route.deserializer is not None]
         return {deserializer.name: deserializer for deserializer in made}
+
+    @property
+    def has_ingress(self) -> bool:
+        """Whether messages can come from anywhere."""
+        return bool(self.ingresses or self.playground_ingresses)
+
+    @property
+    def has_playground(self) -> bool:
+        """Whether anything comes or goes over HTTP."""
+        return bool(self.playground_ingresses or self.playground_egresses)
 
     @property
     def dead_letters(self) -> KafkaEgress | None:

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from statefun.module.model import Module
+from statefun.module.model import MAX_RECORD_SIZE, Module
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError, UnknownEgressError
 from statefun.sdk.types import default_types
+
+PLAYGROUND_RECORD_TYPENAME = "io.statefun.playground/EgressRecord"
 
 
 class EgressRecord(NamedTuple):
@@ -42,14 +45,21 @@ class Sink(NamedTuple):
     """The limit of a record, in bytes: key, value and headers together."""
     serializer: Serializer | None = None
     """Makes records of values; None if only records are taken."""
+    topics: Sequence[str] | None = None
+    """The topics that records may be for; None for any."""
 
 
 def sinks_of(module: Module) -> dict[str, Sink]:
     """Return all declared egresses, by id."""
-    return {
+    kafka = {
         str(egress.id): Sink(egress.max_record_size, egress.serializer)
         for egress in module.egresses
     }
+    playground = {
+        str(egress.id): Sink(MAX_RECORD_SIZE, topics=egress.topics)
+        for egress in module.playground_egresses
+    }
+    return kafka | playground
 
 
 def egress_record(
@@ -73,13 +83,37 @@ def egress_record(
     sink = egresses[message.typename]
     if isinstance(message, KafkaEgressMessage):
         record: KafkaEgressMessage | None = message
+    elif sink.topics is not None and message.typed_value.typename == PLAYGROUND_RECORD_TYPENAME:
+        record = _playground_record(message)
     elif sink.serializer is None or message.typed_value.typename == KAFKA_RECORD_TYPENAME:
         record = KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
     else:
         record = _serialized(message, sink.serializer)
     if record is not None:
         _check_size(record, sink.max_record_size)
+        if sink.topics is not None and record.topic not in sink.topics:
+            raise DefinitionError(
+                f"egress {record.typename} has no topic {record.topic}; declared are "
+                f"{', '.join(sink.topics)}"
+            )
     return record
+
+
+def _playground_record(message: EgressMessage) -> KafkaEgressMessage:
+    """Return the record in a value of the playground: JSON with a topic and a payload.
+
+    From ``EgressRecord`` of the playground of Stateful Functions 3.x.
+    """
+    try:
+        content = json.loads(message.typed_value.value)
+        topic, payload = content["topic"], content["payload"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DefinitionError(
+            f"a value of type {PLAYGROUND_RECORD_TYPENAME} is a JSON object with topic and payload, "
+            f"which this one is not: {type(error).__name__}: {error}"
+        ) from error
+    text = payload if isinstance(payload, str) else json.dumps(payload)
+    return KafkaEgressMessage(message.typename, topic=topic, value=text)
 
 
 def _check_size(record: KafkaEgressMessage, limit: int) -> None:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from contextlib import closing, nullcontext
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 
+import attrs
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -22,8 +24,12 @@ from statefun.runtime.checkpoint.lock import (
     jvm_lock,
     unlocked,
 )
+from statefun.runtime.checkpoint.playground_store import FILE, PlaygroundStore
+from statefun.runtime.egress.playground_lanes import PlaygroundLanes
 from statefun.runtime.explanation import explained
 from statefun.runtime.garbage import frozen
+from statefun.runtime.ingress.feedback import accepted, feedback_offset
+from statefun.runtime.playground_server import Playground
 from statefun.runtime.preflight.preparation import Prepared, prepare
 from statefun.runtime.preflight.unregistered import check_functions, write_functions
 from statefun.runtime.query import joined_rows, operator_of, start_query
@@ -91,11 +97,17 @@ class Application:
             group_offsets = GroupOffsets(
                 prepared.ingresses, prepared.bounds.stops, self._commit_log
             )
-            with closing(group_offsets), frozen():
+            with closing(group_offsets), frozen(), self._playground() as store:
                 egresses = {str(egress.id): egress for egress in self._module.egresses}
-                publisher = Publisher(egresses, settings, group_offsets, retention)
+                playground = [
+                    PlaygroundLanes(egress, store, settings.checkpoint)
+                    for egress in self._module.playground_egresses
+                    if store is not None
+                ]
+                publisher = Publisher(egresses, settings, group_offsets, retention, playground)
                 try:
                     self._publish_leftovers(publisher, prepared)
+                    prepared = attrs.evolve(prepared, store=store)
                     self._run_query(publisher, group_offsets, prepared)
                     publisher.drain(self._commit_log.newest(), self._stopping)
                 finally:
@@ -112,6 +124,21 @@ class Application:
         """Tell whether :meth:`stop` was called, or is about to be: Spark may get a signal first."""
         return self._stopping.wait(_WATCH_SECONDS)
 
+    @contextmanager
+    def _playground(self) -> Iterator[PlaygroundStore | None]:
+        """Serve the playground, if there is one."""
+        checkpoint = self._settings.checkpoint
+        if not (self._module.has_playground or checkpoint.has(FILE)):
+            yield None
+            return
+        planned = self._commit_log.planned()
+        offset = None if planned < 0 else feedback_offset(self._commit_log, planned)
+        with (
+            closing(PlaygroundStore(checkpoint, accepted(offset))) as store,
+            Playground(self._module, self._functions, store),
+        ):
+            yield store
+
     def _publish_leftovers(self, publisher: Publisher, prepared: Prepared) -> None:
         """Publish what an earlier run has committed, before this one sends anything."""
         leftovers = prepared.leftovers
@@ -127,7 +154,11 @@ class Application:
         self, publisher: Publisher, group_offsets: GroupOffsets, prepared: Prepared
     ) -> None:
         settings = self._settings
-        session = open_session(debug=settings.debug, state_partitions=settings.state_partitions)
+        session = open_session(
+            debug=settings.debug,
+            state_partitions=settings.state_partitions,
+            kafka=bool(prepared.ingresses),
+        )
         check_retained(session.conf)
         if settings.checkpoint.is_local:
             keep_checkpoint_locally(session)

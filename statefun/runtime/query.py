@@ -72,7 +72,7 @@ def joined_rows(
         )
     ]
     # The feedback source is the last one: its offset is the last one in the log of offsets.
-    feedback = read_feedback(session, settings.checkpoint, clock, failed)
+    feedback = read_feedback(session, settings.checkpoint, clock, failed, prepared.store)
     return reduce(DataFrame.unionAll, [*ingresses, feedback])
 
 

@@ -127,15 +127,14 @@ def test_everything_that_is_wrong_is_said_at_once(
     change(file, ", deadLetterTopic: dead", "")
     change(file, "id: test/out", "id: test/other")
     file.write_text(
-        f"{file.read_text()}---\nkind: io.statefun.playground.v1/egress\n"
-        "spec: {port: 8090, topics: [a]}\n"
+        f"{file.read_text()}---\nkind: io.statefun.kinesis.v1/egress\nspec: {{id: test/kinesis}}\n"
     )
 
     assert main(["validate", "app.py"]) == 1
 
     assert capsys.readouterr().out.splitlines() == [
         (
-            "warning: module.yaml:12:1: io.statefun.playground.v1/egress 8090 is understood, but not "
+            "warning: module.yaml:12:1: io.statefun.kinesis.v1/egress test/kinesis is understood, but not "
             "run by this version"
         ),
         (

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import attrs
 
+from statefun.module.kinds import playground
 from statefun.module.kinds.endpoints import ENDPOINTS
 from statefun.module.kinds.kafka_egress import KAFKA_EGRESS, read_kafka_egress
 from statefun.module.kinds.kafka_ingress import KAFKA_INGRESS, read_kafka_ingress
 from statefun.module.kinds.other_kinds import LEGACY_ONLY_KINDS, OTHER_KINDS
-from statefun.module.model import Endpoint, KafkaEgress, KafkaIngress, Unsupported
+from statefun.module.model import Component as Part
 from statefun.module.yaml.components import ID, Component
 from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.shapes import Shape
@@ -21,7 +22,7 @@ from statefun.module.yaml.shapes import Shape
 class Kind:
     """How to read the components of a kind."""
 
-    read: Callable[[Component, Problems], KafkaIngress | KafkaEgress | Endpoint | Unsupported]
+    read: Callable[[Component, Problems], Part]
     id_name: str
     """The key of the spec that tells one component from another."""
     shape: Shape
@@ -35,7 +36,16 @@ _KAFKA_EGRESS = "io.statefun.kafka.v1/egress"
 _KINESIS_INGRESS = "io.statefun.kinesis.v1/ingress"
 _KINESIS_EGRESS = "io.statefun.kinesis.v1/egress"
 
-CURRENT_KINDS = (_KAFKA_INGRESS, _KAFKA_EGRESS, *ENDPOINTS, *OTHER_KINDS)
+_PLAYGROUND = {
+    "io.statefun.playground.v1/ingress": Kind(
+        playground.read_ingress, playground.PORT.name, playground.INGRESS, "ingress"
+    ),
+    "io.statefun.playground.v1/egress": Kind(
+        playground.read_egress, playground.PORT.name, playground.EGRESS, "egress"
+    ),
+}
+
+CURRENT_KINDS = (_KAFKA_INGRESS, _KAFKA_EGRESS, *ENDPOINTS, *OTHER_KINDS, *_PLAYGROUND)
 """The values of ``kind``."""
 
 KINDS: dict[str, Kind] = {
@@ -45,6 +55,7 @@ KINDS: dict[str, Kind] = {
         name: Kind(kind.read, kind.shape.keys[0].name, kind.shape, "endpoint")
         for name, kind in ENDPOINTS.items()
     },
+    **_PLAYGROUND,
     **{
         name: Kind(other.read, other.id_key.name, Shape(other.keys), other.group)
         for name, other in (OTHER_KINDS | LEGACY_ONLY_KINDS).items()

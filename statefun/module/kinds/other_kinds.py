@@ -36,7 +36,6 @@ def _timeouts(*names: str) -> _Keys:
     return tuple(Key(name, duration, f"the {name} timeout", example="10s") for name in names)
 
 
-_PORT = Key("port", integer(1, 65_535), "the port to listen on", required=True, example=8090)
 _FUNCTION_TYPE = Key("type", typename, "the function's type, <namespace>/<name>", required=True)
 _MESSAGE = (
     Key("messageType", text, "the full name of the protobuf message", required=True),
@@ -89,21 +88,6 @@ OTHER_KINDS = {
         "ingress", ID, kinesis.ingress_keys(legacy=False), kinesis.ingress_keys(legacy=True)
     ),
     "io.statefun.kinesis.v1/egress": OtherKind("egress", ID, kinesis.EGRESS_KEYS),
-    "io.statefun.playground.v1/ingress": OtherKind("ingress", _PORT, (_PORT,)),
-    "io.statefun.playground.v1/egress": OtherKind(
-        "egress",
-        _PORT,
-        (
-            _PORT,
-            Key(
-                "topics",
-                list_of(text, "topics"),
-                "its topics",
-                required=True,
-                example=["greetings"],
-            ),
-        ),
-    ),
 }
 
 LEGACY_ONLY_KINDS = {

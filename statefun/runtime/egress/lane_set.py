@@ -50,6 +50,40 @@ class Lanes(Protocol):
         """Disconnect."""
 
 
+class OpenLanes(Lanes, Protocol):
+    """Lanes that the driver publishes."""
+
+    def connect(self) -> None:
+        """Connect ahead of the first batch, if there are no markers."""
+
+    def open(self, query_id: str, lanes: int, known_runs: Collection[str]) -> None:
+        """Connect this number of lanes, and all lanes of earlier runs."""
+
+    def claim(self) -> set[str]:
+        """Keep other runs from publishing; return the runs that have published."""
+
+
+class EgressFactory(Protocol):
+    """Makes the lanes of one egress."""
+
+    @property
+    def id(self) -> str:
+        """The egress's id."""
+
+    @property
+    def place(self) -> str:
+        """The egress's id, and where it publishes."""
+
+    @property
+    def needs_progress(self) -> bool:
+        """Whether markers of progress are kept where it publishes."""
+
+    def driver_lanes(
+        self, should_stop: Callable[[], bool], pause: Callable[[timedelta], bool]
+    ) -> OpenLanes:
+        """Return lanes for the driver."""
+
+
 class Turn(Protocol):
     """Decides how long a lane may go on."""
 
@@ -76,6 +110,22 @@ class LaneFactory:
     """The egress of dead letters, if there is one."""
     others: tuple[str, ...] = ()
     """The ids of the application's exactly-once egresses to the same cluster."""
+
+    @property
+    def id(self) -> str:
+        """The egress's id."""
+        return str(self.egress.id)
+
+    @property
+    def place(self) -> str:
+        """The egress's id, and its cluster."""
+        return f"{self.egress.id} {self.egress.address}"
+
+    def driver_lanes(
+        self, should_stop: Callable[[], bool], pause: Callable[[timedelta], bool]
+    ) -> DriverLanes:
+        """Return lanes for the driver."""
+        return DriverLanes(self, should_stop, pause)
 
     @property
     def needs_progress(self) -> bool:

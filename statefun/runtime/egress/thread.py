@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 
 from statefun.runtime.checkpoint.outbox import Staged
 from statefun.runtime.egress.lane import UndeliveredError
-from statefun.runtime.egress.lane_set import DriverLanes, LaneFactory, Lanes, Published
+from statefun.runtime.egress.lane_set import EgressFactory, Lanes, Published
 from statefun.sdk.errors import EngineError, StatefunError
 
 logger = logging.getLogger("statefun.egress")
@@ -27,7 +27,7 @@ class EgressThread:
 
     def __init__(
         self,
-        factory: LaneFactory,
+        factory: EgressFactory,
         on_published: Callable[[Published], None],
         on_error: Callable[[StatefunError], None],
     ) -> None:
@@ -37,12 +37,12 @@ class EgressThread:
         self._queue: deque[Staged] = deque()
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._driver_lanes = DriverLanes(
-            factory, self._stop.is_set, lambda time: self._stop.wait(time.total_seconds())
+        self._driver_lanes = factory.driver_lanes(
+            self._stop.is_set, lambda time: self._stop.wait(time.total_seconds())
         )
         self._lanes: Lanes = self._driver_lanes
         self._thread = threading.Thread(
-            target=self._run, name=f"statefun-egress-{factory.egress.id}", daemon=True
+            target=self._run, name=f"statefun-egress-{factory.id}", daemon=True
         )
 
     def connect(self) -> None:
@@ -112,7 +112,7 @@ class EgressThread:
         except Exception as error:  # noqa: BLE001 - a silent end would hang the driver
             where = f"batch {self._queue[0].manifest.batch}" if self._queue else "the last batch"
             failed = EngineError(
-                f"{where} cannot be published to egress {self.factory.egress.id}: "
+                f"{where} cannot be published to egress {self.factory.id}: "
                 f"{type(error).__name__}: {error}; it is kept in the outbox"
             )
             failed.__cause__ = error  # with its traceback, which debug shows

@@ -11,7 +11,9 @@ runs no batches.
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import BytesIO
 from typing import Any
 
 import attrs
@@ -22,8 +24,9 @@ from statefun.protocol.runtime_pb2 import DelayedMessage, EffectStream
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, has_messages
+from statefun.runtime.checkpoint.playground_store import FILE, PlaygroundStore
 from statefun.runtime.dispatch.buckets import RELEASED, TICK
-from statefun.runtime.rows.effects import MESSAGE_SCHEMA, read_batches
+from statefun.runtime.rows.effects import MESSAGE_SCHEMA, EffectRows, read_batches
 from statefun.runtime.rows.envelope import SCHEMA
 from statefun.runtime.spark_internals.driver_source import Offset, arrow_schema, tasks_of
 from statefun.runtime.timers.clock import Clock
@@ -40,6 +43,7 @@ from statefun.sdk.errors import CheckpointError
 _NAME = "statefun-feedback"
 _BATCH = "batch"
 _TICK = "tick"
+_POSTED = "posted"
 _NONE = -1
 _ARROW_SCHEMA = arrow_schema(SCHEMA)
 _TASK_RECORDS = 50_000
@@ -47,7 +51,11 @@ _TASK_RECORDS = 50_000
 
 
 def read_feedback(
-    session: SparkSession, checkpoint: Folder, clock: Clock, failed: Callable[[Exception], None]
+    session: SparkSession,
+    checkpoint: Folder,
+    clock: Clock,
+    failed: Callable[[Exception], None],
+    store: PlaygroundStore | None = None,
 ) -> DataFrame:
     """Return the messages that the query in ``checkpoint`` sends to its own functions.
 
@@ -56,6 +64,7 @@ def read_feedback(
         checkpoint: the query's checkpoint.
         clock: tells which timers are due.
         failed: gets the exception if it cannot be decided what a micro-batch delivers.
+        store: the messages that the playground has accepted, if there is one.
     """
     outbox = Outbox(checkpoint)
 
@@ -64,7 +73,7 @@ def read_feedback(
             for task in batch.column(0).to_pylist():
                 yield from read_task(outbox, task)
 
-    tasks = tasks_of(session, _NAME, FeedbackReader(checkpoint, clock), failed)
+    tasks = tasks_of(session, _NAME, FeedbackReader(checkpoint, clock, store), failed)
     return tasks.mapInArrow(read, SCHEMA)
 
 
@@ -94,6 +103,11 @@ def ticked(offset: Mapping[str, Any] | None) -> int:
     return _NONE if offset is None else int(offset[_TICK])
 
 
+def accepted(offset: Mapping[str, Any] | None) -> int:
+    """Return the last message of the playground in an offset of the source; 0 if none."""
+    return 0 if offset is None else int(offset.get(_POSTED, 0))
+
+
 @attrs.frozen
 class _Stream:
     """One stream of messages in the outbox."""
@@ -113,10 +127,23 @@ class _Ticks:
     """The number of messages before them in the same micro-batch: all."""
 
 
+@attrs.frozen
+class _Posted:
+    """Messages that the playground has accepted."""
+
+    rows: str
+    """Rows of ``MESSAGE_SCHEMA``, as a stream of Arrow's in Base64: tasks have no database."""
+    first: int
+    """The number of messages before them in the same micro-batch."""
+
+
 class FeedbackReader:
     """Decides which messages of committed batches, and which ticks for timers, are delivered."""
 
-    def __init__(self, checkpoint: Folder, clock: Clock) -> None:
+    def __init__(
+        self, checkpoint: Folder, clock: Clock, store: PlaygroundStore | None = None
+    ) -> None:
+        self._store = store
         self._outbox = Outbox(checkpoint)
         self._commit_log = CommitLog(checkpoint)
         self._timer_log = TimerLog(checkpoint)
@@ -149,13 +176,15 @@ class FeedbackReader:
                 self._timers.add(buckets)
         newest = max(delivered(start), self._newest)
         tick, first = tick_of(self._clock.now()), self._timers.next_tick()
-        if newest == delivered(start) and (first is None or first > tick):
+        posted = self._readable(accepted(start))
+        is_idle = newest == delivered(start) and posted == accepted(start)
+        if is_idle and (first is None or first > tick):
             return start
-        return {_BATCH: newest, _TICK: tick}
+        return {_BATCH: newest, _TICK: tick} | ({_POSTED: posted} if posted else {})
 
     def tasks(self, start: Offset, end: Offset) -> list[bytes]:
         """Divide the messages and ticks behind ``start``, up to ``end``, among tasks."""
-        tasks: list[list[_Stream | _Ticks]] = []
+        tasks: list[list[_Stream | _Posted | _Ticks]] = []
         records, full_at = 0, 0
         first, last = delivered(start) + 1, delivered(end)
         if first <= last and not self._messages(last):
@@ -171,11 +200,38 @@ class FeedbackReader:
                     full_at = records + _TASK_RECORDS
                 tasks[-1].append(_Stream(batch, index, records))
                 records += stream.records
+        posted = self._posted(accepted(start), accepted(end))
+        if posted:
+            tasks = tasks or [[]]
+            tasks[-1].append(_Posted(posted, records))
+            records += accepted(end) - accepted(start)
         buckets = self._due(start, end)
         if buckets:
             tasks = tasks or [[]]
             tasks[-1].append(_Ticks(buckets, records))
         return [json.dumps([attrs.asdict(part) for part in parts]).encode() for parts in tasks]
+
+    def _readable(self, after: int) -> int:
+        """Return up to which accepted message to read; forget those that were read before."""
+        if self._store is None:
+            return after
+        self._store.forget(after)
+        return self._store.readable(after)
+
+    def _posted(self, after: int, last: int) -> str:
+        """Return accepted messages, encoded for a task."""
+        if after == last:
+            return ""
+        found = self._store.posted(after, last) if self._store is not None else []
+        if len(found) != last - after:
+            raise CheckpointError(
+                f"messages {after + 1} to {last} of the playground are no longer in {FILE} of the "
+                "checkpoint, and have not been delivered yet; restore the checkpoint from a copy"
+            )
+        rows = EffectRows(MESSAGE_SCHEMA)
+        for _, target, typename, value in found:
+            rows.append((target, None, typename, value, None))
+        return b64encode(rows.take()).decode()
 
     def _look(self) -> None:
         """Look for newly committed batches."""
@@ -228,6 +284,11 @@ def read_task(outbox: Outbox, task: bytes) -> Iterator[pa.RecordBatch]:
         offset = part["first"]
         if "buckets" in part:
             yield _rows(_ticks(part["buckets"]), offset)
+            continue
+        if "rows" in part:
+            for rows in read_batches(BytesIO(b64decode(part["rows"]))):
+                yield _rows(rows, offset)
+                offset += len(rows)
             continue
         batch = part["batch"]
         with outbox.open(batch, _messages(outbox, batch)[part["segment"]]) as file:

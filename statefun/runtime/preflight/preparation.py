@@ -13,6 +13,7 @@ from statefun.module.model import KafkaIngress, Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.ingress_order import in_order, write_order
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox
+from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 from statefun.runtime.ingress.declared import all_ingresses
 from statefun.runtime.ingress.identities import check_identities, write_identities
 from statefun.runtime.ingress.starting_offsets import check_topics, starting_offsets
@@ -41,6 +42,8 @@ class Prepared:
     """Tracks the messages of an earlier run that are on their way."""
     succession: Succession
     """Detects another driver that commits micro-batches."""
+    store: PlaygroundStore | None = None
+    """What the playground has accepted, if there is one."""
 
 
 def prepare(module: Module, settings: Settings) -> Prepared:

@@ -14,7 +14,7 @@ import logging
 import threading
 import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import cast
@@ -26,7 +26,7 @@ from statefun.module.model import DeliverySemantic, KafkaEgress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, Staged
-from statefun.runtime.egress.lane_set import LaneFactory, Published
+from statefun.runtime.egress.lane_set import EgressFactory, LaneFactory, Published
 from statefun.runtime.egress.tasks import TaskLanes
 from statefun.runtime.egress.thread import EgressThread
 from statefun.runtime.release.group_offsets import GroupOffsets
@@ -53,7 +53,15 @@ class _Released:
 
 
 class Publisher:
-    """Publishes committed batches, each egress in a thread of the driver."""
+    """Publishes committed batches, each egress in a thread of the driver.
+
+    Args:
+        egresses: the egresses to Kafka, by id.
+        settings: the application's settings.
+        group_offsets: the offsets to commit for published batches.
+        retention: deletes batches.
+        others: makes the lanes of further egresses.
+    """
 
     def __init__(
         self,
@@ -61,9 +69,11 @@ class Publisher:
         settings: Settings,
         group_offsets: GroupOffsets,
         retention: Retention,
+        others: Sequence[EgressFactory] = (),
     ) -> None:
         checkpoint = settings.checkpoint
         self._egresses = egresses
+        self._others = others
         self._settings = settings
         self._outbox = Outbox(checkpoint)
         self._commit_log = CommitLog(checkpoint)
@@ -104,6 +114,10 @@ class Publisher:
             timeout = settings.kafka_timeout
             factory = LaneFactory(egress, settings.checkpoint, timeout, run, letters, others)
             self._threads[id_] = EgressThread(factory, partial(self._published, id_), self._fail)
+        for other in self._others:
+            self._threads[other.id] = EgressThread(
+                other, partial(self._published, other.id), self._fail
+            )
         self._take_over(run)
         for thread in self._threads.values():
             if settings.egress_lanes == 1:  # more of them are published by tasks
@@ -117,7 +131,8 @@ class Publisher:
     def run_as_tasks(self, context: SparkContext) -> None:
         """Publish by Spark tasks from now on; allowed only while nothing waits."""
         for thread in self._threads.values():
-            thread.use(TaskLanes(thread.factory, context, thread.should_stop))
+            if isinstance(thread.factory, LaneFactory):
+                thread.use(TaskLanes(thread.factory, context, thread.should_stop))
 
     def add(self, batch: int) -> None:
         """Register a batch before its commit; wait while too many batches are unpublished.
@@ -170,9 +185,7 @@ class Publisher:
     def _take_over(self, run: str) -> None:
         """Keep other runs on this checkpoint, or on a copy of it, from publishing exactly once."""
         exactly_once = [each for each in self._threads.values() if each.factory.needs_progress]
-        places = [
-            f"{thread.factory.egress.id} {thread.factory.egress.address}" for thread in exactly_once
-        ]
+        places = [thread.factory.place for thread in exactly_once]
         runs = Runs(self._settings.checkpoint, run, places)
         query_id = self._commit_log.query_id()
         if not query_id:  # no run can have published from the checkpoint

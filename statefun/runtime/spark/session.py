@@ -44,8 +44,13 @@ def shows_terminal() -> bool:
     return int(lang.Runtime.version().feature()) < _JAVA_22 or bool(console.isTerminal())
 
 
-def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
+def open_session(*, debug: bool, state_partitions: int | None, kafka: bool = True) -> SparkSession:
     """Return a separate session for the query, on the active Spark context or a new one.
+
+    Args:
+        debug: whether to show Spark's log.
+        state_partitions: the number of parts of the state; None for as many as there are cores.
+        kafka: whether the query reads from Kafka.
 
     Raises:
         ConfigurationError: if Spark's configuration breaks the guarantees.
@@ -67,7 +72,8 @@ def open_session(*, debug: bool, state_partitions: int | None) -> SparkSession:
         raise ConfigurationError(
             "spark.speculation=true would invoke functions twice at the same time; switch it off"
         )
-    _add_connector(session)
+    if kafka:
+        _add_connector(session)
     for key, value in configuration.QUERY.items():
         session.conf.set(key, value)
     # Each one costs tens of milliseconds per batch, so not Spark's default of 200.

@@ -25,8 +25,6 @@ def test_known_kinds_are_set_aside() -> None:
     assert [(other.kind, other.id, other.location.line) for other in module.unsupported] == [
         ("io.statefun.kinesis.v1/ingress", "example/in", 2),
         ("io.statefun.kinesis.v1/egress", "example/out", 25),
-        ("io.statefun.playground.v1/ingress", "8090", 41),
-        ("io.statefun.playground.v1/egress", "8091", 45),
     ]
 
 
@@ -35,8 +33,6 @@ def test_known_kinds_are_set_aside() -> None:
     [
         ("io.statefun.kinesis.v1/ingress", ["id", "streams"]),
         ("io.statefun.kinesis.v1/egress", ["id"]),
-        ("io.statefun.playground.v1/ingress", ["port"]),
-        ("io.statefun.playground.v1/egress", ["port", "topics"]),
     ],
 )
 def test_reports_missing_keys(
@@ -74,10 +70,6 @@ def test_reports_missing_keys(
                 "5:27: spec.startupPosition.type: Invalid startup position type: group-offsets; "
                 "valid values are [earliest, latest, date]"
             ),
-        ),
-        (
-            "kind: io.statefun.playground.v1/ingress\nspec: {port: 70000}\n",
-            "2:14: spec.port: '70000' is not a whole number from 1 to 65535",
         ),
     ],
 )

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading ``io.statefun.playground.v1/ingress`` and ``/egress``: messages and records over HTTP."""
+
+from __future__ import annotations
+
+from statefun.module.model import LOOPBACK, PLAYGROUND, PlaygroundEgress, PlaygroundIngress
+from statefun.module.yaml.components import Component
+from statefun.module.yaml.problems import Problems
+from statefun.module.yaml.readers import integer, list_of, text, typename
+from statefun.module.yaml.shapes import Key, Shape
+
+PORT = Key("port", integer(1, 65_535), "the port to listen on", required=True, example=8090)
+HOST = Key(
+    "host",
+    text,
+    "the address to listen at; others than this machine can reach 0.0.0.0",
+    default=LOOPBACK,
+    example="0.0.0.0",  # noqa: S104 - it has to be asked for
+)
+ID = Key(
+    "id",
+    typename,
+    "the name of this egress, <namespace>/<name>",
+    default=str(PLAYGROUND),
+    example="com.example/greets",
+)
+TOPICS = Key("topics", list_of(text, "topics"), "its topics", required=True, example=["greetings"])
+
+INGRESS = Shape((PORT, HOST))
+EGRESS = Shape((PORT, TOPICS, ID, HOST))
+
+
+def read_ingress(component: Component, problems: Problems) -> PlaygroundIngress:
+    """Read an ingress."""
+    values = INGRESS.read(component.spec, problems)
+    return PlaygroundIngress(values[PORT], component.location, values.get(HOST, LOOPBACK))
+
+
+def read_egress(component: Component, problems: Problems) -> PlaygroundEgress:
+    """Read an egress."""
+    values = EGRESS.read(component.spec, problems)
+    port, topics, id_ = values[PORT], values[TOPICS], values.get(ID, PLAYGROUND)
+    return PlaygroundEgress(port, topics, component.location, id_, values.get(HOST, LOOPBACK))

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the playground has accepted and published, in a database within the checkpoint.
+
+A message is accepted when it is here, on the disk. It enters a micro-batch by its number, which is
+part of Spark's offsets. Records of committed batches come here, together with the batch's number,
+and wait until somebody takes them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.sdk.errors import CheckpointError, ConfigurationError
+
+FILE = "playground.sqlite"
+_TABLES = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+CREATE TABLE IF NOT EXISTS posted (
+    number INTEGER PRIMARY KEY, target BLOB NOT NULL, typename TEXT NOT NULL, value BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS records (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, payload BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS records_of_topics ON records (topic, number);
+CREATE TABLE IF NOT EXISTS published (egress TEXT PRIMARY KEY, batch INTEGER NOT NULL);
+"""
+_READ_AT_ONCE = 10_000
+_BYTES_AT_ONCE = 8 * 1024 * 1024
+
+
+class Posted(NamedTuple):
+    """A message that was accepted."""
+
+    number: int
+    target: bytes
+    """The key of an address."""
+    typename: str
+    value: bytes
+
+
+class Taken(NamedTuple):
+    """A record that somebody takes."""
+
+    number: int
+    payload: bytes
+
+
+class PlaygroundStore:
+    """The database of one checkpoint; any thread of the driver may use it."""
+
+    def __init__(self, checkpoint: Folder, read: int = 0) -> None:
+        """Open the database, and create it if it is not there.
+
+        Args:
+            checkpoint: the checkpoint.
+            read: the last message that was read so far; later ones get higher numbers.
+
+        Raises:
+            ConfigurationError: if the checkpoint is not on a local disk.
+            CheckpointError: if the database cannot be used.
+        """
+        if not checkpoint.is_local:
+            raise ConfigurationError(
+                f"the playground needs a checkpoint on a local disk, which {checkpoint.location} "
+                "is not"
+            )
+        self._path = Path(checkpoint.location) / FILE
+        self._forgotten = 0
+        self._lock = threading.Lock()
+        self._came = threading.Condition(self._lock)
+        self._out: set[int] = set()
+        """The records that are being taken."""
+        self._is_closed = False
+        try:
+            self._database = sqlite3.connect(
+                self._path, isolation_level=None, check_same_thread=False
+            )
+            self._database.executescript(_TABLES)
+            self._newest = max(read, self._value("SELECT max(number) FROM posted") or 0)
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def post(self, target: bytes, typename: str, value: bytes) -> None:
+        """Accept a message; it is on the disk when this returns."""
+        with self._lock, self._transaction():
+            row = Posted(self._newest + 1, target, typename, value)
+            self._database.execute("INSERT INTO posted VALUES (?, ?, ?, ?)", row)
+            self._newest = row.number
+
+    def readable(self, after: int) -> int:
+        """Return up to which message a micro-batch reads from ``after`` on."""
+        with self._lock:
+            if self._newest <= after:
+                return after
+            found = self._database.execute(
+                "SELECT number, length(value) FROM posted WHERE number > ? ORDER BY number LIMIT ?",
+                (after, _READ_AT_ONCE),
+            )
+            last, size = after, 0
+            for number, length in found:
+                size += length
+                if last > after and size > _BYTES_AT_ONCE:
+                    break
+                last = number
+            return last
+
+    def posted(self, after: int, last: int) -> list[Posted]:
+        """Return the messages behind ``after``, up to ``last``."""
+        with self._lock:
+            found = self._database.execute(
+                "SELECT * FROM posted WHERE number > ? AND number <= ? ORDER BY number",
+                (after, last),
+            )
+            return [Posted(*row) for row in found]
+
+    def forget(self, last: int) -> None:
+        """Delete the messages up to ``last``, whose batches are committed."""
+        if last <= self._forgotten:
+            return
+        self._forgotten = last
+        with self._lock, self._transaction():
+            self._database.execute("DELETE FROM posted WHERE number <= ?", (last,))
+
+    def publish(self, egress: str, batch: int, records: Iterable[tuple[str, bytes]]) -> None:
+        """Add the records of a committed batch, once: a batch that is there already is left out."""
+        with self._came, self._transaction():
+            newest = self._value("SELECT batch FROM published WHERE egress = ?", egress)
+            if newest is not None and newest >= batch:
+                return
+            self._database.executemany(
+                "INSERT INTO records (topic, payload) VALUES (?, ?)", records
+            )
+            self._database.execute(
+                "INSERT OR REPLACE INTO published VALUES (?, ?)", (egress, batch)
+            )
+            self._came.notify_all()
+
+    def take(self, topic: str, seconds: float) -> Taken | None:
+        """Wait for the next record of a topic; None if there is none in time.
+
+        It stays until :meth:`taken` is called; with :meth:`put_back` it is the next again.
+        """
+        deadline = time.monotonic() + seconds
+        with self._came:
+            while not self._is_closed:
+                found = self._database.execute(
+                    "SELECT number, payload FROM records WHERE topic = ? ORDER BY number LIMIT ?",
+                    (topic, len(self._out) + 1),
+                )
+                for number, payload in found:
+                    if number not in self._out:
+                        self._out.add(number)
+                        return Taken(number, payload)
+                if not self._came.wait(deadline - time.monotonic()):
+                    break
+            return None
+
+    def taken(self, record: Taken) -> None:
+        """Forget a record that has arrived."""
+        with self._lock, self._transaction():
+            self._database.execute("DELETE FROM records WHERE number = ?", (record.number,))
+            self._out.discard(record.number)
+
+    def put_back(self, record: Taken) -> None:
+        """Keep a record that has not arrived."""
+        with self._came:
+            self._out.discard(record.number)
+            self._came.notify_all()
+
+    def close(self) -> None:
+        """Let nobody wait any more, and close the database."""
+        with self._came:
+            self._is_closed = True
+            self._database.close()
+            self._came.notify_all()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+            self._database.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def _value(self, query: str, *parameters: object) -> int | None:
+        row = self._database.execute(query, parameters).fetchone()
+        return None if row is None else row[0]
+
+    def _failed(self, error: sqlite3.Error) -> CheckpointError:
+        return CheckpointError(f"the playground's database {self._path} cannot be used: {error}")

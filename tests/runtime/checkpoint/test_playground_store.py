@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from statefun import ConfigurationError
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.playground_store import FILE, PlaygroundStore, Posted
+from statefun.sdk.errors import CheckpointError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[PlaygroundStore]:
+    """Return an empty store."""
+    with closing(PlaygroundStore(Folder.at(tmp_path))) as made:
+        yield made
+
+
+def test_messages_are_numbered_over_restarts(tmp_path: Path) -> None:
+    """A number that an offset holds is never given again, even if the database is lost."""
+    with closing(PlaygroundStore(Folder.at(tmp_path))) as store:
+        store.post(b"a", "a/T", b"1")
+        store.post(b"b", "a/T", b"")
+    with closing(PlaygroundStore(Folder.at(tmp_path))) as store:
+        store.post(b"a", "a/T", b"3")
+        assert store.readable(0) == 3
+        assert store.posted(1, 3) == [Posted(2, b"b", "a/T", b""), Posted(3, b"a", "a/T", b"3")]
+        store.forget(3)
+        assert store.posted(0, 3) == []
+    with closing(PlaygroundStore(Folder.at(tmp_path), read=3)) as store:
+        assert store.readable(3) == 3
+        store.post(b"a", "a/T", b"4")
+        assert [each.number for each in store.posted(3, store.readable(3))] == [4]
+
+
+def test_a_micro_batch_reads_so_much_at_once(store: PlaygroundStore) -> None:
+    """A large message comes alone, and all come."""
+    for _ in range(5):
+        store.post(b"a", "a/T", bytes(5_000_000))
+    ends = [0]
+    while store.readable(ends[-1]) > ends[-1]:
+        ends.append(store.readable(ends[-1]))
+    assert ends == [0, 1, 2, 3, 4, 5]
+
+
+def test_records_are_taken_in_order_and_once(store: PlaygroundStore) -> None:
+    """What does not arrive is the next again."""
+    store.publish("a/out", 0, [("t", b"1"), ("u", b"other"), ("t", b"2")])
+    first = store.take("t", 0)
+    second = store.take("t", 0)
+    assert first is not None
+    assert second is not None
+    assert (first.payload, second.payload) == (b"1", b"2")
+    assert store.take("t", 0) is None
+    store.put_back(first)
+    store.taken(second)
+    again = store.take("t", 0)
+    assert again is not None
+    assert again.payload == b"1"
+
+
+def test_a_batch_is_published_once(store: PlaygroundStore) -> None:
+    """A driver that crashes behind the transaction publishes it again."""
+    for _ in range(2):
+        store.publish("a/out", 4, [("t", b"1")])
+    store.publish("b/out", 3, [("t", b"2")])
+    payloads = []
+    while record := store.take("t", 0):
+        payloads.append(record.payload)
+        store.taken(record)
+    assert payloads == [b"1", b"2"]
+
+
+def test_a_record_ends_a_wait(store: PlaygroundStore) -> None:
+    """So does the end of the store."""
+    found: list[object] = []
+    waiting = [threading.Thread(target=lambda: found.append(store.take("t", 60))) for _ in range(2)]
+    for thread in waiting:
+        thread.start()
+    store.publish("a/out", 0, [("t", b"1")])
+    while not found:
+        threading.Event().wait(0.01)
+    store.close()
+    for thread in waiting:
+        thread.join()
+    assert [record is None for record in found] == [False, True]
+
+
+def test_needs_a_local_checkpoint() -> None:
+    """A database needs a disk."""
+    with pytest.raises(ConfigurationError, match="needs a checkpoint on a local disk"):
+        PlaygroundStore(Folder("s3://bucket/checkpoint"))
+
+
+def test_a_damaged_database_is_an_error(tmp_path: Path) -> None:
+    """It names the file."""
+    (tmp_path / FILE).write_bytes(b"this is no database, and long enough to look like one" * 99)
+    with pytest.raises(CheckpointError, match=r"playground\.sqlite cannot be used"):
+        PlaygroundStore(Folder.at(tmp_path))
