@@ -10,6 +10,7 @@ For development and tests, as ``io.statefun.playground`` of Stateful Functions 3
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -188,7 +189,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Need not know of clients that have gone."""
+        """Tell of errors, except of clients that have gone."""
+        del request, client_address
+        error = sys.exc_info()[1]
+        if not isinstance(error, ConnectionError | TimeoutError):
+            logger.warning("playground: a request has failed: %r", error)
 
 
 def _answering(serve: Callable[[Any], None]) -> Callable[[Any], None]:

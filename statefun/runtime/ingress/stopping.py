@@ -78,8 +78,15 @@ class Bounds:
     """The stop positions of the ingresses of a run."""
 
     def __init__(
-        self, checkpoint: Folder, commit_log: CommitLog, ingresses: Sequence[KafkaIngress]
+        self,
+        checkpoint: Folder,
+        commit_log: CommitLog,
+        ingresses: Sequence[KafkaIngress],
+        *,
+        are_endless: bool = False,
     ) -> None:
+        """Take note of the ingresses; ``are_endless`` says that others never stop."""
+        self._are_endless = are_endless
         self._checkpoint = checkpoint
         self._commit_log = commit_log
         self._outbox = Outbox(checkpoint)
@@ -114,7 +121,8 @@ class Bounds:
         ]
         self.stops = [stops for _, stops in found]
         declared = [ingress for ingress in self._ingresses if ingress.id != REPLAYS]
-        self._have_all = all(ingress.stop_position is not None for ingress in declared)
+        stop = all(ingress.stop_position is not None for ingress in declared)
+        self._have_all = stop and not self._are_endless
         return [start for start, _ in found]
 
     def write(self) -> None:

@@ -66,7 +66,8 @@ def prepare(module: Module, settings: Settings) -> Prepared:
     if is_fresh:
         write_order(checkpoint, ingresses)
     rewrite_read_offsets(checkpoint, ingresses)
-    bounds = Bounds(checkpoint, commit_log, ingresses)
+    is_played = bool(module.playground_ingresses)
+    bounds = Bounds(checkpoint, commit_log, ingresses, are_endless=is_played)
     newest = commit_log.newest()
     leftovers = Outbox(checkpoint).recover(newest)
     delivery = Delivery(checkpoint)
