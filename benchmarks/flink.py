@@ -186,8 +186,8 @@ spec:
 
 
 @contextmanager
-def run_flink(bench: Bench, flink: Flink, server: list[str], sink: str) -> Iterator[None]:
-    """Run a job and the servers of its function until the block ends."""
+def served(server: list[str], sink: str) -> Iterator[int]:
+    """Run the servers of a function until the block ends; yield their port."""
     python, http = server
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -195,6 +195,14 @@ def run_flink(bench: Bench, flink: Flink, server: list[str], sink: str) -> Itera
     command = [python, str(SOURCES / "server.py"), str(port), sink, http]
     with running([command] * SERVERS):
         wait_until_served(port)
+        yield port
+
+
+@contextmanager
+def run_flink(bench: Bench, flink: Flink, server: list[str], sink: str) -> Iterator[None]:
+    """Run a job and the servers of its function until the block ends."""
+    with served(server, sink) as port:
+        bench.begin()
         with flink.job(module_of(bench, sink, port), sink):
             yield
 

@@ -47,6 +47,7 @@ class Bench:
         self.kafka = kafka
         self.records = records
         self.source = f"in-{next(topics)}"
+        self._begun = 0.0
         self._costs: defaultdict[str, list[Mapping[str, float]]] = defaultdict(list)
         kafka.create_topic(self.source, partitions=PARTITIONS)
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 50})
@@ -60,10 +61,11 @@ class Bench:
                     producer.poll(0.1)
         producer.flush()
 
-    def rate(self, name: str, work: Work) -> float:
+    def rate(self, name: str, work: Work, *, whole: bool = False) -> float:
         """Return records per second that reach an output topic of this run's own.
 
-        The CPU time of each record is recorded under ``name``.
+        The CPU time of each record is recorded under ``name``. With ``whole`` the time counts from
+        the moment that :meth:`begin` was called, and else from a fifth of the records on.
         """
         sink = f"out-{next(topics)}"
         self.kafka.create_topic(
@@ -72,6 +74,11 @@ class Bench:
         sampler = Sampler()
         with sampler.running(), work(sink):
             times = self._times(sink)
+        if whole:
+            costs = sampler.between(self._begun, times[-1] / 1000)
+            costs = {of: cost / self.records * 1e6 for of, cost in costs.items()}
+            self._costs[name].append(costs)
+            return self.records / (times[-1] / 1000 - self._begun)
         # A little before the end of the first fifth: behind it the next micro-batch begins, if there
         # are such, and comes only when it is complete.
         first = times[self.records // 5 - self.records // 1000]
@@ -79,6 +86,10 @@ class Bench:
         costs = sampler.between(first / 1000, times[-1] / 1000)
         self._costs[name].append({of: cost / counted * 1e6 for of, cost in costs.items()})
         return counted / max(1, times[-1] - first) * 1000
+
+    def begin(self) -> None:
+        """Count from now on: what a framework needs is running."""
+        self._begun = time.time()
 
     def cost(self, name: str) -> str:
         """Return the medians of the CPU time of a record since the last question, by purpose."""

@@ -88,14 +88,19 @@ class Caller:
         self._circuit = Circuit(without_login(endpoint.url_template))
 
     async def call(
-        self, url: str, body: bytes, empty: bytes, budget: Budget, read: Callable[[bytes], T]
+        self,
+        url: str,
+        body: bytes,
+        empty: Callable[[], bytes],
+        budget: Budget,
+        read: Callable[[bytes], T],
     ) -> T:
         """Send a request until there is a reply, and return what ``read`` makes of it.
 
         Args:
             url: the URL of the function.
             body: the request.
-            empty: a request without messages, which asks the endpoint whether it is there.
+            empty: returns a request without messages, which asks whether the endpoint is there.
             budget: the limits of the call.
             read: reads a reply; it raises a ReplyError if the reply is none.
 
@@ -106,7 +111,7 @@ class Caller:
         pause, tries = _FIRST_PAUSE, 0
 
         async def probe() -> str | None:
-            return await self.probe(url, empty)
+            return await self.probe(url, empty())
 
         while True:
             await self._circuit.admit(probe)

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import socket
 import ssl
 import tempfile
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,6 +56,7 @@ class HttpClient:
         self._tls = tls_context(endpoint.tls) if endpoint.url_template.startswith("https") else None
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._at_exit: Callable[[], None] = _nothing
 
     async def post(self, url: str, body: bytes, seconds: float) -> Answer:
         """Send a request and wait for its answer.
@@ -97,6 +100,7 @@ class HttpClient:
         """Close the connections."""
         if self._session is not None:
             await self._session.close()
+            atexit.unregister(self._at_exit)
             self._session = None
 
     def _opened(self, url: str) -> aiohttp.ClientSession:
@@ -110,6 +114,8 @@ class HttpClient:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
             )
+            self._at_exit = partial(_close_at_exit, self._session, loop)
+            atexit.register(self._at_exit)
         return self._session
 
     def _connector(self, url: str) -> aiohttp.BaseConnector:
@@ -134,6 +140,16 @@ class HttpClient:
                 return b"", False
             parts.append(part)
         return b"".join(parts), True
+
+
+def _nothing() -> None:
+    """There is no session."""
+
+
+def _close_at_exit(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
+    """Close a session that lives as long as its process, which would warn of it otherwise."""
+    if not (session.closed or loop.is_closed() or loop.is_running()):
+        loop.run_until_complete(session.close())
 
 
 def socket_of(url: str) -> str | None:

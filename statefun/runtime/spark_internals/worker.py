@@ -28,6 +28,11 @@ _ARGUMENTS = ["pyspark.worker"]
 """The arguments of a daemon whose workers run tasks; other daemons plan the sources of others."""
 
 
+_COLLECTIONS = (10_000, 20, 100)
+"""How seldom workers look for garbage, which a micro-batch's messages hardly are: with Python's own
+thresholds this was a quarter of the CPU of calls to endpoints."""
+
+
 def run_daemon(prepare: Callable[[], None]) -> None:
     """Run the daemon until Spark closes its input.
 
@@ -39,6 +44,7 @@ def run_daemon(prepare: Callable[[], None]) -> None:
     def worker(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - as Spark calls it
         if sys.argv[1:] == _ARGUMENTS:
             prepare()
+            gc.set_threshold(*_COLLECTIONS)
         try:
             code = int(run_worker(sock, authenticated))
         except ConnectionError:  # Spark has gone; its daemon would print a traceback

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Remote functions: the published SDK's server, called by our runtime and by Flink StateFun 3.3.
+
+Both have the same module.yaml, servers, records and Kafka. A figure is the rate from the start of
+the job, in a JVM that has run one before, to the last record in the output topic. The servers are as the SDK's own documents have them: pure-Python protobuf, behind uvicorn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from flink import SIZE, Flink, module_of, published, run_flink, served, tuned
+from kafka_runs import EO, Bench
+from report import Case, alternate, report
+
+from statefun import StatefulFunctions
+from statefun.dev import EmbeddedKafka
+from statefun.module.loader import parse_module
+from statefun.runtime.application import Application
+from statefun.runtime.settings import Settings
+
+PER_ADDRESS = (2, 20)
+"""Messages for an address in a run."""
+
+
+@contextmanager
+def run_ours(bench: Bench, folder: Path, server: list[str], sink: str) -> Iterator[None]:
+    """Run our runtime with the servers of its function, until everything is published."""
+    with served(server, sink) as port:
+        module = parse_module(module_of(bench, sink, port))
+        settings = Settings.resolve({}, None, checkpoint=folder / sink, available_now=True)
+        bench.begin()
+        Application(module, StatefulFunctions(), settings).run()
+        yield
+
+
+def main() -> None:
+    """Compare at two sizes of batches."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--servers", default="published")
+    arguments = parser.parse_args()
+    if not shutil.which("mvn"):
+        sys.exit("no mvn: Maven fetches Flink; install it (apt-get install maven)")
+    server = {"published": published, "tuned": tuned}[arguments.servers]()
+    cases, notes = [], []
+    with (
+        EmbeddedKafka() as kafka,
+        tempfile.TemporaryDirectory(prefix="statefun-bench-") as name,
+        Flink(Path(name)) as flink,
+    ):
+        for per_address in PER_ADDRESS:
+            bench = Bench(kafka, arguments.records, arguments.records // per_address, SIZE)
+            ours = partial(run_ours, bench, Path(name), server)
+            theirs = partial(run_flink, bench, flink, server)
+            peer = f"Flink StateFun, {per_address} per address"
+            mine = f"ours, {per_address} per address"
+            figures = alternate(
+                arguments.runs,
+                partial(bench.rate, mine, ours, whole=True),
+                partial(bench.rate, peer, theirs, whole=True),
+            )
+            title = f"{SIZE} B, {per_address} per address, {EO}, {arguments.servers}, vs {peer}"
+            cases.append(Case(title, "1/s", *figures, higher_is_better=True))
+            notes += [bench.cost(whose) for whose in (mine, peer)]
+    report("remote", cases, notes)
+
+
+if __name__ == "__main__":
+    main()
