@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples from end to end, with nothing prepared: ``make demo``.
 
-Starts a Kafka broker of its own, sends input, launches the example with ``spark-submit``, shows
+Starts a Kafka broker of its own (not with ``--playground``), sends input, launches the example with ``spark-submit``, shows
 its output, and stops everything again.
 """
 
@@ -19,9 +19,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make demo ARGS=...", description=__doc__)
     parser.add_argument("--example", choices=["greeter", "flights"], default="greeter")
     parser.add_argument("--flights", action="store_true", help="greet 334,264 real flights")
+    parser.add_argument("--playground", action="store_true", help="without Kafka, over HTTP")
     parser.add_argument("--limit", type=int, help="only the first so many flights")
     arguments = parser.parse_args()
     began = time.monotonic()
+    if arguments.playground:
+        from greeter.play import greet_by_http  # noqa: PLC0415 - it needs no Kafka
+
+        greet_by_http()
+    else:
+        run_with_kafka(arguments)
+    print(f"\nEverything is stopped again; {time.monotonic() - began:.0f} s in all.")
+
+
+def run_with_kafka(arguments: argparse.Namespace) -> None:
+    """Run a demo on a broker of its own."""
     with Progress("Starting Kafka") as progress:
         kafka = EmbeddedKafka(progress=progress.update)
         kafka.start()
@@ -38,7 +50,6 @@ def main() -> None:
             greet_users(kafka)
     finally:
         kafka.stop()
-    print(f"\nEverything is stopped again; {time.monotonic() - began:.0f} s in all.")
 
 
 if __name__ == "__main__":

@@ -24,12 +24,16 @@ DRAIN = ("--conf", "spark.statefun.available-now=true")
 
 @contextmanager
 def submitted(
-    kafka: EmbeddedKafka, example: str, checkpoint: Path, *options: str, is_short: bool = False
+    kafka: EmbeddedKafka | None,
+    example: str,
+    checkpoint: Path,
+    *options: str,
+    is_short: bool = False,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run an example's program with ``spark-submit``; stop it if it still runs at the end.
 
     Args:
-        kafka: the broker that the program finds in its environment.
+        kafka: the broker that the program finds in its environment, if it needs one.
         example: the folder of the program.
         checkpoint: the folder where the program keeps its state.
         options: of ``spark-submit``.
@@ -39,7 +43,7 @@ def submitted(
     bin_ = Path(sys.executable).parent
     environment = {
         **os.environ,
-        "KAFKA_ADDRESS": kafka.bootstrap_servers,
+        **({} if kafka is None else {"KAFKA_ADDRESS": kafka.bootstrap_servers}),
         "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -49,7 +49,7 @@ def _page(schema: Mapping[str, Any]) -> str:
         if "spec" not in document["properties"]:
             continue
         parts.append(f"## {kind}\n")
-        if ".kafka." not in kind:
+        if ".kinesis." in kind:
             parts.append(_NOT_RUN)
         rows = [_Row("Key", "Type", "Default", "Example", "Meaning"), _Row(*("---",) * 5)]
         rows += _rows(document["properties"]["spec"], "")

@@ -19,6 +19,7 @@ NAMES = [
     "DefinitionError",
     "DoubleType",
     "EgressMessage",
+    "EndpointError",
     "EngineError",
     "FailurePolicy",
     "FloatType",

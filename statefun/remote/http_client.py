@@ -9,7 +9,8 @@ import os
 import socket
 import ssl
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,8 @@ from statefun.sdk.errors import ConfigurationError
 
 _BYTES = "application/octet-stream"
 _SOCKET_END = ".sock"
+_BUFFERED = 64 * 1024
+"""Bytes that a connection takes at once."""
 
 
 class NoConnectionError(Exception):
@@ -30,6 +33,34 @@ class NoConnectionError(Exception):
 
 class NoReplyError(Exception):
     """The endpoint was reached, and no reply has come."""
+
+
+class _Sending:
+    """A large request on its way, which ends the task that sends it when it takes too long.
+
+    aiohttp has no limit for that. Small requests fit into the buffers of the connection.
+    """
+
+    def __init__(self, body: bytes, limit: timedelta) -> None:
+        self.is_late = False
+        self._body = body
+        self._task = asyncio.current_task()
+        self._end = asyncio.get_running_loop().call_later(limit.total_seconds(), self._give_up)
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """Yield the request; each part is asked for when the one before has left."""
+        for start in range(0, len(self._body), _BUFFERED):
+            yield self._body[start : start + _BUFFERED]
+        self.end()
+
+    def end(self) -> None:
+        """Take all the time from now on."""
+        self._end.cancel()
+
+    def _give_up(self) -> None:
+        self.is_late = True
+        if self._task is not None:
+            self._task.cancel()
 
 
 class Answer(NamedTuple):
@@ -76,10 +107,14 @@ class HttpClient:
             sock_connect=times.connect.total_seconds(),
             sock_read=times.read.total_seconds() if times.read else None,
         )
+        sending = _Sending(body, times.write) if times.write and len(body) > _BUFFERED else None
         try:
             session = self._opened(url)
             async with session.post(
-                _http_url(url), data=body, timeout=timeout, allow_redirects=False
+                _http_url(url),
+                data=body if sending is None else sending.parts(),
+                timeout=timeout,
+                allow_redirects=False,
             ) as reply:
                 content, is_whole = await self._content(reply)
                 retry_after = reply.headers.get("Retry-After")
@@ -92,9 +127,16 @@ class HttpClient:
             raise NoReplyError(f"has sent nothing for {times.read}") from error
         except asyncio.TimeoutError as error:
             raise NoReplyError("has not answered in time") from error
+        except asyncio.CancelledError:
+            if sending is None or not sending.is_late:
+                raise
+            raise NoReplyError(f"has not taken a request within {times.write}") from None
         except aiohttp.ClientError as error:
             text = str(error) or type(error).__name__
             raise NoReplyError(f"has broken the connection off: {text}") from error
+        finally:
+            if sending is not None:
+                sending.end()
 
     async def close(self) -> None:
         """Close the connections."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
@@ -33,6 +34,7 @@ from statefun import (
 from statefun.module.model import Endpoint, Location, Timeouts, Tls
 from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
 from statefun.remote.circuit import take_news
+from statefun.remote.http_client import HttpClient, NoReplyError
 from statefun.remote.remote_function import RemoteFunctions
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.context import Cancellation, DelayedMessage
@@ -435,6 +437,33 @@ def test_a_slow_function_has_its_time() -> None:
             assert "has not answered in time" in text
             assert result.postponed is None
             assert [each.problem for each in take_news()] == [None]
+
+    asyncio.run(scenario())
+
+
+def test_large_requests_arrive_as_they_are() -> None:
+    """They are sent in parts."""
+
+    async def scenario() -> None:
+        times = Timeouts(5 * SECOND, SECOND, SECOND, SECOND)
+        async with serving(timeouts=times) as served:
+            assert seen(await served.invoke("x" * 1_000_000, "y")) == "xy"
+            assert len(served.requests[-1]) > 1_000_000
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_does_not_read_has_its_time() -> None:
+    """The time for sending is not the one for the answer."""
+
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:  # which nobody reads from
+            url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+            times = Timeouts(SECOND / 2, SECOND, 10 * SECOND, SECOND / 10)
+            client = HttpClient(endpoint(url, timeouts=times))
+            with pytest.raises(NoReplyError, match="has not taken a request within"):
+                await client.post(url, bytes(20_000_000), 5)
+            await client.close()
 
     asyncio.run(scenario())
 

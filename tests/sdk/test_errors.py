@@ -33,6 +33,7 @@ CODES = {
     "SF305": ("StateDecodeError", "InvocationError"),
     "SF306": ("RequestError", "InvocationError"),
     "SF307": ("UnexpectedValueError", "InvocationError"),
+    "SF308": ("EndpointError", "InvocationError"),
     "SF400": ("RecordError", "StatefunError"),
     "SF500": ("KafkaError", "StatefunError"),
     "SF501": ("TopicError", "KafkaError"),
