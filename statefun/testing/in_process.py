@@ -118,7 +118,11 @@ class InProcessApplication(TestedApplication):
         self._registry = with_endpoints(program.functions, program.module)
         self._functions = Functions(self._registry, program.module, twice=twice)
         self._semantics = {
-            str(egress.id): egress.delivery_semantic for egress in self._module.egresses
+            **{str(egress.id): egress.delivery_semantic for egress in self._module.egresses},
+            **{
+                str(egress.id): DeliverySemantic.EXACTLY_ONCE
+                for egress in self._module.playground_egresses
+            },
         }
         self._random = random.Random(seed)  # noqa: S311 - orders, not secrets
         self._crashes_now: Decide | None = None

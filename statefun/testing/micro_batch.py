@@ -14,11 +14,12 @@ from statefun.module.letters import Original, facts, origin_text
 from statefun.module.model import RECORDS, Module
 from statefun.module.policies import Policies
 from statefun.module.sinks import EgressRecord, egress_record, sinks_of
+from statefun.remote.circuit import take_news
 from statefun.sdk.address import Address
 from statefun.sdk.context import DelayedMessage, token_in_use
 from statefun.sdk.deadline import Alarm
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
-from statefun.sdk.errors import RecordError, StatefunError
+from statefun.sdk.errors import PlatformError, RecordError, StatefunError
 from statefun.sdk.event_loop import await_all, beside_loops
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.sdk.functions import StatefulFunctions
@@ -147,7 +148,14 @@ class Functions:
         effects: Effects,
         now: datetime,
     ) -> None:
-        """Take over the effects of a call."""
+        """Take over the effects of a call.
+
+        Raises:
+            PlatformError: if the function's endpoint cannot be reached; it should not be long.
+        """
+        if result.postponed is not None:
+            problems = "; ".join(f"{news.endpoint} {news.problem}" for news in take_news())
+            raise PlatformError(f"messages to {address} would wait: endpoint {problems}")
         effects.states[address] = renewed(kept, result, now)
         for sent in result.messages:
             effects.messages.append(_pending(sent, address))
