@@ -152,7 +152,7 @@ def _validate(options: argparse.Namespace) -> int:
     validation = validate(*_app_and_modules(options.files))
     if options.connect and validation.module is not None:
         validation.findings += cluster_findings(validation.module, _PATIENCE)
-        validation.findings += endpoint_findings(validation.module)
+        validation.findings += endpoint_findings(validation.module, validation.functions)
     if options.checkpoint and validation.module is not None:
         checkpoint = Folder.at(options.checkpoint)
         validation.findings += checkpoint_findings(

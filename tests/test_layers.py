@@ -39,6 +39,7 @@ ALLOWED = {
         "statefun.sdk",
         "google.protobuf",
         "aiohttp",
+        "attrs",
         "yarl",
     },
     "module": {"statefun.module", "statefun.formats", "statefun.sdk", "yaml", "attrs"},

@@ -38,7 +38,7 @@ from statefun.sdk.address import Address, TypeName
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.types import Type
 from statefun.testing.in_process import START
-from statefun.testing.outcomes import PublishedRecord, argument_of
+from statefun.testing.outcomes import PublishedRecord, argument_of, content
 from statefun.testing.tested import Content, LoadedProgram, TestedApplication, as_bytes, not_read
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
@@ -211,10 +211,14 @@ class SparkApplication(TestedApplication):
     def state(self, address: Address) -> dict[str, Any]:
         """Return the values of an address, decoded, by name."""
         session = open_session(debug=False, state_partitions=None)
-        specs = self._functions.for_typename(address.typename).specs
+        function = self._functions.find(address.typename)  # it may be one that runs elsewhere
+        specs = function.specs if function else {}
         with stored_state(session, Folder.at(self._settings.checkpoint.location)) as state:
             values = state.at(address, self._clock)
-        return {name: specs[name].type.decode(*value) for name, value in sorted(values.items())}
+        return {
+            name: specs[name].type.decode(*value) if name in specs else content(value)
+            for name, value in sorted(values.items())
+        }
 
     def _module(self) -> Module:
         """Return the components, on the embedded broker."""

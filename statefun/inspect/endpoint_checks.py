@@ -13,18 +13,26 @@ from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.stateful_function import StatefulFunction
 
 
-def endpoint_findings(module: Module) -> Iterator[Finding]:
+def endpoint_findings(
+    module: Module, registered: StatefulFunctions | None = None
+) -> Iterator[Finding]:
     """Ask each endpoint with a request that has no messages, so that no function is called.
 
     An endpoint of a whole namespace is asked for the functions that ingresses send to, and without
     any whether it answers at all.
+
+    Args:
+        module: the endpoints and ingresses.
+        registered: the functions of the program, which go before the endpoint of a namespace.
     """
     functions = with_endpoints(StatefulFunctions(), module)
+    local = registered or StatefulFunctions()
     routes = [route for ingress in module.ingresses for route in ingress.topics]
     targets = sorted({str(target) for route in routes for target in route.targets})
 
     async def asked(function: StatefulFunction) -> list[str | None]:
-        names = [target for target in targets if functions.find(target) is function]
+        found = [target for target in targets if functions.find(target) is function]
+        names = [target for target in found if not _is_local(local, target)]
         if function.typename.name != "*":
             names = [str(function.typename)]
         return await check(function, names)
@@ -35,3 +43,8 @@ def endpoint_findings(module: Module) -> Iterator[Finding]:
     for endpoint, problems in zip(module.endpoints, asyncio.run(all_asked()), strict=True):
         for text in dict.fromkeys(filter(None, problems)):
             yield Finding.at(endpoint.location, text)
+
+
+def _is_local(functions: StatefulFunctions, target: str) -> bool:
+    found = functions.find(target)
+    return found is not None and found.transport is None

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from statefun.module.urls import without_login
 from statefun.sdk.address import TypeName
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.failure import FailurePolicy, OnFailure
@@ -129,17 +130,6 @@ class RegistryValues:
     schema: str | None
     subject: str | None
     properties: Mapping[str, str] = attrs.field(repr=_names_only, hash=False)
-
-
-def without_login(url: str) -> str:
-    """Return a URL without the name and password that it may hold.
-
-    >>> without_login("https://ada:secret@functions:8080/greeter")
-    'https://functions:8080/greeter'
-    """
-    scheme, separator, rest = url.partition("://")
-    place, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}"
 
 
 ValueFormat = JsonValues | ProtobufValues | AvroValues | RegistryValues
@@ -284,6 +274,10 @@ class Tls:
     """The password of the private key."""
 
 
+FUNCTION_NAME = "{function.name}"
+"""Stands for a function's name in the URL of an endpoint."""
+
+
 @attrs.frozen
 class Endpoint:
     """An ``io.statefun.endpoints.v2/http`` or ``v1``: functions that run elsewhere."""
@@ -305,6 +299,11 @@ class Endpoint:
     tls: Tls = Tls()
     failure_policy: FailurePolicy | None = None
     """The policy for messages that the functions fail to handle; None: the runtime's default."""
+
+    @property
+    def has_host_of_function(self) -> bool:
+        """Whether the host's name depends on the function."""
+        return FUNCTION_NAME in self.url_template.partition("://")[2].partition("/")[0]
 
 
 LOOPBACK = "127.0.0.1"

@@ -107,7 +107,7 @@ def _playground_record(message: EgressMessage) -> KafkaEgressMessage:
     try:
         content = json.loads(message.typed_value.value)
         topic, payload = content["topic"], content["payload"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DefinitionError(
             f"a value of type {PLAYGROUND_RECORD_TYPENAME} is a JSON object with topic and payload, "
             f"which this one is not: {type(error).__name__}: {error}"

@@ -16,8 +16,11 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import NamedTuple, TypeVar
 
-from statefun.module.model import Endpoint, without_login
-from statefun.remote.circuit import Circuit
+import attrs
+
+from statefun.module.model import Endpoint
+from statefun.module.urls import without_login
+from statefun.remote.circuit import Circuit, EndpointDownError
 from statefun.remote.exchange import ReplyError
 from statefun.remote.http_client import Answer, HttpClient, NoConnectionError, NoReplyError
 
@@ -27,13 +30,9 @@ _FIRST_PAUSE = timedelta(milliseconds=10)
 _LONGEST_PAUSE = timedelta(seconds=5)
 _PROBE_TIME = timedelta(seconds=5)
 _SHOWN_BYTES = 200
-_AGAIN = {
-    HTTPStatus.REQUEST_TIMEOUT,
-    HTTPStatus.CONFLICT,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    420,  # an older 429 of some services
-    499,  # a proxy's word for a connection that was broken off
-}
+_BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS, 420}
+"""The statuses of a server that has too much to do: 420 is an older 429 of some services."""
+_AGAIN = {*_BUSY, HTTPStatus.CONFLICT, 499}  # 499: a proxy's word for a connection that broke
 _NOBODY_THERE = {
     HTTPStatus.BAD_GATEWAY,
     HTTPStatus.SERVICE_UNAVAILABLE,
@@ -43,26 +42,29 @@ _NOBODY_THERE = {
 
 
 class CallFailedError(Exception):
-    """A call has failed for good; the text continues "endpoint ..."."""
+    """A call has failed; the text continues "endpoint ..."."""
+
+    def __init__(self, text: str, *, is_final: bool = True, is_divisible: bool = True) -> None:
+        super().__init__(text)
+        self.is_final = is_final
+        """Whether there was time enough: a message alone has failed then, and not the server."""
+        self.is_divisible = is_divisible
+        """Whether fewer messages may do better."""
 
 
-class Budget(NamedTuple):
-    """The limits of a call."""
+@attrs.define
+class Budget:
+    """The limits of one or several calls. What waits for a connection does not use it up."""
 
-    deadline: float
-    """When it has to be done, by ``time.monotonic``."""
+    left: float
+    """Seconds."""
     attempts: int | None = None
-    """How often to try; None for as often as there is time."""
+    """How often each call tries; None for as often as there is time."""
 
     @classmethod
     def of(cls, duration: timedelta, attempts: int | None = None) -> Budget:
-        """Return a budget that begins now."""
-        return cls(time.monotonic() + duration.total_seconds(), attempts)
-
-    @property
-    def left(self) -> float:
-        """How many seconds are left."""
-        return self.deadline - time.monotonic()
+        """Return an unused budget."""
+        return cls(duration.total_seconds(), attempts)
 
 
 class _Trouble(NamedTuple):
@@ -71,6 +73,9 @@ class _Trouble(NamedTuple):
     text: str
     is_answer: bool
     """Whether the endpoint has answered at all."""
+    is_sent: bool = True
+    """Whether it has got the request."""
+    is_busy: bool = False
     pause: timedelta = timedelta(0)
     """How long the endpoint has asked to wait."""
 
@@ -85,15 +90,18 @@ class Caller:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._client = HttpClient(endpoint)
-        self._circuit = Circuit(without_login(endpoint.url_template))
+        self._circuits: dict[str, Circuit] = {}
+        """By URL: the functions of an endpoint may be on several servers."""
 
-    async def call(
+    async def call(  # noqa: PLR0913 - the parts of a call
         self,
         url: str,
         body: bytes,
         empty: Callable[[], bytes],
         budget: Budget,
         read: Callable[[bytes], T],
+        *,
+        is_suspect: bool = False,
     ) -> T:
         """Send a request until there is a reply, and return what ``read`` makes of it.
 
@@ -102,35 +110,55 @@ class Caller:
             body: the request.
             empty: returns a request without messages, which asks whether the endpoint is there.
             budget: the limits of the call.
-            read: reads a reply; it raises a ReplyError if the reply is none.
+            read: reads a reply; it raises a ReplyError if the reply is none. What else it raises
+                ends the call.
+            is_suspect: whether an endpoint that is down after the request has got it from that, and
+                not by chance.
 
         Raises:
             CallFailedError: if the endpoint answers, but with no reply.
-            EndpointDownError: if it cannot be reached.
+            EndpointDownError: if it cannot be reached, or asks for more time than there is.
         """
-        pause, tries = _FIRST_PAUSE, 0
+        circuit = self._circuit(url)
+        pause, tries, is_sent, text = _FIRST_PAUSE, 0, False, ""
 
         async def probe() -> str | None:
             return await self.probe(url, empty())
 
         while True:
-            await self._circuit.admit(probe)
-            outcome = await self._attempt(url, body, budget, read)
+            try:
+                await circuit.admit(probe, was_sent=is_sent)
+            except EndpointDownError:
+                if is_suspect and is_sent:
+                    raise CallFailedError(f"{text}, and is down since") from None
+                raise
+            async with self._client.connection():
+                begun = time.monotonic()
+                outcome = await self._attempt(url, circuit, body, budget.left, read)
+            budget.left -= time.monotonic() - begun
             if not isinstance(outcome, _Trouble):
                 return outcome
-            tries += 1
+            tries, is_sent = tries + 1, is_sent or outcome.is_sent
             wait = max(pause * random.uniform(0.5, 1.5), outcome.pause)  # noqa: S311 - jitter
             pause = min(pause * 2, _LONGEST_PAUSE)
-            if wait.total_seconds() >= budget.left or tries == budget.attempts:
-                # An endpoint that does not answer any request is down; that is not its function's
-                # failure.
-                if not outcome.is_answer and not await self._circuit.answers(probe):
-                    await self._circuit.admit(probe)
-                text = (
-                    f"{outcome.text} (the last of {tries} attempts)" if tries > 1 else outcome.text
-                )
-                raise CallFailedError(text)
-            await asyncio.sleep(wait.total_seconds())
+            text = f"{outcome.text} (the last of {tries} attempts)" if tries > 1 else outcome.text
+            is_late = wait.total_seconds() >= budget.left
+            if not (is_late or tries == budget.attempts):
+                await asyncio.sleep(wait.total_seconds())
+                budget.left -= wait.total_seconds()
+                continue
+            if is_late and outcome.pause:
+                circuit.rest(outcome.pause, outcome.text)
+                await circuit.admit(probe)
+            # An endpoint that answers nothing at all is down, which is not its function's failure.
+            is_to_blame = outcome.is_answer or (is_suspect and is_sent)
+            if not is_to_blame and not await circuit.answers(probe):
+                await circuit.admit(probe, was_sent=is_sent)
+            raise CallFailedError(
+                text,
+                is_final=outcome.is_answer or tries == budget.attempts,
+                is_divisible=not outcome.is_busy,
+            )
 
     async def probe(self, url: str, empty: bytes) -> str | None:
         """Ask the endpoint whether it is there; return why not, or None."""
@@ -144,20 +172,27 @@ class Caller:
         """Close the connections."""
         await self._client.close()
 
+    def _circuit(self, url: str) -> Circuit:
+        circuit = self._circuits.get(url)
+        if circuit is None:
+            circuit = self._circuits[url] = Circuit(without_login(url))
+        return circuit
+
     async def _attempt(
-        self, url: str, body: bytes, budget: Budget, read: Callable[[bytes], T]
+        self, url: str, circuit: Circuit, body: bytes, left: float, read: Callable[[bytes], T]
     ) -> T | _Trouble:
         try:
-            answer = await self._client.post(url, body, max(budget.left, 0.001))
+            answer = await self._client.post(url, body, max(left, 0.001))
         except NoConnectionError as error:
-            self._circuit.not_reached(str(error))
-            return _Trouble(str(error), is_answer=False)
+            circuit.not_reached(str(error))
+            return _Trouble(str(error), is_answer=False, is_sent=False)
         except NoReplyError as error:
             return _Trouble(str(error), is_answer=False)
         if answer.status in _NOBODY_THERE:
-            self._circuit.not_reached(_described(answer))
-            return _Trouble(_described(answer), is_answer=False, pause=_asked_for(answer))
-        self._circuit.reached()
+            circuit.not_reached(_described(answer))
+            wait = _asked_for(answer)
+            return _Trouble(_described(answer), is_answer=False, is_sent=False, pause=wait)
+        circuit.reached()
         if answer.status == HTTPStatus.OK and answer.is_whole:
             try:
                 return read(answer.content)
@@ -176,7 +211,8 @@ class Caller:
             return _Trouble(text, is_answer=True)
         if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and answer.status not in _AGAIN:
             raise CallFailedError(_described(answer))
-        return _Trouble(_described(answer), is_answer=True, pause=_asked_for(answer))
+        is_busy, wait = answer.status in _BUSY, _asked_for(answer)
+        return _Trouble(_described(answer), is_answer=True, is_busy=is_busy, pause=wait)
 
 
 def _described(answer: Answer) -> str:

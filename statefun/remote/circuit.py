@@ -21,18 +21,22 @@ PATIENCE = timedelta(seconds=2)
 """How long they have to fail."""
 SHORTEST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
+LONGEST_REST = timedelta(hours=1)
+"""The longest time for which an endpoint may ask to be left alone."""
 
 Probe = Callable[[], Awaitable[str | None]]
 """Asks an endpoint whether it is there; returns why not, or None."""
 
 
 class EndpointDownError(Exception):
-    """An endpoint cannot be reached; its messages wait."""
+    """An endpoint cannot be reached, or has asked for a rest; its messages wait."""
 
-    def __init__(self, wait: timedelta) -> None:
+    def __init__(self, wait: timedelta, *, was_sent: bool) -> None:
         super().__init__()
         self.wait = wait
         """After how long it is worth trying again."""
+        self.was_sent = was_sent
+        """Whether it has got the request before."""
 
 
 class News(NamedTuple):
@@ -77,7 +81,7 @@ class Circuit:
         """The last one."""
         self._is_known_to_answer = False
 
-    async def admit(self, probe: Probe) -> None:
+    async def admit(self, probe: Probe, *, was_sent: bool = False) -> None:
         """Let a call pass; if the circuit was open for long enough, ask the endpoint first.
 
         Raises:
@@ -89,7 +93,7 @@ class Circuit:
             return
         if self._opened_until is not None:
             _news[self._endpoint] = News(self._endpoint, self._problem)
-            raise EndpointDownError(self._left())
+            raise EndpointDownError(self._left(), was_sent=was_sent)
 
     async def answers(self, probe: Probe) -> bool:
         """Ask the endpoint whether it is there; calls that ask at the same time share an answer."""
@@ -117,11 +121,17 @@ class Circuit:
         if self._failures >= FEW_FAILURES and patience >= PATIENCE.total_seconds():
             self._open(problem)
 
+    def rest(self, time: timedelta, problem: str) -> None:
+        """Leave the endpoint alone for as long as it has asked for."""
+        self._problem, self._is_known_to_answer = problem, False
+        until = self._clock() + min(time, LONGEST_REST).total_seconds()
+        self._opened_until = max(until, self._opened_until or 0)
+
     def _asked(self, asking: asyncio.Task[str | None]) -> None:
         self._asking = None
         if asking.cancelled():
             return
-        problem = asking.result()
+        problem = str(asking.exception()) if asking.exception() else asking.result()
         if problem is None:
             self.reached()
         else:

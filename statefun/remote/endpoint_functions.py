@@ -26,17 +26,24 @@ def with_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunc
 
     Raises:
         BindingError: if one is in both.
+        ConfigurationError: if certificates of an endpoint cannot be used.
         PlatformError: if what endpoints need is not installed.
     """
     if not module.endpoints:
         return functions
     if importlib.util.find_spec("aiohttp") is None:
         raise PlatformError("endpoints need aiohttp; run: pip install 'statefun[remote]'")
-    from statefun.remote.remote_function import RemoteFunctions  # noqa: PLC0415 - an extra
+    from statefun.remote.http_client import tls_context  # noqa: PLC0415 - an extra
+    from statefun.remote.remote_function import RemoteFunctions  # noqa: PLC0415 - as above
 
     taken = [f"{location}: {text}" for location, text in taken_names(functions, module)]
     if taken:
         raise BindingError("\n  ".join(["module files and functions do not fit", *taken]))
+    for endpoint in module.endpoints:
+        try:
+            tls_context(endpoint.tls)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{endpoint.location}: {error.message}") from error
     everything = functions.copy()
     for endpoint in module.endpoints:
         everything.add(
@@ -61,7 +68,8 @@ async def check(function: StatefulFunction, names: Sequence[str]) -> list[str | 
     somewhere = Address(f"{function.typename.namespace}/any", _ID)
     try:
         if not names:
-            return [await remote.probe(somewhere)]
+            needs_name = remote.endpoint.has_host_of_function
+            return [None if needs_name else await remote.probe(somewhere)]
         return [await remote.ask(Address(name, _ID)) for name in names]
     except ConfigurationError as error:
         return [error.message]

@@ -33,6 +33,10 @@ class ReplyError(Exception):
     """A reply that is none of the protocol; the text continues "has answered with"."""
 
 
+class StaleReplyError(Exception):
+    """A reply that fits other values than its function has told of; the text continues the same."""
+
+
 class RemoteValue(NamedTuple):
     """A value that a function keeps, as it has told."""
 
@@ -136,6 +140,7 @@ def effects_of(
 
     Raises:
         ReplyError: if the reply is ill-formed.
+        StaleReplyError: if it changes values that the function has not told of.
         StatefunError: if a message or record of it cannot be sent.
     """
     effects = reply.invocation_result
@@ -164,12 +169,12 @@ def _mutation(
 ) -> tuple[str, TypedValue | None]:
     name = wire.state_name
     if name not in known:
-        raise ReplyError(f"a change of value {name!r}, which it has never told of")
+        raise StaleReplyError(f"a change of value {name!r}, which it has never told of")
     if wire.mutation_type != _MODIFY:
         return name, None
     value = _value(wire.state_value)
     if value.typename != known[name].typename:
-        raise ReplyError(
+        raise StaleReplyError(
             f"value {name!r} as {value.typename}, which it keeps as {known[name].typename}"
         )
     return name, value

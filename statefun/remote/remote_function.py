@@ -3,25 +3,31 @@
 
 All messages for an address go in one request, up to the endpoint's limits; the next request has the
 state that the reply to the one before has left. When a request fails, its messages are sent again in
-ever smaller parts, so that the failure of one is not the failure of all.
+ever smaller parts, so that the failure of one is not the failure of all. What there is no time for
+waits, as do messages to an endpoint that is down.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
+import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
-from statefun.module.model import Endpoint, without_login
+import attrs
+
+from statefun.module.model import FUNCTION_NAME, Endpoint
+from statefun.module.urls import without_login
 from statefun.protocol.request_reply_pb2 import FromFunction
 from statefun.remote.calling import Budget, Caller, CallFailedError
 from statefun.remote.circuit import EndpointDownError
 from statefun.remote.exchange import (
     RemoteValue,
     ReplyError,
+    StaleReplyError,
     effects_of,
     missing_values,
     reply_of,
@@ -41,13 +47,30 @@ from statefun.sdk.invocation_batch import (
 from statefun.sdk.message import Message
 from statefun.sdk.types import TypedValue
 
-FUNCTION_NAME = "{function.name}"
-_MOST_QUESTIONS = 3
+_MOST_QUESTIONS = 4
 """How often a function may ask for values until it gets its messages."""
+_KNOWN_FOR = timedelta(minutes=5)
+"""How long what a function has told of its values counts: its server may be replaced."""
 _ATTEMPTS_OF_PARTS = 3
+_MOST_OUTAGES = 5
+"""How often an endpoint may go down with an address's messages before they are the reason."""
 _QUESTION_TIME = timedelta(seconds=5)
-_OVERHEAD_BYTES = 1024
-"""About how much larger than its values a request is, and a message in it by a twentieth."""
+_MESSAGE_BYTES = 1024
+"""About how much larger than its value a message in a request is, beside a twentieth."""
+_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+"""A part of a host's name (RFC 1123)."""
+
+
+@attrs.define
+class _Known:
+    """What is known of a function."""
+
+    values: Mapping[str, RemoteValue] = attrs.Factory(dict)
+    """The values that it keeps, by name."""
+    until: float = 0
+    """When to ask again, by ``time.monotonic``."""
+    part: int | None = None
+    """How many messages it gets at once; None for as many as its endpoint takes."""
 
 
 class RemoteFunctions:
@@ -55,10 +78,11 @@ class RemoteFunctions:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._known: defaultdict[str, dict[str, RemoteValue]] = defaultdict(dict)
-        """The values that functions keep, by their typename."""
+        self.outages: dict[Address, int] = {}
+        """How often the endpoint went down with messages of an address, in a row."""
+        self._known: dict[str, _Known] = {}
+        """By typename."""
         self._caller: Caller | None = None
-        self._connections: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
 
     def __reduce__(self) -> tuple[type[RemoteFunctions], tuple[Endpoint]]:
         return RemoteFunctions, (self.endpoint,)
@@ -67,19 +91,7 @@ class RemoteFunctions:
         self, batch: InvocationBatch, prepare: PrepareMessage | None
     ) -> InvocationResult:
         """Run a function over a batch; see :class:`~statefun.sdk.invocation_batch.Transport`."""
-        async with self._free_connection():
-            return await _Run(self, batch, prepare).run()
-
-    def _free_connection(self) -> asyncio.Semaphore:
-        """Return what lets only so many calls begin as there may be connections.
-
-        A call that waits for a connection has its request, its timers and its place among the tasks
-        already: with a thousand of them each call took 1.2 times the CPU.
-        """
-        loop = asyncio.get_running_loop()
-        if self._connections is None or self._connections[0] is not loop:
-            self._connections = loop, asyncio.Semaphore(self.endpoint.pool_size)
-        return self._connections[1]
+        return await _Run(self, batch, prepare).run()
 
     async def probe(self, target: Address) -> str | None:
         """Ask the endpoint whether it answers; return why not, or None."""
@@ -88,10 +100,10 @@ class RemoteFunctions:
 
     async def ask(self, target: Address) -> str | None:
         """Ask the endpoint for a function, without a message; return the problem, or None."""
-        empty, url = request_of(target, {}, {}, ()), self.url_of(target)
+        empty = request_of(target, {}, {}, ())
         budget = Budget.of(_QUESTION_TIME, 1)
         try:
-            await self.caller().call(url, empty, lambda: empty, budget, reply_of)
+            await self.caller().call(self.url_of(target), empty, lambda: empty, budget, reply_of)
         except CallFailedError as error:
             return self._of_endpoint(target, str(error))
         except EndpointDownError:
@@ -109,18 +121,46 @@ class RemoteFunctions:
             await self._caller.close()
 
     def url_of(self, target: Address) -> str:
-        """Return the URL of a function."""
-        return self.endpoint.url_template.replace(FUNCTION_NAME, target.name)
+        """Return the URL of a function.
 
-    def known(self, target: Address) -> dict[str, RemoteValue]:
-        """Return the values that a function has told of."""
-        return self._known[target.typename]
+        Raises:
+            EndpointError: if its name would lead elsewhere.
+        """
+        template, name = self.endpoint.url_template, target.name
+        if FUNCTION_NAME not in template:
+            return template
+        if self.endpoint.has_host_of_function:
+            is_right = _LABEL.fullmatch(name) is not None
+        else:
+            is_right = name not in {".", ".."}
+        if not is_right:
+            raise EndpointError(f"{target.typename} has no place in {without_login(template)}")
+        return template.replace(FUNCTION_NAME, quote(name, safe=""))
+
+    def known(self, target: Address) -> _Known:
+        """Return what is known of a function."""
+        known = self._known.get(target.typename)
+        if known is None:
+            known = self._known[target.typename] = _Known()
+        if known.values and time.monotonic() >= known.until:
+            known.values = {}
+        return known
+
+    def learn(self, known: _Known, values: Mapping[str, RemoteValue]) -> None:
+        """Take note of values that a function keeps."""
+        if not known.values:
+            known.until = time.monotonic() + _KNOWN_FOR.total_seconds()
+        known.values = {**known.values, **values}
 
     def caller(self) -> Caller:
         """Return what calls the endpoint."""
         if self._caller is None:
             self._caller = Caller(self.endpoint)
         return self._caller
+
+
+class _OutOfTimeError(Exception):
+    """The rest of a batch has to wait for the next micro-batch."""
 
 
 class _Run:
@@ -133,6 +173,7 @@ class _Run:
         self._endpoint = remote.endpoint
         self._batch = batch
         self._prepare = prepare
+        self._known = remote.known(batch.target)
         self._state = dict(batch.state)
         self._mutations: dict[str, TypedValue | None] = {}
         self._messages: list[Message] = []
@@ -141,33 +182,41 @@ class _Run:
         self._failures: list[FailedInvocation] = []
         self._handled = 0
         """How many of the messages are done with."""
+        self._is_suspect = remote.outages.get(batch.target, 0) >= _MOST_OUTAGES
 
     async def run(self) -> InvocationResult:
-        postponed = None
-        for part in self._parts():
-            try:
+        postponed, target, outages = None, self._batch.target, self._remote.outages
+        try:
+            for part in self._parts():
                 await self._send(part)
-            except EndpointDownError as down:
-                postponed = Postponed(self._handled, down.wait)
-                break
-        known = self._remote.known(self._batch.target).values()
+            outages.pop(target, None)
+        except EndpointDownError as down:
+            if down.was_sent:
+                outages[target] = outages.get(target, 0) + 1
+            postponed = Postponed(self._handled, down.wait)
+        except _OutOfTimeError:
+            postponed = Postponed(self._handled, timedelta(0))
+        expirations = [value.expiration for value in self._known.values.values()]
         return InvocationResult(
             self._mutations,
             self._messages,
             self._delayed,
             self._records,
             self._failures,
-            tuple(value.expiration for value in known if value.expiration is not None),
+            tuple(each for each in expirations if each is not None) if self._handled else (),
             postponed,
         )
 
     def _parts(self) -> Iterator[range]:
         """Divide the batch into requests."""
+        most = min(self._known.part or self._endpoint.max_batch, self._endpoint.max_batch)
+        if self._is_suspect:
+            most = 1
         start, size = 0, 0
         for index, invocation in enumerate(self._batch.invocations):
-            added = len(invocation.argument.value or b"") * 21 // 20 + _OVERHEAD_BYTES
+            added = len(invocation.argument.value or b"") * 21 // 20 + _MESSAGE_BYTES
             full = size + added > self._endpoint.max_bytes
-            if index > start and (full or index - start == self._endpoint.max_batch):
+            if index > start and (full or index - start == most):
                 yield range(start, index)
                 start, size = index, 0
             size += added
@@ -178,48 +227,76 @@ class _Run:
         call = self._endpoint.timeouts.call
         try:
             await self._call(part, Budget.of(call))
-        except (CallFailedError, StatefunError) as error:
-            if len(part) == 1:
+        except (EndpointDownError, _OutOfTimeError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a reply causes is its message's failure
+            is_divisible = not isinstance(error, CallFailedError) or error.is_divisible
+            if len(part) == 1 or not is_divisible:
                 self._fail(part, error)
             else:
-                await self._send_halves(part, Budget.of(call, _ATTEMPTS_OF_PARTS), error)
+                self._known.part = max(1, len(part) // 2)
+                await self._send_halves(part, Budget.of(call, _ATTEMPTS_OF_PARTS))
+        else:
+            if self._known.part is not None:
+                self._known.part *= 2
 
-    async def _send_halves(self, part: range, budget: Budget, error: Exception) -> None:
-        if len(part) == 1 or budget.left <= 0:
-            self._fail(part, error)
-            return
+    async def _send_halves(self, part: range, budget: Budget) -> None:
+        """Send a part in halves, and each that fails again in halves.
+
+        A message fails if it has done so alone, and with time enough; what is left when the time is
+        over waits, and begins the next micro-batch in smaller parts.
+        """
         middle = part.start + len(part) // 2
         for half in (range(part.start, middle), range(middle, part.stop)):
+            if budget.left <= 0:
+                raise _OutOfTimeError
             try:
                 await self._call(half, budget)
-            except (CallFailedError, StatefunError) as failed:
-                await self._send_halves(half, budget, failed)
+            except (EndpointDownError, _OutOfTimeError):
+                raise
+            except Exception as error:  # noqa: BLE001 - as above
+                if len(half) > 1:
+                    self._known.part = max(1, len(half) // 2)
+                    await self._send_halves(half, budget)
+                elif isinstance(error, CallFailedError) and not error.is_final:
+                    raise _OutOfTimeError from None
+                else:
+                    self._fail(half, error)
 
     async def _call(self, part: range, budget: Budget) -> None:
         """Send the messages of a part in one request, and take over the effects."""
-        target, known = self._batch.target, self._remote.known(self._batch.target)
+        target, known = self._batch.target, self._known
         invocations = self._batch.invocations[part.start : part.stop]
         trace = _common_trace(invocations)
         url, caller = self._remote.url_of(target), self._remote.caller()
-        empty = partial(request_of, target, known, {}, ())
+        empty = partial(request_of, target, {}, {}, ())
+        problem = ""
         for _ in range(_MOST_QUESTIONS):
-            asked = set(known)
-            body = request_of(target, known, self._state, invocations)
+            sent = known.values
+            body = request_of(target, sent, self._state, invocations)
             if len(body) > self._endpoint.max_bytes:
                 raise CallFailedError(
                     f"takes requests of {self._endpoint.max_bytes:,} bytes, and this one has "
                     f"{len(body):,}; raise payload_max_bytes"
                 )
-            read = partial(self._read, known, trace)
-            reply = await caller.call(url, body, empty, budget, read)
+            read = partial(self._read, sent, trace)
+            try:
+                reply = await caller.call(
+                    url, body, empty, budget, read, is_suspect=self._is_suspect
+                )
+            except StaleReplyError as stale:
+                problem = f"has answered with {stale}"
+                known.values = {}
+                continue
             if isinstance(reply, InvocationResult):
                 self._take(reply)
                 self._handled = part.stop
                 return
-            known.update(reply)
-            if asked >= reply.keys():
+            if sent.keys() >= reply.keys():
                 break
-        raise CallFailedError(f"asks for its values {', '.join(sorted(known))} again and again")
+            self._remote.learn(known, reply)
+        names = ", ".join(sorted(known.values))
+        raise CallFailedError(problem or f"asks for its values {names} again and again")
 
     def _read(
         self, known: Mapping[str, RemoteValue], trace: str | None, content: bytes
@@ -246,17 +323,26 @@ class _Run:
 
     def _fail(self, part: range, error: Exception) -> None:
         target = self._batch.target
+        if self._is_suspect:  # this is the one
+            self._is_suspect = False
+            self._remote.outages.pop(target, None)
         failure: InvocationError
         if isinstance(error, InvocationError):
             failure, cause = error, type(error).__name__
         else:
-            text = error.message if isinstance(error, StatefunError) else str(error)
-            url = without_login(self._remote.url_of(target))
             place = f"function {target.typename} failed at address {target}"
-            failure = EndpointError(f"{place}: endpoint {url} {text}")
+            failure = EndpointError(f"{place}: endpoint {self._described(error)}")
             cause = EndpointError.__name__
         self._failures += [FailedInvocation(index, failure, cause, "") for index in part]
         self._handled = part.stop
+
+    def _described(self, error: Exception) -> str:
+        url = without_login(self._remote.url_of(self._batch.target))
+        if isinstance(error, StatefunError):
+            return f"{url}: {error.message}"
+        if isinstance(error, CallFailedError):
+            return f"{url} {error}"
+        return f"{url}: {type(error).__name__}: {error}"
 
 
 def _common_trace(invocations: Sequence[Invocation]) -> str | None:

@@ -10,18 +10,21 @@ For development and tests, as ``io.statefun.playground`` of Stateful Functions 3
 from __future__ import annotations
 
 import logging
+import select
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import attrs
 
-from statefun.module.model import MAX_RECORD_SIZE, Module
+from statefun.module.model import LOOPBACK, MAX_RECORD_SIZE, Module
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 from statefun.runtime.rows.envelope import address_key
 from statefun.sdk.address import Address, TypeName
@@ -38,6 +41,9 @@ _VENDOR = "application/vnd."
 _WAIT_SECONDS = 30
 _LONGEST_WAIT_SECONDS = 600
 _IDLE_SECONDS = 60
+_MOST_DISCARDED_BYTES = 100_000_000
+_LONGEST_NUMBER = 12
+"""Digits."""
 _TARGET = "/<namespace>/<type>/<id>"
 
 
@@ -88,7 +94,7 @@ class Playground:
         """
         with ExitStack() as started:
             for (host, port), door in self._doors.items():
-                server = _listening(host, port, self._handler(door))
+                server = _listening(host, port, self._handler(host, door))
                 started.callback(server.server_close)
                 thread = threading.Thread(
                     target=server.serve_forever, name=f"statefun-playground-{port}", daemon=True
@@ -128,10 +134,12 @@ class Playground:
             raise _RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
         self._store.post(address_key(address), typename, value)
 
-    def _handler(self, door: _Door) -> type[BaseHTTPRequestHandler]:
+    def _handler(self, host: str, door: _Door) -> type[BaseHTTPRequestHandler]:
         playground, store = self, self._store
 
         class Handler(_Handler):
+            is_for_this_machine = host in {LOOPBACK, "::1", "localhost"}
+
             @_answering
             def do_PUT(self) -> None:
                 if not door.takes_messages:
@@ -150,8 +158,8 @@ class Playground:
                     self.answer(HTTPStatus.NO_CONTENT)
                     return
                 try:
+                    self.check_that_client_waits()
                     self.answer(HTTPStatus.OK, record.payload)
-                    self.wfile.flush()
                 except BaseException:
                     store.put_back(record)
                     raise
@@ -175,8 +183,9 @@ def _tell(host: str, port: int, door: _Door) -> None:
 
 
 def _listening(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    kind = _Server6 if ":" in host else _Server
     try:
-        server = _Server((host, port), handler)
+        server = kind((host, port), handler)
     except OSError as error:
         raise PlatformError(
             f"the playground cannot listen at {host}, port {port}: {error.strerror}; give its "
@@ -196,19 +205,22 @@ class _Server(ThreadingHTTPServer):
             logger.warning("playground: a request has failed: %r", error)
 
 
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
 def _answering(serve: Callable[[Any], None]) -> Callable[[Any], None]:
     """Answer requests that cannot be served with the reason."""
 
     def do(handler: _Handler) -> None:
+        handler.begin()
         try:
-            if handler.headers.get("Sec-Fetch-Site") == "cross-site":
-                # A page of somebody else, in a browser on this machine.
-                text = "the playground is not for pages of others"
-                raise _RefusedError(HTTPStatus.FORBIDDEN, text)
+            handler.refuse_strangers()
             serve(handler)
         except _RefusedError as refused:
             handler.answer(refused.status, f"{refused}\n".encode(), refused.headers)
         except StatefunError as error:
+            logger.warning("playground: %s", error)
             handler.answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"{error}\n".encode())
 
     return do
@@ -217,26 +229,74 @@ def _answering(serve: Callable[[Any], None]) -> Callable[[Any], None]:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = _IDLE_SECONDS
+    is_for_this_machine = True
+    _has_answered = False
+    _has_unread_body = False
+
+    def begin(self) -> None:
+        """Begin with a request of the connection."""
+        length = self.headers.get("Content-Length", "0")
+        self._has_answered = False
+        self._has_unread_body = length.strip() != "0" or "Transfer-Encoding" in self.headers
+
+    def refuse_strangers(self) -> None:
+        """Refuse requests that a page of somebody else causes a browser on this machine to send.
+
+        A name that such a page has made point at this machine is in the header Host.
+        """
+        if not self.is_for_this_machine:
+            return
+        origin = self.headers.get("Origin")
+        hosts = [self.headers.get("Host", ""), *([urlsplit(origin).netloc] if origin else [])]
+        if not all(map(_is_this_machine, hosts)):
+            text = "the playground is for this machine only; give its component a host"
+            raise _RefusedError(HTTPStatus.FORBIDDEN, text)
+        if self.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"}:
+            raise _RefusedError(HTTPStatus.FORBIDDEN, "the playground is not for pages of others")
+
+    def check_that_client_waits(self) -> None:
+        """Notice that the client has gone, who would not get an answer.
+
+        Raises:
+            ConnectionResetError: if it has gone.
+        """
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        if readable and not self.connection.recv(1, socket.MSG_PEEK):
+            raise ConnectionResetError
 
     def body(self) -> bytes:
         """Read the content of a request."""
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
-            self.close_connection = True
+        if not (length.isascii() and length.isdecimal()) or "Transfer-Encoding" in self.headers:
             raise _RefusedError(HTTPStatus.LENGTH_REQUIRED, "a message has a Content-Length")
-        if int(length) > MAX_RECORD_SIZE:
-            self.close_connection = True
+        if len(length) > _LONGEST_NUMBER or int(length) > MAX_RECORD_SIZE:
             text = f"a message has at most {MAX_RECORD_SIZE:,} bytes"
             raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
         content = self.rfile.read(int(length))
         if len(content) < int(length):
             raise ConnectionResetError
+        self._has_unread_body = False
         return content
+
+    def _discard_body(self) -> None:
+        """Read what nobody wants: a client that still sends would not see the answer."""
+        length = self.headers.get("Content-Length", "")
+        left = int(length) if length.isdecimal() and len(length) <= _LONGEST_NUMBER else 0
+        left = min(left, _MOST_DISCARDED_BYTES)
+        while left > 0 and (content := self.rfile.read(min(left, MAX_RECORD_SIZE))):
+            left -= len(content)
 
     def answer(
         self, status: HTTPStatus, content: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Send a reply."""
+        """Send a reply; only the first one of a request counts."""
+        if self._has_answered:
+            self.close_connection = True
+            return
+        self._has_answered = True
+        if self._has_unread_body:  # it would be taken for the next request
+            self.close_connection = True
+            self._discard_body()
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
@@ -254,6 +314,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Be quiet."""
+
+
+def _is_this_machine(host: str) -> bool:
+    """Tell whether a header names this machine, or any by its number."""
+    name = urlsplit(f"//{host}").hostname or ""
+    if name == "localhost":
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _typed(content_type: str | None, body: bytes) -> tuple[str, bytes]:
@@ -279,7 +351,7 @@ def _asked(path: str, topics: Sequence[str]) -> tuple[str, float]:
         text = f"there is no topic {topic!r}; there are {', '.join(topics)}"
         raise _RefusedError(HTTPStatus.NOT_FOUND, text)
     (wait,) = parse_qs(parts.query).get("wait", [str(_WAIT_SECONDS)])[:1]
-    if not wait.isdecimal():
+    if not (wait.isascii() and wait.isdecimal() and len(wait) <= _LONGEST_NUMBER):
         text = f"wait has a whole number of seconds, which {wait!r} is not"
         raise _RefusedError(HTTPStatus.BAD_REQUEST, text)
     return topic, min(int(wait), _LONGEST_WAIT_SECONDS)

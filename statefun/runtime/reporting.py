@@ -74,6 +74,7 @@ class Reports:
     def tell(self, query: StreamingQuery) -> None:
         """Tell what there is to tell, now and then."""
         self._failure_log.tell()
+        self._endpoint_log.look()
         self._publisher.tally(self._summary)
         progress = query.lastProgress
         self._metrics.update(progress)

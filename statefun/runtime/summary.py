@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import attrs
@@ -16,6 +17,8 @@ logger = logging.getLogger("statefun")
 
 _INTERVAL = timedelta(seconds=10)
 """The shortest time between two log lines about failures."""
+_WORD_COUNTS_FOR = timedelta(minutes=2)
+"""How long a worker's word on an endpoint counts: as long as messages wait, it looks more often."""
 
 
 @attrs.define
@@ -83,25 +86,42 @@ class FailureLog:
 
 
 class EndpointLog:
-    """Logs which endpoints cannot be reached, each once, and when they can be reached again."""
+    """Logs which endpoints cannot be reached, each once, and when they can be reached again.
 
-    def __init__(self, summary: Summary) -> None:
+    Each worker finds out by itself. One that is asked no more says nothing either: after a while its
+    last word is forgotten.
+    """
+
+    def __init__(self, summary: Summary, clock: Callable[[], float] = time.monotonic) -> None:
         self._summary = summary
-        self._down: set[str] = set()
+        self._clock = clock
+        self._down: dict[str, dict[str, float]] = {}
+        """When each worker has told of an endpoint last, by endpoint and worker."""
 
     def add(self, outcome: Outcome) -> None:
         """Take note of the endpoints that a part of a micro-batch has called."""
         self._summary.postponed += outcome.postponed
         for circuit in outcome.circuits:
-            is_known = circuit.endpoint in self._down
-            if circuit.problem and not is_known:
-                self._down.add(circuit.endpoint)
+            endpoint, problem = circuit.endpoint, circuit.problem
+            if problem and endpoint not in self._down:
                 logger.warning(
                     "endpoint %s %s; messages to its functions wait until it can be reached",
-                    circuit.endpoint,
-                    circuit.problem,
+                    endpoint,
+                    problem,
                 )
-            elif is_known and not circuit.problem:
-                self._down.remove(circuit.endpoint)
-                logger.warning("endpoint %s can be reached again", circuit.endpoint)
+            if problem:
+                self._down.setdefault(endpoint, {})[circuit.worker] = self._clock()
+            elif endpoint in self._down:
+                self._down[endpoint].pop(circuit.worker, None)
+        self.look()
+
+    def look(self) -> None:
+        """Forget the words that are too old."""
+        oldest = self._clock() - _WORD_COUNTS_FOR.total_seconds()
+        for endpoint, workers in list(self._down.items()):
+            for worker in [worker for worker, told in workers.items() if told < oldest]:
+                del workers[worker]
+            if not workers:
+                del self._down[endpoint]
+                logger.warning("endpoint %s can be reached again", endpoint)
         self._summary.endpoints_down = len(self._down)

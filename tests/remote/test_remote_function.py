@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from aiohttp import web
 from local_servers import free_port
 
 from statefun import (
+    BytesType,
     Context,
     KafkaEgressMessage,
     Message,
@@ -32,6 +34,8 @@ from statefun import (
     message_builder,
 )
 from statefun.module.model import Endpoint, Location, Timeouts, Tls
+from statefun.module.sinks import Sink, egress_record
+from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
 from statefun.remote.circuit import take_news
 from statefun.remote.http_client import HttpClient, NoReplyError
@@ -267,7 +271,7 @@ def test_statuses_that_stay_are_failures_at_once(status: int) -> None:
 
 
 def test_an_endpoint_may_ask_for_patience() -> None:
-    """The header Retry-After is obeyed, unless there is no time for it."""
+    """The header Retry-After is obeyed; a message that would have no time left waits."""
     waits = ["1", "100000"]
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -279,9 +283,14 @@ def test_an_endpoint_may_ask_for_patience() -> None:
         async with serving(handler) as served:
             loop = asyncio.get_running_loop()
             begun = loop.time()
-            (text,) = texts_of(await served.invoke("a"))
+            result = await served.invoke("a")
             assert loop.time() - begun >= 1
-            assert "has answered 429 Too Many Requests (the last of 2 attempts)" in text
+            assert result.failures == []
+            assert result.postponed is not None
+            assert timedelta(hours=1) - result.postponed.wait < SECOND
+            assert len(served.requests) == 2
+            (news,) = take_news()
+            assert news.problem == "has answered 429 Too Many Requests"
 
     asyncio.run(scenario())
 
@@ -525,6 +534,191 @@ def test_a_connection_that_breaks_is_made_again() -> None:
     async def scenario() -> None:
         async with serving(handler) as served:
             assert seen(await served.invoke("a")) == "a"
+
+    asyncio.run(scenario())
+
+
+def test_a_message_that_takes_its_server_down_fails_in_the_end() -> None:
+    """Its endpoint is found down after it, again and again; then it is sent alone, and to blame."""
+    stuck: list[float] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        asked = ToFunction.FromString(await request.read()).invocation
+        if stuck and stuck[0] > asyncio.get_running_loop().time():
+            return web.Response(status=503)
+        if any(b"poison" in each.argument.value for each in asked.invocations):
+            stuck[:] = [asyncio.get_running_loop().time() + 0.3]
+            assert request.transport is not None
+            request.transport.abort()
+        return await answer(request)
+
+    async def scenario() -> None:
+        times = Timeouts(SECOND / 10, SECOND, SECOND)
+        async with serving(handler, timeouts=times) as served:
+            waiting = ["a", "poison", "b"]
+            handled, failed, rounds = "", list[str](), 0
+            while waiting:
+                rounds += 1
+                assert rounds < 30
+                result = await served.invoke(*waiting)
+                handled += seen(result) if "seen" in result.state_mutations else ""
+                failed += [waiting[failure.index] for failure in result.failures]
+                first = len(waiting) if result.postponed is None else result.postponed.first
+                del waiting[:first]
+                await asyncio.sleep(
+                    result.postponed.wait.total_seconds() if result.postponed else 0
+                )
+            assert (handled, failed) == ("ab", ["poison"])
+            assert rounds >= 5
+
+    asyncio.run(scenario())
+
+
+def test_messages_for_which_there_is_no_time_wait() -> None:
+    """A function that is slow but well handles all of them, in several micro-batches."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        asked = ToFunction.FromString(await request.read()).invocation
+        await asyncio.sleep(0.05 * len(asked.invocations))
+        return await answer(request)
+
+    async def scenario() -> None:
+        times = Timeouts(SECOND / 2, SECOND, None)
+        async with serving(handler, timeouts=times) as served:
+            waiting, handled, rounds = list("abcdefghijklmnopqrstuvwxyz"), "", 0
+            while waiting:
+                rounds += 1
+                assert rounds < 20
+                result = await served.invoke(*waiting)
+                assert result.failures == []
+                handled += seen(result) if "seen" in result.state_mutations else ""
+                first = len(waiting) if result.postponed is None else result.postponed.first
+                del waiting[:first]
+            assert handled == "abcdefghijklmnopqrstuvwxyz"
+
+    asyncio.run(scenario())
+
+
+def test_functions_on_different_servers_are_down_apart() -> None:
+    """An endpoint whose URL has the function's name may have many."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=503) if request.path == "/bad" else await answer(request)
+
+    async def scenario() -> None:
+        times = Timeouts(SECOND / 5, SECOND, SECOND)
+        async with serving(handler, timeouts=times) as served:
+            bad = Address("remote.fns/bad", "Ada")
+            message = [Invocation(None, encoded("a", StringType))]
+            result = await served.remote.invoke(InvocationBatch(bad, {}, message), None)
+            assert result.postponed is not None
+            assert seen(await served.invoke("a")) == "a"
+            again = await served.remote.invoke(InvocationBatch(bad, {}, message), None)
+            assert again.postponed is not None
+            assert [each.endpoint.endswith("/bad") for each in take_news()] == [True, False]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("template", "name", "path"),
+    [
+        ("http://{host}/fns/{function.name}/run", "a#b?c", "/fns/a%23b%3Fc/run"),
+        ("http://{host}/fns/{function.name}/run", "a@b:c", "/fns/a@b:c/run"),
+    ],
+)
+def test_names_of_functions_stay_in_their_place(template: str, name: str, path: str) -> None:
+    """Whoever can address a function of a namespace does not choose where messages go."""
+    paths = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        paths.append(request.raw_path)
+        return web.Response()
+
+    async def scenario() -> None:
+        async with serving(handler) as served:
+            host = served.remote.endpoint.url_template.split("/")[2]
+            url = template.replace("{host}", host)
+            remote = RemoteFunctions(attrs.evolve(served.remote.endpoint, url_template=url))
+            message = [Invocation(None, encoded("a", StringType))]
+            target = Address(f"remote.fns/{name}", "Ada")
+            result = await remote.invoke(InvocationBatch(target, {}, message), None)
+            assert result.failures == []
+            assert set(paths) == {path}
+            await remote.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("http://127.0.0.1/fns/{function.name}/run", ".."),
+        ("http://{function.name}.example/", "evil.com#"),
+        ("http://{function.name}.example/", "a:b"),
+        ("http://{function.name}.example/", "a" * 64),
+    ],
+)
+def test_names_of_functions_that_lead_elsewhere_are_failures(template: str, name: str) -> None:
+    """Of their messages, and nobody is called."""
+
+    async def scenario() -> None:
+        remote = RemoteFunctions(endpoint(template))
+        message = [Invocation(None, encoded("a", StringType))]
+        target = Address(f"remote.fns/{name}", "Ada")
+        result = await remote.invoke(InvocationBatch(target, {}, message), None)
+        (text,) = texts_of(result)
+        assert f"remote.fns/{name} has no place in {template}" in text
+
+    asyncio.run(scenario())
+
+
+def test_a_function_that_is_replaced_is_asked_again() -> None:
+    """Its new version may keep other values, or values of other types."""
+    registries = [functions(), StatefulFunctions()]
+
+    @registries[1].bind("remote.fns/commands", [ValueSpec("seen", BytesType)])
+    def other(ctx: Context, message: Message) -> None:
+        ctx.storage.seen = b"new"
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        reply = RequestReplyHandler(registries[0]).handle_sync(await request.read())
+        return web.Response(body=reply)
+
+    async def scenario() -> None:
+        async with serving(handler) as served:
+            assert seen(await served.invoke("a")) == "a"
+            registries.pop(0)
+            result = await served.invoke("a")
+            assert result.failures == []
+            assert result.state_mutations == {"seen": encoded(b"new", BytesType)}
+
+    asyncio.run(scenario())
+
+
+def test_records_that_cannot_be_are_failures_of_their_message() -> None:
+    """Whatever a reply holds, it ends no application."""
+    record = KafkaProducerRecord(topic="out", timestamp=2**62)
+    reply = _reply(
+        outgoing_egresses={
+            "egress_namespace": "remote",
+            "egress_type": "out",
+            "argument": {
+                "typename": "type.googleapis.com/io.statefun.sdk.egress.KafkaProducerRecord",
+                "has_value": True,
+                "value": record.SerializeToString(),
+            },
+        }
+    )
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=reply)
+
+    async def scenario() -> None:
+        async with serving(handler) as served:
+            prepare = partial(egress_record, egresses={"remote/out": Sink(1_000_000)})
+            (text,) = texts_of(await served.invoke("a", prepare=prepare))
+            assert "Error" in text
 
     asyncio.run(scenario())
 

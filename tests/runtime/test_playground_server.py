@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -141,10 +142,12 @@ def test_values_that_cannot_be_are_refused(played: Played) -> None:
 def test_a_message_needs_a_length(played: Played) -> None:
     """A connection that ends in the middle of a message has sent none."""
     with socket.create_connection(("127.0.0.1", played.port)) as client:
-        client.sendall(b"PUT /a.fns/any/Ada HTTP/1.1\r\nHost: a\r\n\r\n")
+        client.sendall(b"PUT /a.fns/any/Ada HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert client.recv(100).startswith(b"HTTP/1.1 411")
     with socket.create_connection(("127.0.0.1", played.port)) as client:
-        client.sendall(b"PUT /a.fns/any/Ada HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf")
+        client.sendall(
+            b"PUT /a.fns/any/Ada HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf"
+        )
     assert played.ask("PUT", "/a.fns/any/Ada", b"x")[0] == 200
     assert len(played.posted()) == 1
 
@@ -158,7 +161,8 @@ def test_records_are_taken(played: Played) -> None:
     assert played.ask("GET", "/greetings?wait=0", port=port) == (204, "")
     status, text = played.ask("GET", "/greeting", port=port)
     assert (status, text) == (404, "there is no topic 'greeting'; there are greetings, more\n")
-    assert played.ask("GET", "/greetings?wait=long", port=port)[0] == 400
+    for wait in ("long", "9" * 5000):
+        assert played.ask("GET", f"/greetings?wait={wait}", port=port)[0] == 400
     assert played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0] == 405
 
 
@@ -168,6 +172,44 @@ def test_pages_of_others_cannot_use_it(played: Played) -> None:
     port = played.egress_port
     assert played.ask("GET", "/greetings", port=port, Sec_Fetch_Site="cross-site")[0] == 403
     assert played.ask("GET", "/greetings", port=port) == (200, "Hello")
+
+
+def test_the_body_of_a_refused_request_is_no_request(played: Played) -> None:
+    """A page of somebody else could otherwise send one within it."""
+    hidden = b"PUT /a.fns/any/Ada HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"
+    for method in (b"POST", b"GET", b"PUT"):
+        with socket.create_connection(("127.0.0.1", played.port)) as client:
+            client.sendall(
+                method
+                + b" / HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\n"
+                + b"Content-Length: %d\r\n\r\n%b" % (len(hidden), hidden)
+            )
+            answer = b""
+            with suppress(ConnectionResetError):
+                while part := client.recv(1000):
+                    answer += part
+        assert answer.count(b"HTTP/1.1") <= 1
+    assert played.posted() == []
+
+
+def test_names_that_others_make_point_here_are_refused(played: Played) -> None:
+    """A page can do that with its own name, and then it is of the same origin."""
+    strangers: list[dict[str, Any]]
+    strangers = [{"Host": "attacker.example"}, {"Origin": "http://attacker.example"}]
+    for headers in strangers:
+        assert played.ask("PUT", "/a.fns/any/Ada", b"x", **headers)[0] == 403
+    here: dict[str, Any] = {"Origin": "http://localhost:3000"}
+    assert played.ask("PUT", "/a.fns/any/Ada", b"x", **here)[0] == 200
+    assert len(played.posted()) == 1
+
+
+def test_a_client_that_has_gone_takes_nothing(played: Played) -> None:
+    """The record is for the next one."""
+    with socket.create_connection(("127.0.0.1", played.egress_port)) as client:
+        client.sendall(b"GET /greetings HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(0.2)
+    played.store.publish("a/out", 0, [("greetings", b"Hello")])
+    assert played.ask("GET", "/greetings", port=played.egress_port) == (200, "Hello")
 
 
 def test_a_port_that_is_taken_is_an_error(played: Played, tmp_path: Path) -> None:

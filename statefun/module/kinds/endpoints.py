@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from statefun.module.model import Endpoint, Timeouts, Tls
+from statefun.module.model import FUNCTION_NAME, Endpoint, Timeouts, Tls
+from statefun.module.urls import socket_file
 from statefun.module.yaml.components import Component
 from statefun.module.yaml.nodes import Node, ScalarNode
 from statefun.module.yaml.problems import Problems
@@ -30,7 +31,6 @@ from statefun.sdk.address import TypeName
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 
 _SCHEMES = ("http", "https", "http+unix")
-FUNCTION_NAME = "{function.name}"
 _PLACEHOLDER = re.compile(r"\{[^}]*\}?")
 
 
@@ -39,6 +39,7 @@ def url(node: Node, problems: Problems) -> str:
     """The URL of an endpoint, perhaps with a placeholder."""
     written = text(node, problems)
     scalar = expect(node, ScalarNode, "a URL", problems)
+    quoted = "the URL" if "@" in scalar.source else scalar.quoted  # it may hold a password
     try:
         parts = urlsplit(written.replace(FUNCTION_NAME, "name"))
         place = parts.path if parts.scheme.endswith("+unix") else parts.hostname
@@ -46,12 +47,11 @@ def url(node: Node, problems: Problems) -> str:
     except ValueError:  # such as an unclosed bracket of an IPv6 address
         place, parts = None, urlsplit("")
     if parts.scheme not in _SCHEMES or not place:
-        sentence = f"{scalar.quoted} is not a URL with one of the schemes {', '.join(_SCHEMES)}"
+        sentence = f"{quoted} is not a URL with one of the schemes {', '.join(_SCHEMES)}"
         raise problems.report(node.location, node.path, sentence)
-    if parts.scheme.endswith("+unix") and ".sock" not in parts.path:
-        sentence = (
-            f"{scalar.quoted} names no socket: its path begins with a file that ends in .sock"
-        )
+    file = socket_file(written)
+    if parts.scheme.endswith("+unix") and (file is None or FUNCTION_NAME in file):
+        sentence = f"{quoted} names no socket: its path begins with one file that ends in .sock"
         raise problems.report(node.location, node.path, sentence)
     for placeholder in _PLACEHOLDER.findall(written):
         if placeholder != FUNCTION_NAME:

@@ -54,7 +54,10 @@ class Taken(NamedTuple):
 
 
 class PlaygroundStore:
-    """The database of one checkpoint; any thread of the driver may use it."""
+    """The database of one checkpoint; any thread of the driver may use it.
+
+    Every method raises a CheckpointError if the database cannot be used.
+    """
 
     def __init__(self, checkpoint: Folder, read: int = 0) -> None:
         """Open the database, and create it if it is not there.
@@ -90,14 +93,15 @@ class PlaygroundStore:
 
     def post(self, target: bytes, typename: str, value: bytes) -> None:
         """Accept a message; it is on the disk when this returns."""
-        with self._lock, self._transaction():
+        with self._lock:
             row = Posted(self._newest + 1, target, typename, value)
-            self._database.execute("INSERT INTO posted VALUES (?, ?, ?, ?)", row)
-            self._newest = row.number
+            with self._transaction():
+                self._database.execute("INSERT INTO posted VALUES (?, ?, ?, ?)", row)
+            self._newest = row.number  # not before it is on the disk: a number is never left out
 
     def readable(self, after: int) -> int:
         """Return up to which message a micro-batch reads from ``after`` on."""
-        with self._lock:
+        with self._lock, self._named():
             if self._newest <= after:
                 return after
             found = self._database.execute(
@@ -114,7 +118,7 @@ class PlaygroundStore:
 
     def posted(self, after: int, last: int) -> list[Posted]:
         """Return the messages behind ``after``, up to ``last``."""
-        with self._lock:
+        with self._lock, self._named():
             found = self._database.execute(
                 "SELECT * FROM posted WHERE number > ? AND number <= ? ORDER BY number",
                 (after, last),
@@ -149,7 +153,7 @@ class PlaygroundStore:
         It stays until :meth:`taken` is called; with :meth:`put_back` it is the next again.
         """
         deadline = time.monotonic() + seconds
-        with self._came:
+        with self._came, self._named():
             while not self._is_closed:
                 found = self._database.execute(
                     "SELECT number, payload FROM records WHERE topic = ? ORDER BY number LIMIT ?",
@@ -183,17 +187,24 @@ class PlaygroundStore:
             self._came.notify_all()
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _named(self) -> Iterator[None]:
+        """Name the database in errors."""
         try:
+            yield
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._named():
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._database.execute("COMMIT")
             except BaseException:
-                self._database.execute("ROLLBACK")
+                if self._database.in_transaction:  # SQLite may have rolled it back
+                    self._database.execute("ROLLBACK")
                 raise
-            self._database.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
 
     def _value(self, query: str, *parameters: object) -> int | None:
         row = self._database.execute(query, parameters).fetchone()

@@ -151,6 +151,20 @@ def postponed_messages(call: Call, first: int) -> Iterator[RetriedMessage]:
         )
 
 
+def waiting_row(group: Group, row: int) -> RetriedMessage:
+    """Return a row of a group in the form in which it waits."""
+    columns, typename, value = group.columns, group.columns.typename[row], group.columns.value[row]
+    if typename == RETRY:
+        return RetriedMessage.FromString(value)
+    return RetriedMessage(
+        caller=columns.caller[row] or b"",
+        typename=typename,
+        value=value,
+        record=columns.record(row),
+        trace=columns.trace[row],
+    )
+
+
 def retry_of(row: Row) -> RetriedMessage:
     """Return a message between functions in the form in which it waits."""
     _, caller, typename, value, trace = row

@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from typing import NamedTuple, cast
 
 from statefun.module.sinks import egress_record
 from statefun.protocol.runtime_pb2 import Outcome
+from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.remote.circuit import take_news
 from statefun.runtime.dispatch import delays
 from statefun.runtime.dispatch.buckets import send
@@ -19,6 +24,7 @@ from statefun.runtime.dispatch.calls import (
     failed_row,
     postponed_messages,
     retry_of,
+    waiting_row,
 )
 from statefun.runtime.dispatch.deserializing import deserialized
 from statefun.runtime.dispatch.failures import RETRY, FailedMessage, Failures
@@ -50,6 +56,8 @@ from statefun.sdk.invocation_batch import (
 from statefun.sdk.message import Message
 from statefun.sdk.types import TypedValue
 
+_LONGEST_HOLD = timedelta(seconds=5)
+"""How long a micro-batch is held up for an endpoint until it is tried again."""
 _SEQUENCE_BITS = 32
 """Bits of a task's sequence numbers; a task sends fewer delayed messages than they count."""
 
@@ -87,6 +95,7 @@ class Dispatcher:
         self._targets: dict[str, _Target] = {}
         self._invocations = 0
         self._postponed = 0
+        take_news()  # an earlier application's of this process
         self._sequence = batch << _SEQUENCE_BITS
 
     def dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
@@ -151,14 +160,20 @@ class Dispatcher:
             special = [name for name in typenames if name.startswith(OWN)]
         if delays.WAKE_UP in special:
             rows = self._wake_up(group, rows, effects)
-            if not (rows or group.values.waiting):
-                return None
+        values = group.values
+        if values.waiting_until > self._clock.now() and not values.is_crowded:
+            self._wait(
+                group, [waiting_row(group, row) for row in rows], values.waiting_until, effects
+            )
+            return None
+        if not (rows or values.waiting):
+            return None
         function = self._functions.find(address.typename)
         if function is None:
             self._no_function(address, group, rows, effects)
             return None
-        group.values.begin(self._delivered_up_to, self._clock)
-        has_waited = bool(group.values.waiting)
+        values.begin(self._delivered_up_to, self._clock)
+        has_waited = bool(values.waiting)
         call = call_for(group, address, function, rows, may_be_retried=RETRY in special)
         return self._deserialized(call, effects) if special or has_waited else call
 
@@ -196,18 +211,32 @@ class Dispatcher:
                 values.renew(result.expiring, result.state_mutations, self._clock.now())
                 delays.schedule_wake_up(group, effects)
         if result.postponed is not None:
-            self._postpone(call, result.postponed, effects)
-            return None
+            return self._postpone(call, result.postponed, effects)
         return self._immediate_call(group) if group.last and values.immediate else None
 
-    def _postpone(self, call: Call, postponed: Postponed, effects: Effects) -> None:
-        """Keep the messages whose endpoint is down at their address, so that none overtakes them."""
-        values = call.group.values
+    def _postpone(self, call: Call, postponed: Postponed, effects: Effects) -> Call | None:
+        """Keep the messages whose endpoint is down at their address, so that none overtakes them.
+
+        Returns:
+            The call again, after a while, if the address holds too many of them already.
+        """
+        group, values = call.group, call.group.values
         waiting = [*postponed_messages(call, postponed.first), *map(retry_of, values.immediate)]
         values.immediate.clear()
-        self._postponed += len(waiting)
-        values.wait(waiting, self._clock.now() + in_milliseconds(postponed.wait))
-        delays.schedule_wake_up(call.group, effects)
+        until = self._clock.now() + in_milliseconds(postponed.wait)
+        self._wait(group, waiting, until, effects)
+        if not values.is_crowded:
+            return None
+        time.sleep(min(postponed.wait, _LONGEST_HOLD).total_seconds())
+        again = call_for(group, call.batch.target, call.function, range(0), may_be_retried=True)
+        return self._deserialized(again, effects)
+
+    def _wait(
+        self, group: Group, messages: Sequence[RetriedMessage], until: int, effects: Effects
+    ) -> None:
+        self._postponed += len(messages)
+        group.values.wait(messages, until)
+        delays.schedule_wake_up(group, effects)
 
     def _immediate_call(self, group: Group) -> Call:
         """Return the call for the first messages that may be delivered at once."""
@@ -350,5 +379,6 @@ class Dispatcher:
         counts = self._failures.summary()
         counts.invocations, counts.postponed = self._invocations, self._postponed
         for endpoint, problem in take_news():
-            counts.circuits.add(endpoint=endpoint, problem=problem or "")
+            worker = f"{platform.node()} {os.getpid()}"
+            counts.circuits.add(endpoint=endpoint, problem=problem or "", worker=worker)
         return counts

@@ -25,6 +25,10 @@ OWN = "statefun."
 """The typename prefix of the runtime's own messages, and of records that are not decoded yet."""
 
 _NEVER = -2
+_WAITING_BYTES = 100
+"""About how much larger than its value a message is that waits."""
+_MOST_WAITING_BYTES = 16 * 1024 * 1024
+"""Bytes of an address's waiting messages, which are written as a whole with each one that is added."""
 _make_value = partial(tuple.__new__, TypedValue)
 _make_invocation = partial(tuple.__new__, Invocation)
 
@@ -119,6 +123,7 @@ class AddressValues:
         "immediate_count",
         "values",
         "waiting",
+        "waiting_size",
         "waiting_until",
     )
 
@@ -133,6 +138,8 @@ class AddressValues:
         """The number of immediate messages so far."""
         self.waiting: list[Retry] = []
         """Messages whose endpoint was down, in order."""
+        self.waiting_size = 0
+        """Their bytes, about."""
         self.waiting_until = 0
         """When to try again; 0 for now."""
         self._overflowed_in = _NEVER
@@ -154,6 +161,7 @@ class AddressValues:
             self.values[value.name] = _make_value((value.typename, value.value))
         if state.waiting:
             self.waiting = list(state.waiting)
+            self.waiting_size = len(stored)
             self.waiting_until = state.waiting_until
         if state.wake:  # as long as a value may expire, or messages wait
             self._wake = state.wake
@@ -217,15 +225,23 @@ class AddressValues:
 
     def wait(self, messages: Iterable[Retry], until: int) -> None:
         """Keep messages whose endpoint is down."""
-        self.waiting += messages
+        for message in messages:
+            self.waiting.append(message)
+            self.waiting_size += len(message.value) + _WAITING_BYTES
         self.waiting_until = until
         self.changed = True
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so much waits that nothing more should be read meanwhile."""
+        return self.waiting_size > _MOST_WAITING_BYTES
 
     def take_waiting(self) -> list[Retry]:
         """Return the messages that wait, which then wait no more."""
         taken = self.waiting
         if taken:
-            self.waiting, self.waiting_until, self.changed = [], 0, True
+            self.waiting, self.waiting_size, self.waiting_until = [], 0, 0
+            self.changed = True
         return taken
 
     def wake_up(self, due: int) -> None:

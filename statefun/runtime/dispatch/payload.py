@@ -63,7 +63,7 @@ class Payload:
     """
 
     digest: str
-    content: bytes
+    content: bytes = attrs.field(repr=False)  # with whatever secrets the program has
     paths: tuple[str, ...] = ()
     """Further folders in which workers look for modules."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import attrs
 
@@ -78,6 +78,10 @@ class EgressFactory(Protocol):
     def needs_progress(self) -> bool:
         """Whether markers of progress are kept where it publishes."""
 
+    @property
+    def has_tasks(self) -> bool:
+        """Whether Spark tasks can publish."""
+
     def driver_lanes(
         self, should_stop: Callable[[], bool], pause: Callable[[timedelta], bool]
     ) -> OpenLanes:
@@ -110,6 +114,7 @@ class LaneFactory:
     """The egress of dead letters, if there is one."""
     others: tuple[str, ...] = ()
     """The ids of the application's exactly-once egresses to the same cluster."""
+    has_tasks: ClassVar[bool] = True
 
     @property
     def id(self) -> str:

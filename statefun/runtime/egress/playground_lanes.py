@@ -18,6 +18,7 @@ class PlaygroundLanes:
     """The only lane of an egress of the playground; it has nothing to connect to."""
 
     needs_progress = False
+    has_tasks = False
 
     def __init__(
         self, egress: PlaygroundEgress, store: PlaygroundStore, checkpoint: Folder

@@ -131,8 +131,9 @@ class Publisher:
     def run_as_tasks(self, context: SparkContext) -> None:
         """Publish by Spark tasks from now on; allowed only while nothing waits."""
         for thread in self._threads.values():
-            if isinstance(thread.factory, LaneFactory):
-                thread.use(TaskLanes(thread.factory, context, thread.should_stop))
+            if thread.factory.has_tasks:
+                factory = cast("LaneFactory", thread.factory)
+                thread.use(TaskLanes(factory, context, thread.should_stop))
 
     def add(self, batch: int) -> None:
         """Register a batch before its commit; wait while too many batches are unpublished.

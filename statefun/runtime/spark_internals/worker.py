@@ -28,7 +28,7 @@ _ARGUMENTS = ["pyspark.worker"]
 """The arguments of a daemon whose workers run tasks; other daemons plan the sources of others."""
 
 
-_COLLECTIONS = (10_000, 20, 100)
+_COLLECTIONS = (10_000, 10, 10)
 """How seldom workers look for garbage, which a micro-batch's messages hardly are: with Python's own
 thresholds this was a quarter of the CPU of calls to endpoints."""
 

@@ -167,7 +167,7 @@ _NO_URL = "is not a URL with one of the schemes http, https, http+unix"
             ENDPOINT.replace("http://a/", "http+unix:///a/socket"),
             (
                 "4:20: spec.urlPathTemplate: 'http+unix:///a/socket' names no socket: its path "
-                "begins with a file that ends in .sock"
+                "begins with one file that ends in .sock"
             ),
         ),
         (

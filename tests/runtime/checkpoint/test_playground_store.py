@@ -38,6 +38,20 @@ def test_messages_are_numbered_over_restarts(tmp_path: Path) -> None:
         assert [each.number for each in store.posted(3, store.readable(3))] == [4]
 
 
+def test_a_message_that_is_not_kept_leaves_no_gap(
+    store: PlaygroundStore,
+) -> None:
+    """What Spark's offsets hold was accepted, every number of it."""
+    store.post(b"a", "a/T", b"1")
+    store._database.execute("PRAGMA max_page_count = 8")  # noqa: SLF001 - as a full disk
+    with pytest.raises(CheckpointError, match="full"):
+        store.post(b"a", "a/T", bytes(1_000_000))
+    store._database.execute("PRAGMA max_page_count = 1000000")  # noqa: SLF001 - and one with room
+    store.post(b"a", "a/T", b"2")
+    assert store.readable(0) == 2
+    assert [each.number for each in store.posted(0, 2)] == [1, 2]
+
+
 def test_a_micro_batch_reads_so_much_at_once(store: PlaygroundStore) -> None:
     """A large message comes alone, and all come."""
     for _ in range(5):

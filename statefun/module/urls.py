@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The URLs of endpoints."""
+
+from __future__ import annotations
+
+import re
+
+_SOCKET = re.compile(r"[a-z]+\+unix://(.+?\.sock)(?:/|$)")
+
+
+def socket_file(url: str) -> str | None:
+    """Return the file of the Unix domain socket that a URL names, if it names one.
+
+    >>> socket_file("http+unix:///run/my.sockets/functions.sock/greeter")
+    '/run/my.sockets/functions.sock'
+    """
+    found = _SOCKET.match(url)
+    return None if found is None else found[1]
+
+
+def without_login(url: str) -> str:
+    """Return a URL without the name and password that it may hold.
+
+    >>> without_login("https://ada:secret@functions:8080/greeter")
+    'https://functions:8080/greeter'
+    """
+    scheme, separator, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}"

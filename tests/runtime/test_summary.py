@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.summary import EndpointLog, Summary
+
+
+def told(worker: str, problem: str = "") -> Outcome:
+    """Return what a worker has found about an endpoint."""
+    outcome = Outcome()
+    outcome.circuits.add(endpoint="http://it", problem=problem, worker=worker)
+    return outcome
+
+
+def test_an_endpoint_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It can be reached again when no worker says otherwise."""
+    summary = Summary()
+    log = EndpointLog(summary)
+    for worker in ("a", "b", "a"):
+        log.add(told(worker, "is down"))
+    assert summary.endpoints_down == 1
+    log.add(told("a"))
+    assert summary.endpoints_down == 1
+    log.add(told("c"))
+    log.add(told("b"))
+    assert summary.endpoints_down == 0
+    assert [record.message for record in caplog.records] == [
+        "endpoint http://it is down; messages to its functions wait until it can be reached",
+        "endpoint http://it can be reached again",
+    ]
+
+
+def test_the_last_word_of_a_worker_does_not_count_for_ever() -> None:
+    """It may have ended."""
+    now = [0.0]
+    summary = Summary()
+    log = EndpointLog(summary, lambda: now[0])
+    log.add(told("a", "is down"))
+    now[0] = 100
+    log.look()
+    assert summary.endpoints_down == 1
+    now[0] = 130
+    log.look()
+    assert summary.endpoints_down == 0
