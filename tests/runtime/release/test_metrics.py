@@ -87,6 +87,8 @@ def test_offsets_and_lags_are_told_by_partition(kafka: KafkaHarness, checkpoint:
             "dead_letters": 0,
             "refused": 0,
             "retries": 0,
+            "postponed": 0,
+            "endpoints_down": 0,
         }
         wait(lambda: expected.items() <= metrics(spark).items())
         found = metrics(spark)
