@@ -24,7 +24,7 @@ test-quick: setup ## Run the tests that need neither a broker nor Spark; ARGS go
 	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal \
 		-m "not broker and not spark" $(ARGS)
 
-NAME ?= dispatch growth async hop timers latency sdk typed kafka flink publish
+NAME ?= dispatch growth async hop timers latency sdk typed kafka flink remote publish
 bench: setup bench-tools ## Run the benchmarks, write docs/performance.md; NAME=dispatch for one, ARGS for its options
 	@for name in $(NAME); do $(VENV)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 

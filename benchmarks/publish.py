@@ -19,6 +19,7 @@ from report import BUILD, figure
 NAMES = (
     "kafka",
     "flink",
+    "remote",
     "sdk",
     "typed",
     "hop",
@@ -80,7 +81,11 @@ def place_of(result: dict[str, Any]) -> str:
 
 def plot(results: dict[str, Any]) -> None:
     """Draw the ratios of all comparisons with others."""
-    cases = [case for name in ("flink", "kafka") for case in results.get(name, {}).get("cases", ())]
+    cases = [
+        case
+        for name in ("flink", "remote", "kafka")
+        for case in results.get(name, {}).get("cases", ())
+    ]
     cases.sort(key=lambda case: case["ratio"])
     mpl.rcParams["svg.hashsalt"] = "statefun"
     mpl.rcParams["svg.fonttype"] = "none"

@@ -61,14 +61,15 @@ def main() -> None:
             bench = Bench(kafka, arguments.records, arguments.records // per_address, SIZE)
             ours = partial(run_ours, bench, Path(name), server)
             theirs = partial(run_flink, bench, flink, server)
-            peer = f"Flink StateFun, {per_address} per address"
+            peer = f"Flink StateFun, {arguments.servers}, {per_address} per address"
             mine = f"ours, {per_address} per address"
             figures = alternate(
                 arguments.runs,
                 partial(bench.rate, mine, ours, whole=True),
                 partial(bench.rate, peer, theirs, whole=True),
             )
-            title = f"{SIZE} B, {per_address} per address, {EO}, {arguments.servers}, vs {peer}"
+            title = f"functions elsewhere, {per_address} per address, {EO}, vs Flink StateFun, "
+            title += arguments.servers
             cases.append(Case(title, "1/s", *figures, higher_is_better=True))
             notes += [bench.cost(whose) for whose in (mine, peer)]
     report("remote", cases, notes)
