@@ -19,16 +19,69 @@ COMMANDS = [
 ]
 
 
-def application(folder: Path, url: str) -> InProcessApplication:
-    """Return an application with a module file alone."""
-    (folder / "module.yaml").write_text(
-        f"""
+FORMS = {
+    "v2": """
 kind: io.statefun.endpoints.v2/http
 spec:
-  functions: {PYTHON.typename}
+  functions: {functions}
   urlPathTemplate: {url}
   transport: {{call: 500ms}}
----
+""",
+    "v2, async": """
+kind: io.statefun.endpoints.v2/http
+spec:
+  functions: com.example.languages/*
+  urlPathTemplate: {url}{{function.name}}
+  maxNumBatchRequests: 10
+  transport:
+    type: io.statefun.transports.v1/async
+    call: 5s
+    connect: 5s
+    pool_ttl: 15s
+    pool_size: 4
+    payload_max_bytes: 33554432
+""",
+    "v2, okhttp": """
+kind: io.statefun.endpoints.v2/http
+spec:
+  functions: {functions}
+  urlPathTemplate: {url}
+  transport:
+    type: io.statefun.transports.v1/okhttp
+    timeouts: {{call: 5s, connect: 5s, read: 5s, write: 5s}}
+""",
+    "v1": """
+kind: io.statefun.endpoints.v1/http
+spec:
+  functions: com.example.languages/*
+  urlPathTemplate: {url}statefun
+  maxNumBatchRequests: 500
+  timeouts: {{call: 5s, connect: 5s, read: 5s, write: 5s}}
+""",
+    "3.0": """
+version: "3.0"
+module:
+  meta:
+    type: remote
+  spec:
+    endpoints:
+      - endpoint:
+          meta:
+            kind: http
+          spec:
+            functions: com.example.languages/*
+            urlPathTemplate: {url}
+            maxNumBatchRequests: 100
+            timeouts: {{call: 5s, connect: 5s, read: 5s, write: 5s}}
+""",
+}
+
+
+def application(folder: Path, url: str, form: str = "v2") -> InProcessApplication:
+    """Return an application with a module file alone."""
+    endpoint = FORMS[form].format(functions=PYTHON.typename, url=url)
+    (folder / "module.yaml").write_text(
+        f"""{endpoint}---
 kind: io.statefun.playground.v1/egress
 spec:
   id: com.example.languages/out
@@ -40,10 +93,11 @@ spec:
     return InProcessApplication(functions=StatefulFunctions(), module=module)
 
 
-def test_remote_functions_are_called_from_tests(tmp_path: Path) -> None:
-    """Their server is a real one; nothing else is needed."""
+@pytest.mark.parametrize("form", FORMS)
+def test_remote_functions_are_called_from_tests(tmp_path: Path, form: str) -> None:
+    """Their server is a real one; nothing else is needed. All forms of endpoints call it."""
     with Server(PYTHON) as server:
-        app = application(tmp_path, server.url)
+        app = application(tmp_path, server.url, form)
         value = TypedValue("com.example.languages/commands", json.dumps(COMMANDS).encode())
         app.send(PYTHON.typename, "Ada", value)
         app.drain()

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 from harness import wait
 from languages.servers import PYTHON, Server
-from local_servers import free_port
+from local_servers import connected, free_port
+from published_package import PROGRAMS, published_python
 from submitting import EXAMPLES
 
 from statefun import (
@@ -38,6 +39,7 @@ from statefun.runtime.settings import Settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=1)]
 
+DOCUMENTS = Path(__file__).resolve().parents[1] / "module" / "documents"
 RECORD = make_json_type("io.statefun.playground/EgressRecord")
 
 
@@ -129,6 +131,38 @@ def test_messages_come_and_records_go_over_http(tmp_path: Path) -> None:
             assert texts == [f"hello {n} {turn * 20 + n + 1}" for n in range(20)]
             assert [client.get("others") for _ in range(20)] == texts
             assert client.get(seconds=0) is None
+
+
+def test_the_greeter_of_the_upstream_playground_runs(tmp_path: Path) -> None:
+    """Its module file, with other ports, and its function by the published package."""
+    client, port = Client(), free_port()
+    module = (DOCUMENTS / "playground.yaml").read_text()
+    for there, here in (
+        ("host.docker.internal:1108", f"127.0.0.1:{port}"),
+        ("8090", str(client.ports[0])),
+        ("8091", str(client.ports[1])),
+    ):
+        assert there in module
+        module = module.replace(there, here)
+    command = [*published_python(), str(PROGRAMS / "playground.py"), str(port)]
+    with subprocess.Popen(command, text=True) as served:
+        try:
+            connected(port, served).close()
+            with running(module, StatefulFunctions(), tmp_path):
+                wait(client.is_up)
+                for name in ("Ada", "Ada", "Bob"):
+                    body = json.dumps({"name": name}).encode()
+                    assert (
+                        client.put(f"/example/person/{name}", body, "example/GreetRequest") == 200
+                    )
+                greetings = [client.get("greetings") for _ in range(3)]
+        finally:
+            served.kill()
+    assert sorted(map(str, greetings)) == [
+        "Welcome Ada, for the 1. time",
+        "Welcome Ada, for the 2. time",
+        "Welcome Bob, for the 1. time",
+    ]
 
 
 def test_functions_of_another_language_need_no_kafka(tmp_path: Path) -> None:
