@@ -458,21 +458,25 @@ class Outcome(_message.Message):
         ENDPOINT_FIELD_NUMBER: _builtins.int
         PROBLEM_FIELD_NUMBER: _builtins.int
         WORKER_FIELD_NUMBER: _builtins.int
+        WAIT_FIELD_NUMBER: _builtins.int
         endpoint: _builtins.str
         problem: _builtins.str
         """empty: it can be reached"""
         worker: _builtins.str
         """whose calls have found that"""
+        wait: _builtins.int
+        """after how many milliseconds it looks again"""
         def __init__(
             self,
             *,
             endpoint: _builtins.str = ...,
             problem: _builtins.str = ...,
             worker: _builtins.str = ...,
+            wait: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "problem", b"problem", "worker", b"worker"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "problem", b"problem", "wait", b"wait", "worker", b"worker"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

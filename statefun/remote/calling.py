@@ -20,7 +20,7 @@ import attrs
 
 from statefun.module.model import Endpoint
 from statefun.module.urls import without_login
-from statefun.remote.circuit import Circuit, EndpointDownError
+from statefun.remote.circuit import SHORTEST_PAUSE, Circuit, EndpointDownError
 from statefun.remote.exchange import ReplyError
 from statefun.remote.http_client import Answer, HttpClient, NoConnectionError, NoReplyError
 
@@ -30,9 +30,14 @@ _FIRST_PAUSE = timedelta(milliseconds=10)
 _LONGEST_PAUSE = timedelta(seconds=5)
 _PROBE_TIME = timedelta(seconds=5)
 _SHOWN_BYTES = 200
-_BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS, 420}
+_BUSY = {HTTPStatus.TOO_MANY_REQUESTS, 420}
 """The statuses of a server that has too much to do: 420 is an older 429 of some services."""
-_AGAIN = {*_BUSY, HTTPStatus.CONFLICT, 499}  # 499: a proxy's word for a connection that broke
+_AGAIN = {
+    *_BUSY,
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.CONFLICT,
+    499,
+}  # 499: a proxy's word for a connection that broke
 _NOBODY_THERE = {
     HTTPStatus.BAD_GATEWAY,
     HTTPStatus.SERVICE_UNAVAILABLE,
@@ -44,12 +49,10 @@ _NOBODY_THERE = {
 class CallFailedError(Exception):
     """A call has failed; the text continues "endpoint ..."."""
 
-    def __init__(self, text: str, *, is_final: bool = True, is_divisible: bool = True) -> None:
+    def __init__(self, text: str, *, is_final: bool = True) -> None:
         super().__init__(text)
         self.is_final = is_final
-        """Whether there was time enough: a message alone has failed then, and not the server."""
-        self.is_divisible = is_divisible
-        """Whether fewer messages may do better."""
+        """Whether the endpoint has answered; else there was only so much time."""
 
 
 @attrs.define
@@ -128,37 +131,36 @@ class Caller:
         while True:
             try:
                 await circuit.admit(probe, was_sent=is_sent)
-            except EndpointDownError:
-                if is_suspect and is_sent:
+                async with self._client.connection():
+                    await circuit.admit(probe, was_sent=is_sent)  # it may have opened meanwhile
+                    begun = time.monotonic()
+                    outcome = await self._attempt(url, circuit, body, budget.left, read)
+                    budget.left -= time.monotonic() - begun
+            except EndpointDownError as down:
+                if is_suspect and down.was_sent:
                     raise CallFailedError(f"{text}, and is down since") from None
                 raise
-            async with self._client.connection():
-                begun = time.monotonic()
-                outcome = await self._attempt(url, circuit, body, budget.left, read)
-            budget.left -= time.monotonic() - begun
             if not isinstance(outcome, _Trouble):
                 return outcome
-            tries, is_sent = tries + 1, is_sent or outcome.is_sent
+            tries += 1
+            is_sent = not outcome.is_answer and (is_sent or outcome.is_sent)
             wait = max(pause * random.uniform(0.5, 1.5), outcome.pause)  # noqa: S311 - jitter
             pause = min(pause * 2, _LONGEST_PAUSE)
             text = f"{outcome.text} (the last of {tries} attempts)" if tries > 1 else outcome.text
-            is_late = wait.total_seconds() >= budget.left
-            if not (is_late or tries == budget.attempts):
+            is_its_own = outcome.is_answer and not outcome.is_busy
+            if wait.total_seconds() < budget.left and not (is_its_own and tries == budget.attempts):
                 await asyncio.sleep(wait.total_seconds())
                 budget.left -= wait.total_seconds()
                 continue
-            if is_late and outcome.pause:
-                circuit.rest(outcome.pause, outcome.text)
-                await circuit.admit(probe)
+            if is_its_own or (is_suspect and is_sent):
+                raise CallFailedError(text)
+            if outcome.is_busy or outcome.pause:
+                circuit.rest(max(outcome.pause, SHORTEST_PAUSE), outcome.text)
+                raise circuit.down()
             # An endpoint that answers nothing at all is down, which is not its function's failure.
-            is_to_blame = outcome.is_answer or (is_suspect and is_sent)
-            if not is_to_blame and not await circuit.answers(probe):
-                await circuit.admit(probe, was_sent=is_sent)
-            raise CallFailedError(
-                text,
-                is_final=outcome.is_answer or tries == budget.attempts,
-                is_divisible=not outcome.is_busy,
-            )
+            if not await circuit.answers(probe):
+                raise circuit.down(was_sent=is_sent)
+            raise CallFailedError(text, is_final=False)
 
     async def probe(self, url: str, empty: bytes) -> str | None:
         """Ask the endpoint whether it is there; return why not, or None."""

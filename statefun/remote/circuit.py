@@ -45,6 +45,8 @@ class News(NamedTuple):
     endpoint: str
     problem: str | None
     """Why the endpoint cannot be reached; None if it can be reached again."""
+    wait: timedelta = timedelta(0)
+    """After how long it is looked for again."""
 
 
 _news: dict[str, News] = {}
@@ -76,7 +78,9 @@ class Circuit:
         self._failing_since = 0.0
         self._opened_until: float | None = None
         self._pause = SHORTEST_PAUSE
-        self._asking: asyncio.Task[str | None] | None = None
+        self._resting_until = 0.0
+        """Until when the endpoint has asked to be left alone."""
+        self._asking: asyncio.Task[bool] | None = None
         self._problem = ""
         """The last one."""
         self._is_known_to_answer = False
@@ -87,21 +91,25 @@ class Circuit:
         Raises:
             EndpointDownError: if the endpoint is down.
         """
+        if self._clock() < self._resting_until:
+            raise self.down()
         if self._opened_until is None:
             return
-        if self._clock() >= self._opened_until and await self.answers(probe):
-            return
-        if self._opened_until is not None:
-            _news[self._endpoint] = News(self._endpoint, self._problem)
-            raise EndpointDownError(self._left(), was_sent=was_sent)
+        if self._clock() < self._opened_until or not await self.answers(probe):
+            raise self.down(was_sent=was_sent)
 
     async def answers(self, probe: Probe) -> bool:
         """Ask the endpoint whether it is there; calls that ask at the same time share an answer."""
-        if self._asking is None:
-            self._asking = asyncio.ensure_future(probe())
-            self._asking.add_done_callback(self._asked)
-        problem = await asyncio.shield(self._asking)
-        return problem is None
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._ask(probe))
+        return await asyncio.shield(self._asking)
+
+    def down(self, *, was_sent: bool = False) -> EndpointDownError:
+        """Return the error of a call that has to wait."""
+        until = max(self._opened_until or 0, self._resting_until)
+        wait = timedelta(seconds=max(until - self._clock(), 0))
+        _news[self._endpoint] = News(self._endpoint, self._problem, wait)
+        return EndpointDownError(wait, was_sent=was_sent)
 
     def reached(self) -> None:
         """Take note that the endpoint has answered."""
@@ -124,18 +132,18 @@ class Circuit:
     def rest(self, time: timedelta, problem: str) -> None:
         """Leave the endpoint alone for as long as it has asked for."""
         self._problem, self._is_known_to_answer = problem, False
-        until = self._clock() + min(time, LONGEST_REST).total_seconds()
-        self._opened_until = max(until, self._opened_until or 0)
+        self._resting_until = self._clock() + min(time, LONGEST_REST).total_seconds()
 
-    def _asked(self, asking: asyncio.Task[str | None]) -> None:
-        self._asking = None
-        if asking.cancelled():
-            return
-        problem = str(asking.exception()) if asking.exception() else asking.result()
+    async def _ask(self, probe: Probe) -> bool:
+        try:
+            problem = await probe()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the endpoint was not reached
+            problem = f"cannot be asked: {type(error).__name__}: {error}"
         if problem is None:
             self.reached()
         else:
             self._open(problem)
+        return problem is None
 
     def _open(self, problem: str) -> None:
         now = self._clock()
@@ -148,7 +156,3 @@ class Circuit:
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
         # Workers are not to ask all at the same time.
         self._opened_until = now + self._pause.total_seconds() * random.uniform(0.75, 1.25)  # noqa: S311
-
-    def _left(self) -> timedelta:
-        until = self._opened_until or 0
-        return max(timedelta(seconds=until - self._clock()), timedelta(0))

@@ -9,6 +9,7 @@ waits, as do messages to an endpoint that is down.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ from statefun.sdk.invocation_batch import (
     Postponed,
 )
 from statefun.sdk.message import Message
+from statefun.sdk.storage import Expiration
 from statefun.sdk.types import TypedValue
 
 _MOST_QUESTIONS = 4
@@ -69,8 +71,6 @@ class _Known:
     """The values that it keeps, by name."""
     until: float = 0
     """When to ask again, by ``time.monotonic``."""
-    part: int | None = None
-    """How many messages it gets at once; None for as many as its endpoint takes."""
 
 
 class RemoteFunctions:
@@ -80,8 +80,11 @@ class RemoteFunctions:
         self.endpoint = endpoint
         self.outages: dict[Address, int] = {}
         """How often the endpoint went down with messages of an address, in a row."""
+        self.parts: dict[Address, int] = {}
+        """How many messages an address gets at once that had no time for more."""
         self._known: dict[str, _Known] = {}
         """By typename."""
+        self._turn: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._caller: Caller | None = None
 
     def __reduce__(self) -> tuple[type[RemoteFunctions], tuple[Endpoint]]:
@@ -91,7 +94,18 @@ class RemoteFunctions:
         self, batch: InvocationBatch, prepare: PrepareMessage | None
     ) -> InvocationResult:
         """Run a function over a batch; see :class:`~statefun.sdk.invocation_batch.Transport`."""
-        return await _Run(self, batch, prepare).run()
+        run = _Run(self, batch, prepare)
+        if not run.is_suspect:
+            return await run.run()
+        async with self._alone():
+            return await run.run()
+
+    def _alone(self) -> asyncio.Lock:
+        """Return what lets one suspect at a time pass: only so it is known which one it was."""
+        loop = asyncio.get_running_loop()
+        if self._turn is None or self._turn[0] is not loop:
+            self._turn = loop, asyncio.Lock()
+        return self._turn[1]
 
     async def probe(self, target: Address) -> str | None:
         """Ask the endpoint whether it answers; return why not, or None."""
@@ -180,14 +194,18 @@ class _Run:
         self._delayed: list[DelayedMessage | Cancellation] = []
         self._records: list[EgressMessage] = []
         self._failures: list[FailedInvocation] = []
+        self._expiring: tuple[Expiration, ...] = ()
         self._handled = 0
         """How many of the messages are done with."""
-        self._is_suspect = remote.outages.get(batch.target, 0) >= _MOST_OUTAGES
+        self.is_suspect = remote.outages.get(batch.target, 0) >= _MOST_OUTAGES
 
     async def run(self) -> InvocationResult:
         postponed, target, outages = None, self._batch.target, self._remote.outages
+        begun, call = time.monotonic(), self._endpoint.timeouts.call.total_seconds()
         try:
             for part in self._parts():
+                if part.start and time.monotonic() - begun >= call:
+                    raise _OutOfTimeError
                 await self._send(part)
             outages.pop(target, None)
         except EndpointDownError as down:
@@ -196,21 +214,20 @@ class _Run:
             postponed = Postponed(self._handled, down.wait)
         except _OutOfTimeError:
             postponed = Postponed(self._handled, timedelta(0))
-        expirations = [value.expiration for value in self._known.values.values()]
         return InvocationResult(
             self._mutations,
             self._messages,
             self._delayed,
             self._records,
             self._failures,
-            tuple(each for each in expirations if each is not None) if self._handled else (),
+            self._expiring,
             postponed,
         )
 
     def _parts(self) -> Iterator[range]:
         """Divide the batch into requests."""
-        most = min(self._known.part or self._endpoint.max_batch, self._endpoint.max_batch)
-        if self._is_suspect:
+        most = self._remote.parts.get(self._batch.target, self._endpoint.max_batch)
+        if self.is_suspect:
             most = 1
         start, size = 0, 0
         for index, invocation in enumerate(self._batch.invocations):
@@ -230,22 +247,21 @@ class _Run:
         except (EndpointDownError, _OutOfTimeError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever a reply causes is its message's failure
-            is_divisible = not isinstance(error, CallFailedError) or error.is_divisible
-            if len(part) == 1 or not is_divisible:
+            if len(part) == 1:
                 self._fail(part, error)
             else:
-                self._known.part = max(1, len(part) // 2)
-                await self._send_halves(part, Budget.of(call, _ATTEMPTS_OF_PARTS))
+                await self._send_halves(part, Budget.of(call, _ATTEMPTS_OF_PARTS), error)
         else:
-            if self._known.part is not None:
-                self._known.part *= 2
+            self._grow(len(part))
 
-    async def _send_halves(self, part: range, budget: Budget) -> None:
+    async def _send_halves(self, part: range, budget: Budget, error: Exception) -> None:
         """Send a part in halves, and each that fails again in halves.
 
-        A message fails if it has done so alone, and with time enough; what is left when the time is
-        over waits, and begins the next micro-batch in smaller parts.
+        A message fails if the endpoint has answered to it alone; what is left when the time is over
+        waits, and begins the next micro-batch in smaller parts.
         """
+        if isinstance(error, CallFailedError) and not error.is_final:
+            self._remote.parts[self._batch.target] = max(1, len(part) // 2)
         middle = part.start + len(part) // 2
         for half in (range(part.start, middle), range(middle, part.stop)):
             if budget.left <= 0:
@@ -254,14 +270,24 @@ class _Run:
                 await self._call(half, budget)
             except (EndpointDownError, _OutOfTimeError):
                 raise
-            except Exception as error:  # noqa: BLE001 - as above
+            except Exception as failed:  # noqa: BLE001 - as above
                 if len(half) > 1:
-                    self._known.part = max(1, len(half) // 2)
-                    await self._send_halves(half, budget)
-                elif isinstance(error, CallFailedError) and not error.is_final:
+                    await self._send_halves(half, budget, failed)
+                elif isinstance(failed, CallFailedError) and not failed.is_final:
+                    self._remote.parts[self._batch.target] = 1
                     raise _OutOfTimeError from None
                 else:
-                    self._fail(half, error)
+                    self._fail(half, failed)
+
+    def _grow(self, handled: int) -> None:
+        """Let an address get more messages at once, after it has handled all that it got."""
+        parts, target = self._remote.parts, self._batch.target
+        most = parts.get(target)
+        if most is not None and handled >= most:
+            if most * 2 < self._endpoint.max_batch:
+                parts[target] = most * 2
+            else:
+                del parts[target]
 
     async def _call(self, part: range, budget: Budget) -> None:
         """Send the messages of a part in one request, and take over the effects."""
@@ -282,7 +308,7 @@ class _Run:
             read = partial(self._read, sent, trace)
             try:
                 reply = await caller.call(
-                    url, body, empty, budget, read, is_suspect=self._is_suspect
+                    url, body, empty, budget, read, is_suspect=self.is_suspect
                 )
             except StaleReplyError as stale:
                 problem = f"has answered with {stale}"
@@ -290,6 +316,8 @@ class _Run:
                 continue
             if isinstance(reply, InvocationResult):
                 self._take(reply)
+                found = [value.expiration for value in sent.values()]
+                self._expiring = tuple(each for each in found if each is not None)
                 self._handled = part.stop
                 return
             if sent.keys() >= reply.keys():
@@ -323,8 +351,8 @@ class _Run:
 
     def _fail(self, part: range, error: Exception) -> None:
         target = self._batch.target
-        if self._is_suspect:  # this is the one
-            self._is_suspect = False
+        if self.is_suspect:  # this is the one
+            self.is_suspect = False
             self._remote.outages.pop(target, None)
         failure: InvocationError
         if isinstance(error, InvocationError):

@@ -17,8 +17,8 @@ logger = logging.getLogger("statefun")
 
 _INTERVAL = timedelta(seconds=10)
 """The shortest time between two log lines about failures."""
-_WORD_COUNTS_FOR = timedelta(minutes=2)
-"""How long a worker's word on an endpoint counts: as long as messages wait, it looks more often."""
+_WORD_COUNTS_FOR = timedelta(minutes=10)
+"""How much longer a worker's word on an endpoint counts than until it looks again."""
 
 
 @attrs.define
@@ -96,7 +96,7 @@ class EndpointLog:
         self._summary = summary
         self._clock = clock
         self._down: dict[str, dict[str, float]] = {}
-        """When each worker has told of an endpoint last, by endpoint and worker."""
+        """Until when the word of each worker counts, by endpoint and worker."""
 
     def add(self, outcome: Outcome) -> None:
         """Take note of the endpoints that a part of a micro-batch has called."""
@@ -110,16 +110,17 @@ class EndpointLog:
                     problem,
                 )
             if problem:
-                self._down.setdefault(endpoint, {})[circuit.worker] = self._clock()
+                counts_for = _WORD_COUNTS_FOR.total_seconds() + circuit.wait / 1000
+                self._down.setdefault(endpoint, {})[circuit.worker] = self._clock() + counts_for
             elif endpoint in self._down:
                 self._down[endpoint].pop(circuit.worker, None)
         self.look()
 
     def look(self) -> None:
         """Forget the words that are too old."""
-        oldest = self._clock() - _WORD_COUNTS_FOR.total_seconds()
+        now = self._clock()
         for endpoint, workers in list(self._down.items()):
-            for worker in [worker for worker, told in workers.items() if told < oldest]:
+            for worker in [worker for worker, until in workers.items() if until < now]:
                 del workers[worker]
             if not workers:
                 del self._down[endpoint]

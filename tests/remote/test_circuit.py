@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
@@ -71,14 +72,14 @@ def test_an_endpoint_that_is_down_is_left_alone() -> None:
     endpoint = Endpoint()
     endpoint.fail()
     assert not endpoint.admits()
-    assert take_news() == [News("http://it", "is down")]
+    assert [each[:2] for each in take_news()] == [("http://it", "is down")]
     assert endpoint.asked == 0
     endpoint.now += 2
     assert not endpoint.admits()
     assert endpoint.asked == 1
     assert not endpoint.admits()
     assert endpoint.asked == 1
-    assert take_news() == [News("http://it", "is down")]
+    assert [each[:2] for each in take_news()] == [("http://it", "is down")]
     assert take_news() == []
 
 
@@ -121,3 +122,14 @@ def test_calls_at_the_same_time_share_a_question() -> None:
 
     asyncio.run(many())
     assert endpoint.asked == 1
+
+
+def test_an_endpoint_may_rest_though_it_answers_others() -> None:
+    """It has asked for that itself."""
+    endpoint = Endpoint()
+    endpoint.circuit.rest(timedelta(seconds=60), "is busy")
+    endpoint.circuit.reached()
+    assert not endpoint.admits()
+    endpoint.now += 61
+    assert endpoint.admits()
+    assert endpoint.asked == 0

@@ -599,6 +599,112 @@ def test_messages_for_which_there_is_no_time_wait() -> None:
     asyncio.run(scenario())
 
 
+def test_a_message_that_hangs_fails_whatever_others_do() -> None:
+    """Its address comes to it with time enough, though the function is quick for others."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        asked = ToFunction.FromString(await request.read()).invocation
+        if any(b"hang" in each.argument.value for each in asked.invocations):
+            await asyncio.sleep(10)
+        return await answer(request)
+
+    async def scenario() -> None:
+        times = Timeouts(SECOND / 5, SECOND, None)
+        async with serving(handler, timeouts=times) as served:
+            bob = Address("remote.fns/commands", "Bob")
+            message = [Invocation(None, encoded("a", StringType))]
+            waiting, handled, failed = ["hang", "b", "c"], "", list[str]()
+            for _ in range(6):
+                result = await served.invoke(*waiting)
+                handled += seen(result) if "seen" in result.state_mutations else ""
+                failed += [waiting[failure.index] for failure in result.failures]
+                del waiting[: len(waiting) if result.postponed is None else result.postponed.first]
+                for _ in range(3):
+                    await served.remote.invoke(InvocationBatch(bob, {}, message), None)
+            assert (handled, failed, waiting) == ("bc", ["hang"], [])
+
+    asyncio.run(scenario())
+
+
+def test_a_busy_endpoint_is_nobodys_failure() -> None:
+    """However often it says so; nothing is sent in pieces, which would make it busier."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        asked = ToFunction.FromString(await request.read()).invocation
+        return web.Response(status=429) if asked.invocations else await answer(request)
+
+    async def scenario() -> None:
+        times = Timeouts(SECOND / 20, SECOND, SECOND)
+        async with serving(handler, timeouts=times) as served:
+            for _ in range(7):
+                result = await served.invoke(*"abc")
+                assert result.failures == []
+                assert result.postponed is not None
+                served.remote.caller()._circuits.clear()  # noqa: SLF001 - the rest is over
+            assert set(served.batches()) == {3}
+
+    asyncio.run(scenario())
+
+
+def test_requests_that_are_too_much_are_divided() -> None:
+    """A server or proxy may say so by 408 or 500."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        asked = ToFunction.FromString(await request.read()).invocation
+        return web.Response(status=408) if len(asked.invocations) > 2 else await answer(request)
+
+    async def scenario() -> None:
+        times = Timeouts(SECOND / 10, SECOND, SECOND)
+        async with serving(handler, timeouts=times) as served:
+            result = await served.invoke(*"abcdefgh")
+            assert (seen(result), result.failures) == ("abcdefgh", [])
+
+    asyncio.run(scenario())
+
+
+def test_innocent_addresses_are_not_blamed() -> None:
+    """Each suspect is sent alone; those that were on their way with it are handled."""
+    down_until = [0.0]
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        asked = ToFunction.FromString(await request.read()).invocation
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(0.02)
+        if any(b"poison" in each.argument.value for each in asked.invocations):
+            down_until[0] = loop.time() + 0.2
+        if loop.time() < down_until[0]:
+            assert request.transport is not None
+            request.transport.abort()
+        return await answer(request)
+
+    async def scenario() -> None:
+        times = Timeouts(SECOND / 10, SECOND, SECOND)
+        async with serving(handler, timeouts=times) as served:
+            waiting = {name: "poison" if name == "Eve" else "a" for name in ("Ada", "Bob", "Eve")}
+            failed = list[str]()
+            for _ in range(40):
+                batches = [
+                    InvocationBatch(
+                        Address("remote.fns/commands", name),
+                        {},
+                        [Invocation(None, encoded(text, StringType))],
+                    )
+                    for name, text in waiting.items()
+                ]
+                results = await asyncio.gather(*(served.remote.invoke(b, None) for b in batches))
+                for batch, result in zip(batches, results, strict=True):
+                    if result.failures:
+                        failed.append(batch.target.id)
+                    if result.postponed is None:
+                        del waiting[batch.target.id]
+                await asyncio.sleep(0.3)
+                if not waiting:
+                    break
+            assert (failed, waiting) == (["Eve"], {})
+
+    asyncio.run(scenario())
+
+
 def test_functions_on_different_servers_are_down_apart() -> None:
     """An endpoint whose URL has the function's name may have many."""
 

@@ -38,9 +38,9 @@ def test_the_last_word_of_a_worker_does_not_count_for_ever() -> None:
     summary = Summary()
     log = EndpointLog(summary, lambda: now[0])
     log.add(told("a", "is down"))
-    now[0] = 100
+    now[0] = 500
     log.look()
     assert summary.endpoints_down == 1
-    now[0] = 130
+    now[0] = 601
     log.look()
     assert summary.endpoints_down == 0

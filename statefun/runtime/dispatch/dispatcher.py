@@ -58,6 +58,8 @@ from statefun.sdk.types import TypedValue
 
 _LONGEST_HOLD = timedelta(seconds=5)
 """How long a micro-batch is held up for an endpoint until it is tried again."""
+_LONGEST_HOLDS = timedelta(minutes=1)
+"""How long that may go on: then what has come waits, too, and the next micro-batch is held up."""
 _SEQUENCE_BITS = 32
 """Bits of a task's sequence numbers; a task sends fewer delayed messages than they count."""
 
@@ -95,6 +97,8 @@ class Dispatcher:
         self._targets: dict[str, _Target] = {}
         self._invocations = 0
         self._postponed = 0
+        self._hold_until = time.monotonic() + _LONGEST_HOLDS.total_seconds()
+        self._hold_for = timedelta(0)
         take_news()  # an earlier application's of this process
         self._sequence = batch << _SEQUENCE_BITS
 
@@ -127,7 +131,7 @@ class Dispatcher:
         while waiting:
             calls = [invoke_async(call.function, call.batch, self._check) for call in waiting]
             results = await_all(calls, self._concurrency)
-            again = []
+            again, self._hold_for = [], timedelta(0)
             for call, outcome in zip(waiting, results, strict=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
@@ -137,6 +141,8 @@ class Dispatcher:
                 else:
                     again.append(following)
             waiting = again
+            if self._hold_for:
+                time.sleep(self._hold_for.total_seconds())
 
     def _run_plain(self, call: Call | None, effects: Effects) -> Call | None:
         """Run calls of plain functions, up to a call that has to be awaited."""
@@ -161,7 +167,7 @@ class Dispatcher:
         if delays.WAKE_UP in special:
             rows = self._wake_up(group, rows, effects)
         values = group.values
-        if values.waiting_until > self._clock.now() and not values.is_crowded:
+        if values.is_held_back or values.waiting_until > self._clock.now():
             self._wait(
                 group, [waiting_row(group, row) for row in rows], values.waiting_until, effects
             )
@@ -218,16 +224,18 @@ class Dispatcher:
         """Keep the messages whose endpoint is down at their address, so that none overtakes them.
 
         Returns:
-            The call again, after a while, if the address holds too many of them already.
+            The call again, for after a while, if the address holds too many of them already.
         """
         group, values = call.group, call.group.values
         waiting = [*postponed_messages(call, postponed.first), *map(retry_of, values.immediate)]
         values.immediate.clear()
         until = self._clock.now() + in_milliseconds(postponed.wait)
         self._wait(group, waiting, until, effects)
-        if not values.is_crowded:
+        now = time.monotonic()
+        if not (values.is_crowded and postponed.wait) or now >= self._hold_until:
+            values.is_held_back = True
             return None
-        time.sleep(min(postponed.wait, _LONGEST_HOLD).total_seconds())
+        self._hold_for = min(postponed.wait, _LONGEST_HOLD)
         again = call_for(group, call.batch.target, call.function, range(0), may_be_retried=True)
         return self._deserialized(again, effects)
 
@@ -378,7 +386,11 @@ class Dispatcher:
         """Return the counts of handled and failed messages."""
         counts = self._failures.summary()
         counts.invocations, counts.postponed = self._invocations, self._postponed
-        for endpoint, problem in take_news():
-            worker = f"{platform.node()} {os.getpid()}"
-            counts.circuits.add(endpoint=endpoint, problem=problem or "", worker=worker)
+        for endpoint, problem, wait in take_news():
+            counts.circuits.add(
+                endpoint=endpoint,
+                problem=problem or "",
+                worker=f"{platform.node()} {os.getpid()}",
+                wait=in_milliseconds(wait),
+            )
         return counts

@@ -121,6 +121,7 @@ class AddressValues:
         "changed",
         "immediate",
         "immediate_count",
+        "is_held_back",
         "values",
         "waiting",
         "waiting_size",
@@ -138,6 +139,8 @@ class AddressValues:
         """The number of immediate messages so far."""
         self.waiting: list[Retry] = []
         """Messages whose endpoint was down, in order."""
+        self.is_held_back = False
+        """Whether there is no more time for the address in this micro-batch."""
         self.waiting_size = 0
         """Their bytes, about."""
         self.waiting_until = 0

@@ -223,7 +223,7 @@ class FeedbackReader:
         if after == last:
             return ""
         found = self._store.posted(after, last) if self._store is not None else []
-        if not found or found[-1].number != last:
+        if len(found) != last - after:
             raise CheckpointError(
                 f"messages {after + 1} to {last} of the playground are no longer in {FILE} of the "
                 "checkpoint, and have not been delivered yet; restore the checkpoint from a copy"
