@@ -6,7 +6,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -137,7 +136,8 @@ def test_messages_wait_in_order_for_an_endpoint_that_is_down(
         return run(module, printing(out), tmp_path / "checkpoint", dispatch=dispatch)
 
     first = turn(range(10))
-    assert (first.postponed, first.invocations, first.endpoints_down) == (20, 0, 1)
+    assert (first.invocations, first.endpoints_down) == (0, 1)
+    assert first.postponed >= 20  # more if there was time to look again
     assert first.next_timer is not None
     second = turn(range(10, 20))
     assert second.postponed >= 20
@@ -146,10 +146,15 @@ def test_messages_wait_in_order_for_an_endpoint_that_is_down(
     text = f"{what}; messages to its functions wait until it can be reached"
     assert told == [text, text]  # by two runs
     with served(tmp_path, port):
-        time.sleep(2.5)  # until it is asked again
-        third = turn(range(20, 30))
-    assert (third.invocations, third.postponed, third.endpoints_down) == (120, 0, 0)
-    assert third.next_timer is None
+        last = [turn(range(20, 30))]
+
+        def are_through() -> bool:
+            if last[0].next_timer is not None:
+                last[0] = turn(())
+            return last[0].next_timer is None
+
+        wait(are_through)
+    assert last[0].endpoints_down == 0
     for values in by_name(kafka, out):
         assert values == [f"{n} {n + 1}" for n in range(30)]
 
@@ -161,7 +166,7 @@ def test_messages_that_wait_need_no_others_to_go_on(kafka: KafkaHarness, tmp_pat
     transport = "  transport: {call: 500ms}"
     module = kafka.module({inputs: ["served.fns/counter"]}) + endpoint(port, transport)
     kafka.send(inputs, wire(map(str, range(10))))
-    assert run(module, printing(out), tmp_path / "checkpoint").postponed == 20
+    assert run(module, printing(out), tmp_path / "checkpoint").postponed >= 20
     with served(tmp_path, port):
 
         def are_through() -> bool:
@@ -207,7 +212,7 @@ def test_messages_that_wait_for_a_function_that_is_gone_are_told(
     down = endpoint(free_port(), transport)
     kafka.send(inputs, wire(["a"]))
     module = kafka.module({inputs: ["served.fns/counter"]})
-    assert run(module + down, printing(out), tmp_path / "checkpoint").postponed == 2
+    assert run(module + down, printing(out), tmp_path / "checkpoint").postponed >= 2
     others = kafka.module({inputs: ["local.fns/printer"]})
     with pytest.raises(CheckpointError, match=r"2 for function served\.fns/counter"):
         run(others, printing(out), tmp_path / "checkpoint")
