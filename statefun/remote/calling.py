@@ -32,12 +32,9 @@ _PROBE_TIME = timedelta(seconds=5)
 _SHOWN_BYTES = 200
 _BUSY = {HTTPStatus.TOO_MANY_REQUESTS, 420}
 """The statuses of a server that has too much to do: 420 is an older 429 of some services."""
-_AGAIN = {
-    *_BUSY,
-    HTTPStatus.REQUEST_TIMEOUT,
-    HTTPStatus.CONFLICT,
-    499,
-}  # 499: a proxy's word for a connection that broke
+_BROKEN = 499
+"""A proxy's word for a connection that broke."""
+_AGAIN = {*_BUSY, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, _BROKEN}
 _NOBODY_THERE = {
     HTTPStatus.BAD_GATEWAY,
     HTTPStatus.SERVICE_UNAVAILABLE,
@@ -124,6 +121,7 @@ class Caller:
         """
         circuit = self._circuit(url)
         pause, tries, is_sent, text = _FIRST_PAUSE, 0, False, ""
+        answered = ""  # what the endpoint has last answered, though with no reply
 
         async def probe() -> str | None:
             return await self.probe(url, empty())
@@ -148,6 +146,7 @@ class Caller:
             pause = min(pause * 2, _LONGEST_PAUSE)
             text = f"{outcome.text} (the last of {tries} attempts)" if tries > 1 else outcome.text
             is_its_own = outcome.is_answer and not outcome.is_busy
+            answered = text if is_its_own else answered
             if wait.total_seconds() < budget.left and not (is_its_own and tries == budget.attempts):
                 await asyncio.sleep(wait.total_seconds())
                 budget.left -= wait.total_seconds()
@@ -160,7 +159,8 @@ class Caller:
             # An endpoint that answers nothing at all is down, which is not its function's failure.
             if not await circuit.answers(probe):
                 raise circuit.down(was_sent=is_sent)
-            raise CallFailedError(text, is_final=False)
+            # The last attempt may have had too little time; an answer before says more than that.
+            raise CallFailedError(answered or text, is_final=bool(answered))
 
     async def probe(self, url: str, empty: bytes) -> str | None:
         """Ask the endpoint whether it is there; return why not, or None."""

@@ -221,7 +221,7 @@ def test_a_message_that_fails_does_not_stop_the_others() -> None:
     """The request is divided until it is alone."""
 
     async def scenario() -> None:
-        times = Timeouts(SECOND / 5, SECOND, SECOND)
+        times = Timeouts(SECOND, SECOND, SECOND)
         async with serving(timeouts=times) as served:
             result = await served.invoke(*"abc", "fail", *"defgh")
             assert seen(result) == "abcdefgh"
@@ -337,7 +337,7 @@ def test_nonsense_is_the_functions_failure(problem: str, reply: bytes) -> None:
         return web.Response(body=reply)
 
     async def scenario() -> None:
-        times = Timeouts(SECOND / 10, SECOND, SECOND)
+        times = Timeouts(SECOND, SECOND, SECOND)
         async with serving(handler, timeouts=times) as served:
             (text,) = texts_of(await served.invoke("a"))
             assert problem in text
@@ -374,10 +374,32 @@ def test_replies_have_a_limit(is_chunked: bool) -> None:
         return reply
 
     async def scenario() -> None:
-        times = Timeouts(SECOND / 10, SECOND, SECOND)
+        times = Timeouts(SECOND, SECOND, SECOND)
         async with serving(handler, timeouts=times, max_bytes=10_000) as served:
             (text,) = texts_of(await served.invoke("a"))
             assert "has answered with more than 10,000 bytes" in text
+
+    asyncio.run(scenario())
+
+
+def test_what_was_answered_says_more_than_that_the_time_is_over() -> None:
+    """The last attempt of a call has the time that those before have left."""
+    asked = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        message = ToFunction.FromString(await request.read()).invocation
+        asked.append(message)
+        if not message.invocations:
+            return await answer(request)
+        if len(asked) > 1:
+            await asyncio.sleep(60)
+        return web.Response(status=500, text="the disk is full")
+
+    async def scenario() -> None:
+        times = Timeouts(SECOND, SECOND, None)
+        async with serving(handler, timeouts=times) as served:
+            (text,) = texts_of(await served.invoke("a"))
+            assert text.endswith("has answered 500 Internal Server Error: the disk is full")
 
     asyncio.run(scenario())
 
@@ -510,7 +532,7 @@ def test_an_endpoint_that_goes_down_meanwhile_gets_the_rest_later() -> None:
         return await answer(request)
 
     async def scenario() -> None:
-        times = Timeouts(SECOND / 5, SECOND, SECOND)
+        times = Timeouts(SECOND, SECOND, SECOND)
         async with serving(handler, timeouts=times, max_batch=2) as served:
             result = await served.invoke(*"abcdef")
             assert seen(result) == "ab"
@@ -553,7 +575,7 @@ def test_a_message_that_takes_its_server_down_fails_in_the_end() -> None:
         return await answer(request)
 
     async def scenario() -> None:
-        times = Timeouts(SECOND / 10, SECOND, SECOND)
+        times = Timeouts(SECOND / 2, SECOND, SECOND)
         async with serving(handler, timeouts=times) as served:
             waiting = ["a", "poison", "b"]
             handled, failed, rounds = "", list[str](), 0
@@ -609,7 +631,7 @@ def test_a_message_that_hangs_fails_whatever_others_do() -> None:
         return await answer(request)
 
     async def scenario() -> None:
-        times = Timeouts(SECOND / 5, SECOND, None)
+        times = Timeouts(SECOND, SECOND, None)
         async with serving(handler, timeouts=times) as served:
             bob = Address("remote.fns/commands", "Bob")
             message = [Invocation(None, encoded("a", StringType))]
@@ -634,7 +656,7 @@ def test_a_busy_endpoint_is_nobodys_failure() -> None:
         return web.Response(status=429) if asked.invocations else await answer(request)
 
     async def scenario() -> None:
-        times = Timeouts(SECOND / 20, SECOND, SECOND)
+        times = Timeouts(SECOND, SECOND, SECOND)
         async with serving(handler, timeouts=times) as served:
             for _ in range(7):
                 result = await served.invoke(*"abc")
@@ -654,7 +676,7 @@ def test_requests_that_are_too_much_are_divided() -> None:
         return web.Response(status=408) if len(asked.invocations) > 2 else await answer(request)
 
     async def scenario() -> None:
-        times = Timeouts(SECOND / 10, SECOND, SECOND)
+        times = Timeouts(SECOND, SECOND, SECOND)
         async with serving(handler, timeouts=times) as served:
             result = await served.invoke(*"abcdefgh")
             assert (seen(result), result.failures) == ("abcdefgh", [])
@@ -678,7 +700,7 @@ def test_innocent_addresses_are_not_blamed() -> None:
         return await answer(request)
 
     async def scenario() -> None:
-        times = Timeouts(SECOND / 10, SECOND, SECOND)
+        times = Timeouts(SECOND / 2, SECOND, SECOND)
         async with serving(handler, timeouts=times) as served:
             waiting = {name: "poison" if name == "Eve" else "a" for name in ("Ada", "Bob", "Eve")}
             failed = list[str]()
@@ -712,7 +734,7 @@ def test_functions_on_different_servers_are_down_apart() -> None:
         return web.Response(status=503) if request.path == "/bad" else await answer(request)
 
     async def scenario() -> None:
-        times = Timeouts(SECOND / 5, SECOND, SECOND)
+        times = Timeouts(SECOND, SECOND, SECOND)
         async with serving(handler, timeouts=times) as served:
             bad = Address("remote.fns/bad", "Ada")
             message = [Invocation(None, encoded("a", StringType))]
