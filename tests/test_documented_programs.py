@@ -27,7 +27,8 @@ from statefun import (
 )
 from statefun.dev.spark_application import FileClock
 from statefun.module.loader import load_module_files, parse_module
-from statefun.module.model import AvroValues, FromDate
+from statefun.module.model import FromDate
+from statefun.module.topic_routes import AvroValues
 from statefun.sdk.functions import default_functions
 from statefun.sdk.types import typed
 

@@ -15,17 +15,16 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 
 from statefun.dev.kafka import EmbeddedKafka
+from statefun.module.location import Location
 from statefun.module.model import (
     AutoOffsetReset,
     FromSpecificOffsets,
     KafkaIngress,
-    Location,
     Module,
     TopicPartition,
-    TopicRoute,
-    route_of,
 )
 from statefun.module.sinks import EgressRecord
+from statefun.module.topic_routes import TopicRoute, route_of
 from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.kafka.client import read_committed

@@ -17,7 +17,8 @@ import attrs
 from confluent_kafka import OFFSET_BEGINNING, KafkaException, Producer, TopicPartition
 
 from statefun.module.letters import CUT, HEADER_PREFIX, LEFT_OUT, TARGET_TYPE_HEADER
-from statefun.module.model import KafkaEgress, Module, route_of
+from statefun.module.model import KafkaEgress, Module
+from statefun.module.topic_routes import route_of
 from statefun.runtime.kafka.client import (
     admin_for,
     cluster_metadata,

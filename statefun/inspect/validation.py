@@ -10,7 +10,8 @@ import attrs
 
 from statefun.module.binding import NO_INGRESS, binding_problems, not_run
 from statefun.module.loader import load_module_files
-from statefun.module.model import KafkaEgress, KafkaIngress, Location, Module
+from statefun.module.location import Location
+from statefun.module.model import KafkaEgress, KafkaIngress, Module
 from statefun.module.program import load_program
 from statefun.module.value_types import register_types
 from statefun.remote.endpoint_functions import taken_names, with_endpoints

@@ -8,7 +8,9 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
-from statefun.module.model import Location, Module, TopicRoute, Unsupported
+from statefun.module.location import Location
+from statefun.module.model import Module, Unsupported
+from statefun.module.topic_routes import TopicRoute
 from statefun.module.value_types import register_types
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import BindingError, DefinitionError

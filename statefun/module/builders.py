@@ -18,6 +18,8 @@ import attrs
 from statefun.module import model
 from statefun.module.kinds.kafka_egress import read_kafka_egress
 from statefun.module.kinds.kafka_ingress import read_kafka_ingress
+from statefun.module.location import Location
+from statefun.module.topic_routes import Deserializer
 from statefun.module.yaml.components import Component
 from statefun.module.yaml.nodes import Entry, ListNode, MapNode, Node, ScalarNode
 from statefun.module.yaml.problems import Invalid, Problems
@@ -74,7 +76,7 @@ class KafkaStartupPosition:
 class _Builder:
     """Collects the keys of a component."""
 
-    def __init__(self, id_: str, location: model.Location) -> None:
+    def __init__(self, id_: str, location: Location) -> None:
         self._location = location
         self._spec: dict[str, Any] = {"id": id_}
 
@@ -105,7 +107,7 @@ class KafkaIngressBuilder(_Builder):
     'localhost:9092'
     """
 
-    def __init__(self, id_: str, location: model.Location) -> None:
+    def __init__(self, id_: str, location: Location) -> None:
         super().__init__(id_, location)
         self._deserializer: tuple[Callable[[KafkaRecord], Any], Type[Any]] | None = None
 
@@ -211,7 +213,7 @@ class KafkaIngressBuilder(_Builder):
                 f"ingress {ingress.id}: a deserializer is a function with the Type of what it "
                 f"returns, not {read!r} with {value_type!r}"
             )
-        made = model.Deserializer(str(ingress.id), read, value_type, takes_tombstones=True)
+        made = Deserializer(str(ingress.id), read, value_type, takes_tombstones=True)
         topics = tuple(attrs.evolve(route, deserializer=made) for route in ingress.topics)
         return KafkaIngress(**attrs.asdict(ingress, recurse=False) | {"topics": topics})
 
@@ -248,7 +250,7 @@ class KafkaEgressBuilder(_Builder):
     'dead'
     """
 
-    def __init__(self, id_: str, location: model.Location) -> None:
+    def __init__(self, id_: str, location: Location) -> None:
         super().__init__(id_, location)
         self._serializer: Callable[[Any], KafkaEgressMessage | None] | None = None
 
@@ -362,13 +364,13 @@ class KafkaEgress(model.KafkaEgress):
         return KafkaEgressBuilder(id_, _caller())
 
 
-def _caller() -> model.Location:
+def _caller() -> Location:
     """Return where in the user's program a builder is made."""
     frame = sys._getframe(2)  # noqa: SLF001 - the inspect module would read source files for it
-    return model.Location(frame.f_code.co_filename, frame.f_lineno, 1)
+    return Location(frame.f_code.co_filename, frame.f_lineno, 1)
 
 
-def _node(value: Any, location: model.Location, path: str) -> Node:
+def _node(value: Any, location: Location, path: str) -> Node:
     """Convert a value to the nodes that the readers of module files take."""
     if isinstance(value, Mapping):
         entries = [

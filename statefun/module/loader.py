@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from statefun.module.file_formats import components
 from statefun.module.kinds.catalogue import KINDS
+from statefun.module.location import Location
 from statefun.module.model import Component as Part
 from statefun.module.model import (
     Endpoint,
     KafkaEgress,
     KafkaIngress,
-    Location,
     Module,
     PlaygroundEgress,
     PlaygroundIngress,

@@ -3,32 +3,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
 import attrs
 
+from statefun.module.location import Location
+from statefun.module.topic_routes import Deserializer, TopicRoute, names_only
 from statefun.module.urls import without_login
 from statefun.sdk.address import TypeName
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.failure import FailurePolicy, OnFailure
-from statefun.sdk.record import KafkaRecord
-from statefun.sdk.types import Type
-
-
-@attrs.frozen
-class Location:
-    """The file, line and column of a declaration; lines and columns count from 1."""
-
-    file: str
-    line: int
-    column: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
 
 
 class AutoOffsetReset(Enum):
@@ -80,104 +67,6 @@ StopPosition = FromLatest | FromSpecificOffsets | FromDate
 """Reading ends where it would begin with the same startup position."""
 
 
-RECORDS = "statefun.records/"
-"""The typename prefix of a record's value that a deserializer has not read yet."""
-
-
-@attrs.frozen
-class Deserializer:
-    """Makes the values of messages out of records."""
-
-    name: str
-    """A name that is unique in the application."""
-    read: Callable[[KafkaRecord], Any]
-    """Returns the value, or None to leave the record out."""
-    value_type: Type[Any]
-    """The type of the values that it returns."""
-    takes_tombstones: bool = False
-
-
-@attrs.frozen
-class JsonValues:
-    """JSON documents in UTF-8."""
-
-
-@attrs.frozen
-class ProtobufValues:
-    """Protobuf messages, described by a descriptor set of ``protoc``."""
-
-    descriptor_set: bytes = attrs.field(repr=lambda content: f"{len(content)} bytes")
-    message: str
-
-
-@attrs.frozen
-class AvroValues:
-    """Avro's binary encoding, by a known schema."""
-
-    schema: str
-
-
-def _names_only(properties: Mapping[str, str]) -> str:
-    """Return a repr of properties without their values, which may be passwords."""
-    return repr(dict.fromkeys(properties, "..."))
-
-
-@attrs.frozen
-class RegistryValues:
-    """Avro or JSON, by schemas in a registry."""
-
-    url: str = attrs.field(repr=False)  # it may have a password in it
-    schema: str | None
-    subject: str | None
-    properties: Mapping[str, str] = attrs.field(repr=_names_only, hash=False)
-
-
-ValueFormat = JsonValues | ProtobufValues | AvroValues | RegistryValues
-"""Formats that define the type of a topic's values."""
-
-
-@attrs.frozen
-class TopicRoute:
-    """The route of the records of a topic, or of all topics that a pattern matches."""
-
-    topic: str
-    """A topic's name, or a regular expression for the whole name."""
-    value_type: TypeName
-    targets: tuple[TypeName, ...]
-    location: Location
-    failure_policy: OnFailure | None = None
-    """The policy for records that no function can receive; None: the ingress's policy."""
-    is_pattern: bool = False
-    partitions: tuple[int, ...] = ()
-    """The partitions to read; if empty, all partitions, also later ones."""
-    deserializer: Deserializer | None = None
-    """Makes the messages' values; without it, records' values are taken as they are."""
-    value_format: ValueFormat | None = None
-    """Defines the value type; None if it is defined elsewhere."""
-    key_type: TypeName | None = None
-    """The type of keys; a key's string form is the id. None for UTF-8 text, which is the id."""
-
-    def takes(self, topic: str) -> bool:
-        """Tell whether the route takes the records of a topic."""
-        if self.is_pattern:
-            return re.fullmatch(self.topic, topic) is not None
-        return topic == self.topic
-
-
-def route_of(routes: Iterable[TopicRoute], topic: str) -> TopicRoute | None:
-    """Return a topic's route: a name wins over patterns; among patterns, the first one wins.
-
-    >>> here = Location("module.yaml", 1, 1)
-    >>> pattern = TopicRoute("user.*", TypeName("example", "A"), (), here, is_pattern=True)
-    >>> name = TopicRoute("users", TypeName("example", "B"), (), here)
-    >>> [route_of([pattern, name], topic) == route for topic, route in
-    ...  (("users", name), ("user-2", pattern), ("orders", None))]
-    [True, True, True]
-    """
-    taking = [route for route in routes if route.takes(topic)]
-    return min(taking, key=lambda route: route.is_pattern, default=None)
-
-
 class OnDataLoss(Enum):
     """The action when the broker deleted records before they were read."""
 
@@ -198,7 +87,7 @@ class KafkaIngress:
     """Required by the group-offsets startup position; without it no offsets are committed."""
     startup_position: StartupPosition = FromGroupOffsets()
     auto_offset_reset: AutoOffsetReset = AutoOffsetReset.LATEST
-    properties: Mapping[str, str] = attrs.field(factory=dict, repr=_names_only)
+    properties: Mapping[str, str] = attrs.field(factory=dict, repr=names_only)
     """Further Kafka consumer properties, in Kafka's (Java) names."""
     failure_policy: OnFailure | None = None
     """The policy for records that no function can receive; None: the runtime's default."""
@@ -232,7 +121,7 @@ class KafkaEgress:
     delivery_semantic: DeliverySemantic = DeliverySemantic.AT_LEAST_ONCE
     transaction_timeout: timedelta = timedelta(minutes=15)
     """Only used with exactly-once; at most the broker's ``transaction.max.timeout.ms``."""
-    properties: Mapping[str, str] = attrs.field(factory=dict, repr=_names_only)
+    properties: Mapping[str, str] = attrs.field(factory=dict, repr=names_only)
     """Further Kafka producer properties, in Kafka's (Java) names."""
     max_record_size: int = MAX_RECORD_SIZE
     """The limit of a record, in bytes: key, value and headers together."""

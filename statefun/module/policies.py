@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import attrs
 
 from statefun.module.letters import DeadLetterTopic
-from statefun.module.model import Module, TopicRoute, route_of
+from statefun.module.model import Module
+from statefun.module.topic_routes import TopicRoute, route_of
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import RecordError, StatefunError, ValueDecodeError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import import_module
 
-from statefun.module.model import (
+from statefun.module.location import Location
+from statefun.module.model import Module
+from statefun.module.topic_routes import (
     AvroValues,
     JsonValues,
-    Location,
-    Module,
     ProtobufValues,
     RegistryValues,
     ValueFormat,

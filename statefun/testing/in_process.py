@@ -16,15 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from statefun.module.keys import UNDECODABLE_KEY, id_of_key
-from statefun.module.model import (
-    DeliverySemantic,
-    KafkaEgress,
-    KafkaIngress,
-    Module,
-    TopicRoute,
-    route_of,
-)
+from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress, Module
 from statefun.module.sinks import EgressRecord
+from statefun.module.topic_routes import TopicRoute, route_of
 from statefun.remote.endpoint_functions import with_endpoints
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation

@@ -11,9 +11,10 @@ from datetime import datetime, timedelta, timezone
 
 from statefun.module.keys import rejection
 from statefun.module.letters import Original, facts, origin_text
-from statefun.module.model import RECORDS, Module
+from statefun.module.model import Module
 from statefun.module.policies import Policies
 from statefun.module.sinks import EgressRecord, egress_record, sinks_of
+from statefun.module.topic_routes import RECORDS
 from statefun.remote.circuit import take_news
 from statefun.sdk.address import Address
 from statefun.sdk.context import DelayedMessage, token_in_use

@@ -17,14 +17,9 @@ from statefun import (
     ValueSpec,
 )
 from statefun.module.binding import check_binding
-from statefun.module.model import (
-    KafkaEgress,
-    KafkaIngress,
-    Location,
-    Module,
-    TopicRoute,
-    Unsupported,
-)
+from statefun.module.location import Location
+from statefun.module.model import KafkaEgress, KafkaIngress, Module, Unsupported
+from statefun.module.topic_routes import TopicRoute
 from statefun.sdk.address import TypeName
 
 

@@ -22,7 +22,8 @@ from statefun import (
     StringType,
 )
 from statefun.module.loader import load_module_files, parse_module
-from statefun.module.model import AutoOffsetReset, Location
+from statefun.module.location import Location
+from statefun.module.model import AutoOffsetReset
 from statefun.module.model import KafkaIngress as DeclaredIngress
 
 TARGETS = ["example/greeter"]

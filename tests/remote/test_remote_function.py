@@ -33,7 +33,8 @@ from statefun import (
     kafka_egress_message,
     message_builder,
 )
-from statefun.module.model import Endpoint, Location, Timeouts, Tls
+from statefun.module.location import Location
+from statefun.module.model import Endpoint, Timeouts, Tls
 from statefun.module.sinks import Sink, egress_record
 from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction

@@ -16,7 +16,8 @@ from simulation.chaos import CrashError
 from simulation.publishing import EndlessError, Publishing, TaskLostError, Workers
 from simulation.spark import Engine, Frame
 from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, History, World
-from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress, Location
+from statefun.module.location import Location
+from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.ingress_order import in_order, write_order
 from statefun.runtime.checkpoint.lock import jvm_lock

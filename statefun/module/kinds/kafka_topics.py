@@ -9,7 +9,7 @@ import attrs
 
 from statefun.module.kinds.routes import TARGETS, VALUE_TYPE, legacy_route, routes
 from statefun.module.kinds.value_formats import TEXT, VALUE_FORMAT
-from statefun.module.model import Deserializer, TopicRoute
+from statefun.module.topic_routes import Deserializer, TopicRoute
 from statefun.module.yaml.nodes import Node
 from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.readers import (

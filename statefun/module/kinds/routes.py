@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from statefun.module.model import TopicRoute
+from statefun.module.topic_routes import TopicRoute
 from statefun.module.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.readers import list_of, target, text, typename

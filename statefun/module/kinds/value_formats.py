@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from statefun.module.model import (
+from statefun.module.topic_routes import (
     AvroValues,
     Deserializer,
     JsonValues,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import attrs
 
-from statefun.module.model import Location
+from statefun.module.location import Location
 from statefun.module.yaml.nodes import Node
 from statefun.module.yaml.readers import typename
 from statefun.module.yaml.shapes import Key

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import attrs
 import yaml
 
-from statefun.module.model import Location
+from statefun.module.location import Location
 from statefun.module.yaml.problems import Invalid, Problems
 from statefun.module.yaml.substitution import Substitution, SubstitutionError
 from statefun.sdk.shortening import shortened

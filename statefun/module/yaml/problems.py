@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from statefun.module.model import Location
+from statefun.module.location import Location
 from statefun.sdk.errors import Problem
 
 T = TypeVar("T")

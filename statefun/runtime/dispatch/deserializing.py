@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from statefun.module.model import RECORDS, Deserializer
+from statefun.module.topic_routes import RECORDS, Deserializer
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.runtime.dispatch.calls import Call, batch_of, failed_message, ingress_record
 from statefun.runtime.dispatch.failures import FailedMessage

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 
 import attrs
 
-from statefun.module.model import Deserializer, Module
+from statefun.module.model import Module
 from statefun.module.policies import Policies
 from statefun.module.program import LOADED
 from statefun.module.sinks import Sink, sinks_of
+from statefun.module.topic_routes import Deserializer
 from statefun.runtime.spark_internals.closures import (
     pickle_by_value,
     pickled_closure,

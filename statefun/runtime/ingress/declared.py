@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from statefun.module.model import FromEarliest, KafkaEgress, KafkaIngress, Module, TopicRoute
+from statefun.module.model import FromEarliest, KafkaEgress, KafkaIngress, Module
+from statefun.module.topic_routes import TopicRoute
 from statefun.sdk.address import TypeName
 
 REPLAYS = TypeName("statefun", "replays")

@@ -15,7 +15,7 @@ from pyspark.sql.types import BinaryType
 
 from statefun.module.keys import UNDECODABLE_KEY, id_of_key
 from statefun.module.letters import TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
-from statefun.module.model import RECORDS, TopicRoute, route_of
+from statefun.module.topic_routes import RECORDS, TopicRoute, route_of
 from statefun.runtime.rows.envelope import REJECTION_NAMESPACE, REPLAYED, SEPARATOR
 from statefun.sdk.tracing import TRACE_HEADERS
 from statefun.sdk.types import default_types

@@ -9,7 +9,8 @@ import re
 
 from confluent_kafka.admin._metadata import ClusterMetadata
 
-from statefun.module.model import KafkaIngress, OnDataLoss, TopicRoute
+from statefun.module.model import KafkaIngress, OnDataLoss
+from statefun.module.topic_routes import TopicRoute
 from statefun.runtime.egress.progress_topic import PROGRESS_PREFIX
 from statefun.runtime.kafka.client import partitions_of
 from statefun.sdk.errors import TopicError

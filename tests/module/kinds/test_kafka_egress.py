@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from statefun.module.loader import parse_module
-from statefun.module.model import DeliverySemantic, KafkaEgress, Location
+from statefun.module.location import Location
+from statefun.module.model import DeliverySemantic, KafkaEgress
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import ModuleError
 from statefun.sdk.failure import OnFailure

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 import pytest
 
 from statefun.module.loader import parse_module
+from statefun.module.location import Location
 from statefun.module.model import (
     AutoOffsetReset,
     FromDate,
@@ -15,12 +16,11 @@ from statefun.module.model import (
     FromLatest,
     FromSpecificOffsets,
     KafkaIngress,
-    Location,
     OnDataLoss,
     StartupPosition,
     TopicPartition,
-    TopicRoute,
 )
+from statefun.module.topic_routes import TopicRoute
 from statefun.sdk.address import RESERVED, TypeName
 from statefun.sdk.errors import ModuleError
 from statefun.sdk.failure import OnFailure

@@ -5,7 +5,7 @@ import pytest
 
 from statefun import ModuleError
 from statefun.module.loader import parse_module
-from statefun.module.model import TopicRoute, route_of
+from statefun.module.topic_routes import TopicRoute, route_of
 
 REST = "valueType: example/Name, targets: [example/greeter]"
 

@@ -20,7 +20,8 @@ from statefun import (
     StatefulFunctions,
     message_builder,
 )
-from statefun.module.model import KafkaIngress, Location
+from statefun.module.location import Location
+from statefun.module.model import KafkaIngress
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder

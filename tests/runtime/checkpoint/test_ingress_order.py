@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from statefun.module.model import KafkaIngress, Location
+from statefun.module.location import Location
+from statefun.module.model import KafkaIngress
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import in_order, write_order
 from statefun.sdk.address import TypeName

@@ -29,9 +29,10 @@ from statefun import (
     make_json_type,
 )
 from statefun.inspect.dead_letters import DeadLetters
-from statefun.module.model import RECORDS, Deserializer, Module
 from statefun.module.model import KafkaEgress as DeclaredEgress
 from statefun.module.model import KafkaIngress as DeclaredIngress
+from statefun.module.model import Module
+from statefun.module.topic_routes import RECORDS, Deserializer
 from statefun.runtime.dispatch.calls import call_for
 from statefun.runtime.dispatch.deserializing import deserialized
 from statefun.runtime.dispatch.groups import AddressValues, Columns, Group

@@ -4,8 +4,9 @@ from __future__ import annotations
 import pytest
 
 from statefun.module.keys import UNDECODABLE_KEY
-from statefun.module.model import Location, TopicRoute
+from statefun.module.location import Location
 from statefun.module.policies import Policies
+from statefun.module.topic_routes import TopicRoute
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.runtime.dispatch.rejections import rejected
 from statefun.sdk.address import TypeName

@@ -17,7 +17,8 @@ from proxy import LossyProxy
 from pyspark import SparkContext
 
 from statefun.dev import EmbeddedKafka
-from statefun.module.model import DeliverySemantic, KafkaEgress, Location
+from statefun.module.location import Location
+from statefun.module.model import DeliverySemantic, KafkaEgress
 from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder

@@ -7,7 +7,8 @@ from queue import Queue
 
 import pytest
 
-from statefun.module.model import KafkaEgress, Location
+from statefun.module.location import Location
+from statefun.module.model import KafkaEgress
 from statefun.protocol.runtime_pb2 import Manifest
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Staged

@@ -10,7 +10,8 @@ import attrs
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from statefun.module.model import Location, TopicRoute
+from statefun.module.location import Location
+from statefun.module.topic_routes import TopicRoute
 from statefun.runtime.ingress.routing import route, route_replays
 from statefun.runtime.rows.envelope import (
     REJECTION_NAMESPACE,

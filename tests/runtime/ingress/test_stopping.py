@@ -25,7 +25,8 @@ from statefun import (
     message_builder,
 )
 from statefun.module.loader import parse_module
-from statefun.module.model import KafkaIngress, Location
+from statefun.module.location import Location
+from statefun.module.model import KafkaIngress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed

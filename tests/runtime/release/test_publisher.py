@@ -11,7 +11,8 @@ from simulation.cluster import ExactlyOnceModel
 from simulation.publishing import SimulatedFactory, Workers
 from simulation.world import World
 
-from statefun.module.model import DeliverySemantic, KafkaEgress, Location
+from statefun.module.location import Location
+from statefun.module.model import DeliverySemantic, KafkaEgress
 from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which functions get the records of a topic, and what becomes of their keys and values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from statefun.module.location import Location
+from statefun.sdk.address import TypeName
+from statefun.sdk.failure import OnFailure
+from statefun.sdk.record import KafkaRecord
+from statefun.sdk.types import Type
+
+RECORDS = "statefun.records/"
+"""The typename prefix of a record's value that a deserializer has not read yet."""
+
+
+@attrs.frozen
+class Deserializer:
+    """Makes the values of messages out of records."""
+
+    name: str
+    """A name that is unique in the application."""
+    read: Callable[[KafkaRecord], Any]
+    """Returns the value, or None to leave the record out."""
+    value_type: Type[Any]
+    """The type of the values that it returns."""
+    takes_tombstones: bool = False
+
+
+@attrs.frozen
+class JsonValues:
+    """JSON documents in UTF-8."""
+
+
+@attrs.frozen
+class ProtobufValues:
+    """Protobuf messages, described by a descriptor set of ``protoc``."""
+
+    descriptor_set: bytes = attrs.field(repr=lambda content: f"{len(content)} bytes")
+    message: str
+
+
+@attrs.frozen
+class AvroValues:
+    """Avro's binary encoding, by a known schema."""
+
+    schema: str
+
+
+def names_only(properties: Mapping[str, str]) -> str:
+    """Return a repr of properties without their values, which may be passwords."""
+    return repr(dict.fromkeys(properties, "..."))
+
+
+@attrs.frozen
+class RegistryValues:
+    """Avro or JSON, by schemas in a registry."""
+
+    url: str = attrs.field(repr=False)  # it may have a password in it
+    schema: str | None
+    subject: str | None
+    properties: Mapping[str, str] = attrs.field(repr=names_only, hash=False)
+
+
+ValueFormat = JsonValues | ProtobufValues | AvroValues | RegistryValues
+"""Formats that define the type of a topic's values."""
+
+
+@attrs.frozen
+class TopicRoute:
+    """The route of the records of a topic, or of all topics that a pattern matches."""
+
+    topic: str
+    """A topic's name, or a regular expression for the whole name."""
+    value_type: TypeName
+    targets: tuple[TypeName, ...]
+    location: Location
+    failure_policy: OnFailure | None = None
+    """The policy for records that no function can receive; None: the ingress's policy."""
+    is_pattern: bool = False
+    partitions: tuple[int, ...] = ()
+    """The partitions to read; if empty, all partitions, also later ones."""
+    deserializer: Deserializer | None = None
+    """Makes the messages' values; without it, records' values are taken as they are."""
+    value_format: ValueFormat | None = None
+    """Defines the value type; None if it is defined elsewhere."""
+    key_type: TypeName | None = None
+    """The type of keys; a key's string form is the id. None for UTF-8 text, which is the id."""
+
+    def takes(self, topic: str) -> bool:
+        """Tell whether the route takes the records of a topic."""
+        if self.is_pattern:
+            return re.fullmatch(self.topic, topic) is not None
+        return topic == self.topic
+
+
+def route_of(routes: Iterable[TopicRoute], topic: str) -> TopicRoute | None:
+    """Return a topic's route: a name wins over patterns; among patterns, the first one wins.
+
+    >>> here = Location("module.yaml", 1, 1)
+    >>> pattern = TopicRoute("user.*", TypeName("example", "A"), (), here, is_pattern=True)
+    >>> name = TopicRoute("users", TypeName("example", "B"), (), here)
+    >>> [route_of([pattern, name], topic) == route for topic, route in
+    ...  (("users", name), ("user-2", pattern), ("orders", None))]
+    [True, True, True]
+    """
+    taking = [route for route in routes if route.takes(topic)]
+    return min(taking, key=lambda route: route.is_pattern, default=None)
