@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from statefun import StatefulFunctions
-from statefun.module.model import MAX_RECORD_SIZE
 from statefun.module.sinks import Sink
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.folder import Folder
@@ -73,7 +72,7 @@ def run_batches(  # noqa: PLR0913 - the differences between benchmarks
 ) -> Run:
     """Run the operator over micro-batches on a fresh checkpoint; ``after`` gets each number."""
     checkpoint = Folder.at(work / f"checkpoint-{next(_numbers)}")
-    payload = Payload.of(Program(functions, {"bench/out": Sink(MAX_RECORD_SIZE)}))
+    payload = Payload.of(Program(functions, {"bench/out": Sink.for_kafka()}))
     operator = Operator(payload, SegmentWriter(checkpoint), 1000, 1000, SystemClock(), arrow=arrow)
     seconds: list[float] = []
 

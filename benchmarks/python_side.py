@@ -21,7 +21,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
-from statefun.module.model import MAX_RECORD_SIZE
 from statefun.module.sinks import Sink
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder
@@ -134,7 +133,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=10, help="of the addresses with several")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
-        program = Program(functions(), {"bench/out": Sink(MAX_RECORD_SIZE)})
+        program = Program(functions(), {"bench/out": Sink.for_kafka()})
         writer = SegmentWriter(Folder.at(name))
         operator = Operator(Payload.of(program), writer, 1000, 1000, SystemClock(), arrow=True)
         one, several = (

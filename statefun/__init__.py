@@ -23,6 +23,7 @@ from statefun.sdk.errors import (
     BindingError,
     CheckpointError,
     ConfigurationError,
+    ConnectorError,
     DefinitionError,
     EndpointError,
     EngineError,
@@ -43,7 +44,7 @@ from statefun.sdk.errors import (
 )
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.sdk.functions import StatefulFunctions, function
-from statefun.sdk.kinesis_message import kinesis_egress_message
+from statefun.sdk.kinesis_message import KinesisEgressMessage, kinesis_egress_message
 from statefun.sdk.message import Message, message_builder
 from statefun.sdk.primitives import (
     BoolType,
@@ -91,6 +92,7 @@ __all__ = [
     "BytesType",
     "CheckpointError",
     "ConfigurationError",
+    "ConnectorError",
     "Context",
     "DefinitionError",
     "DoubleType",
@@ -111,6 +113,7 @@ __all__ = [
     "KafkaIngressBuilder",
     "KafkaRecord",
     "KafkaStartupPosition",
+    "KinesisEgressMessage",
     "LongType",
     "Message",
     "ModuleError",

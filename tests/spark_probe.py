@@ -90,6 +90,12 @@ class Numbers:
         """Read each batch in a task."""
         return [b"%d" % number for number in range(start["batch"], end["batch"])]
 
+    def bound(self) -> None:
+        """Have no end of its own."""
+
+    def stop(self) -> None:
+        """Hold nothing."""
+
 
 def read(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of tasks."""

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
+from statefun.module.connectors import ConnectorEgress
 from statefun.module.location import Location
-from statefun.module.model import Module, Unsupported
+from statefun.module.model import Module, PlaygroundEgress, Unsupported
 from statefun.module.topic_routes import TopicRoute
 from statefun.module.value_types import register_types
 from statefun.sdk.address import TypeName
@@ -61,7 +62,7 @@ def not_run(component: Unsupported) -> str:
 
 def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
     """Find all problems."""
-    for ingress in module.ingresses:
+    for ingress in module.routed:
         for route in ingress.topics:
             for target in route.targets:
                 function = functions.find(str(target))
@@ -114,7 +115,11 @@ def _loops(module: Module) -> Iterator[Finding]:
 def _declared_twice(module: Module) -> Iterator[Finding]:
     """Find egresses of different kinds that have one id."""
     declared: dict[TypeName, Location] = {egress.id: egress.location for egress in module.egresses}
-    for egress in module.playground_egresses:
+    others: tuple[ConnectorEgress | PlaygroundEgress, ...] = (
+        *module.connector_egresses,
+        *module.playground_egresses,
+    )
+    for egress in others:
         first = declared.setdefault(egress.id, egress.location)
         if first is not egress.location:
             text = f"egress {egress.id} is declared twice; it is first declared at {first}"
@@ -132,7 +137,7 @@ def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[
         if egress.on_refused is OnFailure.DEAD_LETTER and not declared:
             yield egress.location, f"egress {egress.id}: {_NO_TOPIC}"
     policies: list[tuple[TopicRoute, OnFailure | None]] = []
-    for ingress in module.ingresses:
+    for ingress in module.routed:
         own = [(route, route.failure_policy or ingress.failure_policy) for route in ingress.topics]
         elsewhere, policies = policies, [*policies, *own]
         for route, policy in own:

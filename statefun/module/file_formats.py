@@ -11,11 +11,12 @@ structure. They are accepted, because they can have only one meaning.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import attrs
 
-from statefun.module.kinds.catalogue import CURRENT_KINDS, LEGACY_SECTIONS, LegacySection
+from statefun.module.kinds.catalogue import LEGACY_SECTIONS, LegacySection, kinds
 from statefun.module.yaml.components import Component
 from statefun.module.yaml.nodes import BrokenNode, Entry, ListNode, MapNode, Node, ScalarNode
 from statefun.module.yaml.problems import Invalid, Problems
@@ -34,14 +35,15 @@ def components(document: Node, problems: Problems) -> list[Component]:
         return []
 
 
-def _kind_named(known: tuple[str, ...]) -> Reader[str]:
+def _kind_named(known: Callable[[], Iterable[str]]) -> Reader[str]:
     """Reader of a kind; names are long, so a near miss is worth a hint."""
 
     def read(node: Node, problems: Problems) -> str:
+        names = tuple(known())
         scalar = expect(node, ScalarNode, "the name of a kind", problems)
-        if scalar.text not in known:
-            hint = did_you_mean(scalar, known).hint
-            sentence = f"unknown kind {scalar.quoted}; {hint}known kinds: {', '.join(known)}"
+        if scalar.text not in names:
+            hint = did_you_mean(scalar, names).hint
+            sentence = f"unknown kind {scalar.quoted}; {hint}known kinds: {', '.join(names)}"
             raise problems.report(scalar.location, scalar.path, sentence)
         return scalar.text
 
@@ -49,7 +51,7 @@ def _kind_named(known: tuple[str, ...]) -> Reader[str]:
 
 
 _KIND = Key(
-    "kind", _kind_named(CURRENT_KINDS), f"what it is, such as {CURRENT_KINDS[0]}", required=True
+    "kind", _kind_named(kinds), "what it is, such as io.statefun.kafka.v1/ingress", required=True
 )
 _SPEC = Key("spec", mapping, "the mapping that configures the component", required=True)
 _CURRENT = Shape((_KIND, _SPEC))
@@ -158,7 +160,7 @@ def _meta(section: LegacySection) -> Key[tuple[str, tuple[Entry, ...]]]:
     """The key ``meta``: the kind, and the entries that move into the spec."""
     kind = Key(
         section.discriminator,
-        _kind_named(tuple(section.kinds)),
+        _kind_named(lambda: section.kinds),
         f"one of {', '.join(section.kinds)}",
         required=True,
     )

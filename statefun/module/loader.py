@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from statefun.module.connectors import ConnectorEgress, ConnectorIngress
 from statefun.module.file_formats import components
-from statefun.module.kinds.catalogue import KINDS
+from statefun.module.kinds.catalogue import all_kinds
 from statefun.module.location import Location
 from statefun.module.model import Component as Part
 from statefun.module.model import (
@@ -121,7 +122,7 @@ class _Loading:
                 self._read_component(component)
 
     def _read_component(self, component: Component) -> None:
-        kind = KINDS[component.kind]
+        kind = all_kinds()[component.kind]
         if kind.group is not None:
             self._check_id(component, kind.group, kind.id_name)
         try:
@@ -169,6 +170,8 @@ class _Loading:
             ingresses=self._of(KafkaIngress),
             egresses=self._of(KafkaEgress),
             endpoints=self._of(Endpoint),
+            connector_ingresses=self._of(ConnectorIngress),
+            connector_egresses=self._of(ConnectorEgress),
             playground_ingresses=self._of(PlaygroundIngress),
             playground_egresses=self._of(PlaygroundEgress),
             unsupported=self._of(Unsupported),

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from statefun.module.connectors import ConnectorEgress, ConnectorIngress
 from statefun.module.location import Location
 from statefun.module.topic_routes import Deserializer, TopicRoute, names_only
 from statefun.module.urls import without_login
@@ -234,7 +235,14 @@ class Unsupported:
 
 
 Component = (
-    KafkaIngress | KafkaEgress | Endpoint | PlaygroundIngress | PlaygroundEgress | Unsupported
+    KafkaIngress
+    | KafkaEgress
+    | Endpoint
+    | ConnectorIngress
+    | ConnectorEgress
+    | PlaygroundIngress
+    | PlaygroundEgress
+    | Unsupported
 )
 """A part of a module."""
 
@@ -246,6 +254,8 @@ class Module:
     ingresses: tuple[KafkaIngress, ...] = ()
     egresses: tuple[KafkaEgress, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
+    connector_ingresses: tuple[ConnectorIngress, ...] = ()
+    connector_egresses: tuple[ConnectorEgress, ...] = ()
     playground_ingresses: tuple[PlaygroundIngress, ...] = ()
     playground_egresses: tuple[PlaygroundEgress, ...] = ()
     unsupported: tuple[Unsupported, ...] = ()
@@ -253,14 +263,19 @@ class Module:
     @property
     def deserializers(self) -> dict[str, Deserializer]:
         """All deserializers, by name."""
-        routes = [route for ingress in self.ingresses for route in ingress.topics]
+        routes = [route for ingress in self.routed for route in ingress.topics]
         made = [route.deserializer for route in routes if route.deserializer is not None]
         return {deserializer.name: deserializer for deserializer in made}
 
     @property
+    def routed(self) -> tuple[KafkaIngress | ConnectorIngress, ...]:
+        """The ingresses that have routes."""
+        return (*self.ingresses, *self.connector_ingresses)
+
+    @property
     def has_ingress(self) -> bool:
         """Whether messages can come from anywhere."""
-        return bool(self.ingresses or self.playground_ingresses)
+        return bool(self.routed or self.playground_ingresses)
 
     @property
     def has_playground(self) -> bool:

@@ -31,7 +31,7 @@ class Policies:
         """Collect the policies of ``module``, and the one for messages without a function."""
         chosen = [
             (route, route.failure_policy or ingress.failure_policy)
-            for ingress in module.ingresses
+            for ingress in module.routed
             for route in ingress.topics
         ]
         return cls(DeadLetterTopic.of(module.dead_letters), chosen, unregistered)

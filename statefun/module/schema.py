@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from statefun.module.kinds.catalogue import CURRENT_KINDS, KINDS
+from statefun.module.kinds.catalogue import own_kinds
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -27,13 +27,13 @@ def module_schema() -> dict[str, Any]:
     """
     current = [
         {
-            "title": kind,
+            "title": kind.name,
             "type": "object",
-            "properties": {"kind": {"const": kind}, "spec": KINDS[kind].shape.schema},
+            "properties": {"kind": {"const": kind.name}, "spec": kind.shape.schema},
             "required": ["kind", "spec"],
             "additionalProperties": False,
         }
-        for kind in CURRENT_KINDS
+        for kind in own_kinds()
     ]
     older = {
         "title": "a document of an older format",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from statefun.module.model import MAX_RECORD_SIZE, Module
@@ -36,30 +37,45 @@ def headers_size(headers: Sequence[tuple[str, bytes | None]]) -> int:
 
 Serializer = Callable[[Any], KafkaEgressMessage | None]
 """Converts a value to a record; returns None to send nothing."""
+Convert = Callable[[EgressMessage], KafkaEgressMessage | None]
+"""Returns the record of a message, or None to send nothing."""
+
+_KAFKA_CURE = "send less, or raise its property max.request.size and the topic's max.message.bytes"
 
 
 class Sink(NamedTuple):
-    """The serializer and the size limit of an egress."""
+    """How an egress takes messages, and the size limit of its records."""
 
+    convert: Convert
+    """Returns the record of a message; None to send nothing."""
     max_record_size: int
     """The limit of a record, in bytes: key, value and headers together."""
-    serializer: Serializer | None = None
-    """Makes records of values; None if only records are taken."""
-    topics: Sequence[str] | None = None
-    """The topics that records may be for; None for any."""
+    cure: str = "send less"
+    """What to do about a record that is too large."""
+
+    @classmethod
+    def for_kafka(
+        cls, max_record_size: int = MAX_RECORD_SIZE, serializer: Serializer | None = None
+    ) -> Sink:
+        """Return the sink of a Kafka egress; without a serializer it takes records alone."""
+        return cls(partial(_kafka_record, serializer), max_record_size, _KAFKA_CURE)
 
 
 def sinks_of(module: Module) -> dict[str, Sink]:
     """Return all declared egresses, by id."""
     kafka = {
-        str(egress.id): Sink(egress.max_record_size, egress.serializer)
+        str(egress.id): Sink.for_kafka(egress.max_record_size, egress.serializer)
         for egress in module.egresses
     }
+    connectors = {
+        str(egress.id): Sink(egress.convert, egress.max_record_size)
+        for egress in module.connector_egresses
+    }
     playground = {
-        str(egress.id): Sink(MAX_RECORD_SIZE, topics=egress.topics)
+        str(egress.id): Sink(partial(_playground_record, egress.topics), MAX_RECORD_SIZE)
         for egress in module.playground_egresses
     }
-    return kafka | playground
+    return kafka | connectors | playground
 
 
 def egress_record(
@@ -81,25 +97,39 @@ def egress_record(
             f"egress {message.typename} is not declared in module.yaml (declared: {declared})"
         )
     sink = egresses[message.typename]
-    if isinstance(message, KafkaEgressMessage):
-        record: KafkaEgressMessage | None = message
-    elif sink.topics is not None and message.typed_value.typename == PLAYGROUND_RECORD_TYPENAME:
-        record = _playground_record(message)
-    elif sink.serializer is None or message.typed_value.typename == KAFKA_RECORD_TYPENAME:
-        record = KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
-    else:
-        record = _serialized(message, sink.serializer)
+    record = sink.convert(message)
     if record is not None:
-        _check_size(record, sink.max_record_size)
-        if sink.topics is not None and record.topic not in sink.topics:
-            raise DefinitionError(
-                f"egress {record.typename} has no topic {record.topic}; declared are "
-                f"{', '.join(sink.topics)}"
-            )
+        _check_size(record, sink)
     return record
 
 
-def _playground_record(message: EgressMessage) -> KafkaEgressMessage:
+def _kafka_record(
+    serializer: Serializer | None, message: EgressMessage
+) -> KafkaEgressMessage | None:
+    if isinstance(message, KafkaEgressMessage):
+        return message
+    if serializer is None or message.typed_value.typename == KAFKA_RECORD_TYPENAME:
+        return KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
+    return _serialized(message, serializer)
+
+
+def _playground_record(topics: Sequence[str], message: EgressMessage) -> KafkaEgressMessage:
+    """Return the record in a message to the playground, which has one of its topics."""
+    if isinstance(message, KafkaEgressMessage):
+        record = message
+    elif message.typed_value.typename == PLAYGROUND_RECORD_TYPENAME:
+        record = _payload_record(message)
+    else:
+        record = KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
+    if record.topic not in topics:
+        raise DefinitionError(
+            f"egress {record.typename} has no topic {record.topic}; declared are "
+            f"{', '.join(topics)}"
+        )
+    return record
+
+
+def _payload_record(message: EgressMessage) -> KafkaEgressMessage:
     """Return the record in a value of the playground: JSON with a topic and a payload.
 
     From ``EgressRecord`` of the playground of Stateful Functions 3.x.
@@ -116,15 +146,14 @@ def _playground_record(message: EgressMessage) -> KafkaEgressMessage:
     return KafkaEgressMessage(message.typename, topic=topic, value=text)
 
 
-def _check_size(record: KafkaEgressMessage, limit: int) -> None:
+def _check_size(record: KafkaEgressMessage, sink: Sink) -> None:
     size = len(record.value or b"") + headers_size(record.headers)
     if record.key is not None:
         size += len(record.key.encode())
-    if size > limit:
+    if size > sink.max_record_size:
         raise DefinitionError(
             f"a record for egress {record.typename}, topic {record.topic}, has {size:,} bytes with "
-            f"key and headers, and the egress takes {limit:,}; send less, or raise its property "
-            "max.request.size and the topic's max.message.bytes"
+            f"key and headers, and the egress takes {sink.max_record_size:,}; {sink.cure}"
         )
 
 

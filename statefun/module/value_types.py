@@ -25,7 +25,7 @@ def register_types(module: Module) -> Iterator[tuple[Location, str]]:
     Yields:
         The location and reason of each type that cannot be registered.
     """
-    for ingress in module.ingresses:
+    for ingress in module.routed:
         for route in ingress.topics:
             if route.value_format is not None:
                 try:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 
 import attrs
@@ -25,6 +25,8 @@ from statefun.runtime.checkpoint.lock import (
     unlocked,
 )
 from statefun.runtime.checkpoint.playground_store import FILE, PlaygroundStore
+from statefun.runtime.egress.connector_lanes import ConnectorFactory
+from statefun.runtime.egress.lane_set import EgressFactory
 from statefun.runtime.egress.playground_lanes import PlaygroundLanes
 from statefun.runtime.explanation import explained
 from statefun.runtime.garbage import frozen
@@ -99,12 +101,9 @@ class Application:
             )
             with closing(group_offsets), frozen(), self._playground() as store:
                 egresses = {str(egress.id): egress for egress in self._module.egresses}
-                playground = [
-                    PlaygroundLanes(egress, store, settings.checkpoint)
-                    for egress in self._module.playground_egresses
-                    if store is not None
-                ]
-                publisher = Publisher(egresses, settings, group_offsets, retention, playground)
+                publisher = Publisher(
+                    egresses, settings, group_offsets, retention, self._others(store)
+                )
                 try:
                     self._publish_leftovers(publisher, prepared)
                     prepared = attrs.evolve(prepared, store=store)
@@ -138,6 +137,25 @@ class Application:
             Playground(self._module, self._functions, store),
         ):
             yield store
+
+    def _others(self, store: PlaygroundStore | None) -> Callable[[str], list[EgressFactory]]:
+        """Return what makes the lanes of egresses that are not Kafka's, for a run."""
+        checkpoint = self._settings.checkpoint
+
+        def others(run: str) -> list[EgressFactory]:
+            return [
+                *(
+                    ConnectorFactory(egress, checkpoint, run)
+                    for egress in self._module.connector_egresses
+                ),
+                *(
+                    PlaygroundLanes(egress, store, checkpoint)
+                    for egress in self._module.playground_egresses
+                    if store is not None
+                ),
+            ]
+
+        return others
 
     def _publish_leftovers(self, publisher: Publisher, prepared: Prepared) -> None:
         """Publish what an earlier run has committed, before this one sends anything."""

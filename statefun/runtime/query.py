@@ -15,6 +15,7 @@ from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
+from statefun.runtime.ingress.connector_source import Reading, folder_of, read_connector
 from statefun.runtime.ingress.feedback import read_feedback
 from statefun.runtime.ingress.kafka_source import read_kafka
 from statefun.runtime.preflight.preparation import Prepared
@@ -71,9 +72,22 @@ def joined_rows(
             prepared.ingresses, prepared.starts, prepared.bounds.stops, strict=True
         )
     ]
+    connectors = [
+        read_connector(
+            Reading(
+                session,
+                ingress,
+                folder_of(settings.checkpoint, ingress),
+                settings.records_per_batch,
+                settings.kafka_timeout,
+                failed,
+            )
+        )
+        for ingress in prepared.connectors
+    ]
     # The feedback source is the last one: its offset is the last one in the log of offsets.
     feedback = read_feedback(session, settings.checkpoint, clock, failed, prepared.store)
-    return reduce(DataFrame.unionAll, [*ingresses, feedback])
+    return reduce(DataFrame.unionAll, [*ingresses, *connectors, feedback])
 
 
 def start_query(

@@ -20,6 +20,7 @@ Every error has a stable ``code`` that messages start with and that programs may
      ├─ RecordError              SF400  an ingress record that no function can receive
      ├─ KafkaError               SF500  a broker that cannot be reached or refuses
      │   └─ TopicError           SF501  a topic or partition that is not there
+     ├─ ConnectorError           SF510  what another kind of ingress or egress refuses or has lost
      ├─ CheckpointError          SF600  a checkpoint that cannot be used as asked
      ├─ PlatformError            SF700  Java, jars or processes that are missing or fail
      └─ EngineError              SF900  Spark itself failed
@@ -189,6 +190,12 @@ class TopicError(KafkaError):
     """A topic or partition is not there."""
 
     code = "SF501"
+
+
+class ConnectorError(StatefunError):
+    """What an ingress or egress of another kind than Kafka's reads or writes refuses or has lost."""
+
+    code = "SF510"
 
 
 class CheckpointError(StatefunError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from statefun.protocol.kinesis_egress_pb2 import KinesisEgressRecord
 from statefun.sdk.address import checked_typename
 from statefun.sdk.egress import EgressMessage
@@ -14,6 +16,108 @@ from statefun.sdk.types import Type, TypedValue, typed
 KINESIS_RECORD_TYPENAME = "type.googleapis.com/io.statefun.sdk.egress.KinesisEgressRecord"
 
 
+class KinesisEgressMessage(EgressMessage):
+    """A record for a Kinesis egress.
+
+    >>> message = KinesisEgressMessage(
+    ...     "com.example/out", stream="greetings", partition_key="Ada", value="Hello Ada"
+    ... )
+    >>> message.value_typename()
+    'type.googleapis.com/io.statefun.sdk.egress.KinesisEgressRecord'
+
+    A value is bytes as they are, or a string in UTF-8; anything else needs its ``value_type``.
+
+    Raises:
+        DefinitionError: if the stream, the value or the partition key is missing, or the value
+            cannot be encoded.
+    """
+
+    __slots__ = ("explicit_hash_key", "partition_key", "stream", "value")
+
+    def __init__(  # noqa: PLR0913 - a record has so many parts
+        self,
+        typename: str,
+        *,
+        stream: str,
+        partition_key: str,
+        value: Any,
+        value_type: Type[Any] | None = None,
+        explicit_hash_key: str | None = None,
+    ) -> None:
+        """Make the record.
+
+        Args:
+            typename: the egress's id, ``namespace/name``.
+            stream: the stream to write to.
+            partition_key: records with equal keys go to one shard; Kinesis takes 1 to 256 characters.
+            value: the value.
+            value_type: how to encode the value.
+            explicit_hash_key: a number below 2 ** 128, which chooses the shard regardless of the
+                partition key.
+        """
+        self.typename = checked_typename(typename)
+        for name, text in (("stream", stream), ("partition_key", partition_key)):
+            if not (isinstance(text, str) and (text or name == "partition_key")):
+                raise DefinitionError(
+                    f"a record for egress {typename} needs a {name}, not {text!r}"
+                )
+        self.stream = stream
+        self.partition_key = partition_key
+        self.explicit_hash_key = explicit_hash_key or None
+        try:
+            partition_key.encode()
+            self.value = _value_bytes(typename, value, value_type)
+        except UnicodeEncodeError as error:
+            raise DefinitionError(
+                f"a record for egress {typename}, stream {stream}: its key or value is not valid "
+                f"Unicode: {error}"
+            ) from error
+
+    @property
+    def typed_value(self) -> TypedValue:
+        """The record in its wire form."""
+        record = KinesisEgressRecord(
+            stream=self.stream,
+            partition_key=self.partition_key,
+            value_bytes=self.value,
+            explicit_hash_key=self.explicit_hash_key or "",
+        )
+        return TypedValue(KINESIS_RECORD_TYPENAME, record.SerializeToString())
+
+    @classmethod
+    def from_typed_value(cls, typename: str, typed_value: TypedValue) -> KinesisEgressMessage:
+        """Read a record from its wire form.
+
+        Raises:
+            DefinitionError: if the value is not a ``KinesisEgressRecord``, or lacks a part.
+        """
+        if typed_value.typename != KINESIS_RECORD_TYPENAME:
+            raise DefinitionError(
+                f"the Kinesis egress {typename} takes {KINESIS_RECORD_TYPENAME}, not "
+                f"{typed_value.typename}; build the message with KinesisEgressMessage"
+            )
+        try:
+            record = KinesisEgressRecord.FromString(typed_value.value)
+        except DecodeError as error:
+            raise DefinitionError(
+                f"a record for egress {typename} ({len(typed_value.value)} bytes) does not decode "
+                f"as {KINESIS_RECORD_TYPENAME}: {error}"
+            ) from error
+        return cls(
+            typename,
+            stream=record.stream,
+            partition_key=record.partition_key,
+            value=record.value_bytes,
+            explicit_hash_key=record.explicit_hash_key,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"KinesisEgressMessage({self.typename!r}, stream={self.stream!r}, "
+            f"partition_key={self.partition_key!r}, {len(self.value)} bytes)"
+        )
+
+
 def kinesis_egress_message(  # noqa: PLR0913, PLR0917 - the parts of a record, as users know them
     typename: str,
     stream: str,
@@ -21,8 +125,8 @@ def kinesis_egress_message(  # noqa: PLR0913, PLR0917 - the parts of a record, a
     partition_key: str,
     value_type: Type[Any] | None = None,
     explicit_hash_key: str | None = None,
-) -> EgressMessage:
-    """Build a record for a Kinesis egress.
+) -> KinesisEgressMessage:
+    """Build a record for a Kinesis egress: :class:`KinesisEgressMessage` under its older name.
 
     Args:
         typename: the egress's id, ``namespace/name``.
@@ -33,29 +137,20 @@ def kinesis_egress_message(  # noqa: PLR0913, PLR0917 - the parts of a record, a
         explicit_hash_key: chooses the shard regardless of the partition key.
 
     Raises:
-        DefinitionError: if the stream, the value or the partition key is missing, or the value
-            cannot be encoded.
+        DefinitionError: as for :class:`KinesisEgressMessage`.
 
     >>> message = kinesis_egress_message("com.example/out", "greetings", "Hello Ada", "Ada")
     >>> message.value_typename()
     'type.googleapis.com/io.statefun.sdk.egress.KinesisEgressRecord'
     """
-    egress = checked_typename(typename)
-    for name, text in (("stream", stream), ("partition_key", partition_key)):
-        if not (isinstance(text, str) and (text or name == "partition_key")):
-            raise DefinitionError(f"a record for egress {egress} needs a {name}, not {text!r}")
-    try:
-        record = KinesisEgressRecord(
-            stream=stream,
-            partition_key=partition_key,
-            value_bytes=_value_bytes(egress, value, value_type),
-            explicit_hash_key=explicit_hash_key or "",
-        )
-    except UnicodeEncodeError as error:
-        raise DefinitionError(
-            f"a record for egress {egress}, stream {stream!r}, is not valid Unicode: {error}"
-        ) from error
-    return EgressMessage(egress, TypedValue(KINESIS_RECORD_TYPENAME, record.SerializeToString()))
+    return KinesisEgressMessage(
+        typename,
+        stream=stream,
+        partition_key=partition_key,
+        value=value,
+        value_type=value_type,
+        explicit_hash_key=explicit_hash_key,
+    )
 
 
 def _value_bytes(egress: str, value: Any, value_type: Type[Any] | None) -> bytes:

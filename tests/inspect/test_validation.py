@@ -127,15 +127,16 @@ def test_everything_that_is_wrong_is_said_at_once(
     change(file, ", deadLetterTopic: dead", "")
     change(file, "id: test/out", "id: test/other")
     file.write_text(
-        f"{file.read_text()}---\nkind: io.statefun.kinesis.v1/egress\nspec: {{id: test/kinesis}}\n"
+        f"{file.read_text()}---\nversion: '1.0'\nmodule: {{meta: {{type: remote}}, spec: {{functions: "
+        "[{function: {meta: {kind: grpc, type: test/grpc}, spec: {host: here, port: 1}}}]}}\n"
     )
 
     assert main(["validate", "app.py"]) == 1
 
     assert capsys.readouterr().out.splitlines() == [
         (
-            "warning: module.yaml:12:1: io.statefun.kinesis.v1/egress test/kinesis is understood, but not "
-            "run by this version"
+            "warning: module.yaml:13:51: functions/grpc test/grpc is understood, but not run by this "
+            "version"
         ),
         (
             "error: module.yaml:7:7: target test.fns/onne of ingress test/in has no function; did you "

@@ -58,6 +58,8 @@ class Language:
     """Builds in a folder with a copy of the sources."""
     run: Callable[[Path], list[str | Path]]
     """Returns the command that runs what was built there, without its argument."""
+    folder: Path = SOURCES
+    """Where the folder with its sources is."""
 
     @property
     def typename(self) -> str:
@@ -78,14 +80,14 @@ class Language:
             complete, digest = folder / "complete", self._digest()
             if not complete.exists() or complete.read_text() != digest:
                 shutil.rmtree(folder, ignore_errors=True)
-                shutil.copytree(SOURCES / self.name, folder)
+                shutil.copytree(self.folder / self.name, folder)
                 self.make(folder)
                 complete.write_text(digest)
         return [*self.run(folder), str(port)]
 
     def _digest(self) -> str:
         digest = hashlib.sha256(repr(self.pinned).encode())
-        for source in sorted((SOURCES / self.name).glob("*.*")):
+        for source in sorted((self.folder / self.name).glob("*.*")):
             digest.update(f"{source.name} {source.stat().st_size}\n".encode())
             digest.update(source.read_bytes())
         return digest.hexdigest()
@@ -124,11 +126,13 @@ def _run_java(folder: Path) -> list[str | Path]:
     return [java_command(), *options, "-cp", _java_class_path(folder), "CommandServer"]
 
 
-def _make_javascript(folder: Path) -> None:
+def make_javascript(folder: Path) -> None:
+    """Install what a package of npm's needs."""
     _run(folder, "npm", "install", "--no-package-lock", "--no-audit", "--no-fund")
 
 
-def _run_javascript(folder: Path) -> list[str | Path]:
+def run_javascript(folder: Path) -> list[str | Path]:
+    """Return the command that runs a package's server."""
     return ["node", folder / "server.js"]
 
 
@@ -148,7 +152,7 @@ def _run(folder: Path, *command: str) -> None:
 
 PYTHON = Language("python", (), _PYTHON, _make_python, _run_python)
 JAVA = Language("java", ("java", "javac"), _JAVA, _make_java, _run_java)
-JAVASCRIPT = Language("javascript", ("node", "npm"), (), _make_javascript, _run_javascript)
+JAVASCRIPT = Language("javascript", ("node", "npm"), (), make_javascript, run_javascript)
 GO = Language("go", ("go",), (), _make_go, _run_go)
 LANGUAGES = (PYTHON, JAVA, JAVASCRIPT, GO)
 

@@ -145,16 +145,17 @@ def test_topics_snippets(tmp_path: Path, name: str, targets: list[list[str]]) ->
 
 
 def test_version_3() -> None:
-    """Documents of version 3.0 load; components that cannot run yet are set aside."""
+    """Documents of version 3.0 load, with components of all kinds."""
     module = _load("v3")
 
     [ingress] = module.ingresses
     [egress] = module.egresses
     assert ingress.id == TypeName("example", "names")
     assert egress.transaction_timeout == timedelta(seconds=100)
-    assert [(other.kind, other.id) for other in module.unsupported] == [
+    assert [(other.kind, str(other.id)) for other in module.connector_ingresses] == [
         ("io.statefun.kinesis.v1/ingress", "example/stream"),
     ]
+    assert not module.unsupported
     [endpoint] = module.endpoints
     assert str(endpoint.functions) == "example/*"
 

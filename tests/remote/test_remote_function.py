@@ -845,7 +845,7 @@ def test_records_that_cannot_be_are_failures_of_their_message() -> None:
 
     async def scenario() -> None:
         async with serving(handler) as served:
-            prepare = partial(egress_record, egresses={"remote/out": Sink(1_000_000)})
+            prepare = partial(egress_record, egresses={"remote/out": Sink.for_kafka()})
             (text,) = texts_of(await served.invoke("a", prepare=prepare))
             assert "Error" in text
 

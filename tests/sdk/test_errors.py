@@ -37,6 +37,7 @@ CODES = {
     "SF400": ("RecordError", "StatefunError"),
     "SF500": ("KafkaError", "StatefunError"),
     "SF501": ("TopicError", "KafkaError"),
+    "SF510": ("ConnectorError", "StatefunError"),
     "SF600": ("CheckpointError", "StatefunError"),
     "SF700": ("PlatformError", "StatefunError"),
     "SF900": ("EngineError", "StatefunError"),

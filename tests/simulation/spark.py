@@ -18,7 +18,6 @@ from simulation.clocks import WorkerClock
 from simulation.functions import FUEL, Actor, acting, functions
 from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, PARTITIONS, Attempt, History, World
 from statefun import StringType
-from statefun.module.model import MAX_RECORD_SIZE
 from statefun.module.sinks import Sink
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.outbox import Outbox
@@ -253,7 +252,7 @@ def _groups(rows: Sequence[Row], state: Mapping[bytes, bytes]) -> Iterator[Group
 
 @cache
 def _payload() -> Payload:
-    egresses = {name: Sink(MAX_RECORD_SIZE) for name in (*EXACTLY_ONCE, AT_LEAST_ONCE)}
+    egresses = {name: Sink.for_kafka() for name in (*EXACTLY_ONCE, AT_LEAST_ONCE)}
     return Payload.of(Program(functions, egresses))
 
 

@@ -3,64 +3,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
 
 import attrs
 
-from statefun.module.kinds import playground
 from statefun.module.kinds.endpoints import ENDPOINTS
 from statefun.module.kinds.kafka_egress import KAFKA_EGRESS, read_kafka_egress
 from statefun.module.kinds.kafka_ingress import KAFKA_INGRESS, read_kafka_ingress
-from statefun.module.kinds.other_kinds import LEGACY_ONLY_KINDS, OTHER_KINDS
-from statefun.module.model import Component as Part
-from statefun.module.yaml.components import ID, Component
-from statefun.module.yaml.problems import Problems
+from statefun.module.kinds.kind import Kind
+from statefun.module.kinds.other_kinds import LEGACY_ONLY_KINDS
 from statefun.module.yaml.shapes import Shape
 
+logger = logging.getLogger("statefun")
 
-@attrs.frozen
-class Kind:
-    """How to read the components of a kind."""
-
-    read: Callable[[Component, Problems], Part]
-    id_name: str
-    """The key of the spec that tells one component from another."""
-    shape: Shape
-    """The keys of its spec, in current documents."""
-    group: str | None
-    """The group in which ids are unique; None for kinds that may repeat ids."""
-
+ENTRY_POINTS = "statefun.components"
+"""The group of entry points by which other packages add kinds: each is a Kind or a list of them."""
 
 _KAFKA_INGRESS = "io.statefun.kafka.v1/ingress"
 _KAFKA_EGRESS = "io.statefun.kafka.v1/egress"
 _KINESIS_INGRESS = "io.statefun.kinesis.v1/ingress"
 _KINESIS_EGRESS = "io.statefun.kinesis.v1/egress"
 
-_PLAYGROUND = {
-    "io.statefun.playground.v1/ingress": Kind(
-        playground.read_ingress, playground.PORT.name, playground.INGRESS, "ingress"
-    ),
-    "io.statefun.playground.v1/egress": Kind(
-        playground.read_egress, playground.PORT.name, playground.EGRESS, "egress"
-    ),
-}
+_CONNECTORS = ("statefun.kinesis.kinds", "statefun.module.kinds.playground")
+"""Modules of this package that add kinds as other packages do, by the name ``KINDS``."""
 
-CURRENT_KINDS = (_KAFKA_INGRESS, _KAFKA_EGRESS, *ENDPOINTS, *OTHER_KINDS, *_PLAYGROUND)
-"""The values of ``kind``."""
-
-KINDS: dict[str, Kind] = {
-    _KAFKA_INGRESS: Kind(read_kafka_ingress, ID.name, KAFKA_INGRESS, "ingress"),
-    _KAFKA_EGRESS: Kind(read_kafka_egress, ID.name, KAFKA_EGRESS, "egress"),
-    **{
-        name: Kind(kind.read, kind.shape.keys[0].name, kind.shape, "endpoint")
+_OWN = (
+    Kind(_KAFKA_INGRESS, read_kafka_ingress, KAFKA_INGRESS, "ingress"),
+    Kind(_KAFKA_EGRESS, read_kafka_egress, KAFKA_EGRESS, "egress"),
+    *(
+        Kind(name, kind.read, kind.shape, "endpoint", kind.shape.keys[0].name)
         for name, kind in ENDPOINTS.items()
-    },
-    **_PLAYGROUND,
-    **{
-        name: Kind(other.read, other.id_key.name, Shape(other.keys), other.group)
-        for name, other in (OTHER_KINDS | LEGACY_ONLY_KINDS).items()
-    },
-}
+    ),
+)
+_LEGACY = (
+    Kind(name, other.read, Shape(other.keys), other.group, other.id_key.name)
+    for name, other in LEGACY_ONLY_KINDS.items()
+)
+
+
+@cache
+def kinds() -> Mapping[str, Kind]:
+    """Return the kinds that current documents may name, those of installed packages as well."""
+    found = {kind.name: kind for kind in own_kinds()}
+    for package, kind in _installed():
+        if found.setdefault(kind.name, kind) is not kind:
+            logger.warning("package %s adds kind %s, which there is already", package, kind.name)
+    return found
+
+
+@cache
+def own_kinds() -> tuple[Kind, ...]:
+    """Return the kinds of this package."""
+    connectors: list[Kind] = []
+    for module in _CONNECTORS:
+        connectors += import_module(module).KINDS
+    return (*_OWN, *connectors)
+
+
+@cache
+def all_kinds() -> Mapping[str, Kind]:
+    """Return all kinds, also those that only documents with ``version`` and ``module`` can name."""
+    return {**kinds(), **{kind.name: kind for kind in _LEGACY}}
+
+
+def _installed() -> Iterator[tuple[str, Kind]]:
+    """Yield the kinds that other packages add, with the names of the packages."""
+    for entry in entry_points(group=ENTRY_POINTS):
+        package = entry.dist.name if entry.dist else entry.value
+        try:
+            added = entry.load()
+        except Exception as error:  # noqa: BLE001 - programs that name none of its kinds can run
+            reason = f"{type(error).__name__}: {error}"
+            logger.warning("package %s cannot add its kinds of components: %s", package, reason)
+            continue
+        for kind in [added] if isinstance(added, Kind) else added:
+            yield package, kind
 
 
 @attrs.frozen

@@ -8,8 +8,9 @@ from datetime import datetime
 import attrs
 
 from statefun.module.kinds.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
-from statefun.module.kinds.kafka_topics import FAILURE_POLICY, LEGACY_TOPICS, TOPICS
+from statefun.module.kinds.kafka_topics import LEGACY_TOPICS, TOPICS
 from statefun.module.kinds.offsets import specific_offsets
+from statefun.module.kinds.routes import FAILURE_POLICY
 from statefun.module.model import (
     AutoOffsetReset,
     FromDate,

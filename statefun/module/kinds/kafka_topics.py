@@ -7,24 +7,19 @@ import re
 
 import attrs
 
-from statefun.module.kinds.routes import TARGETS, VALUE_TYPE, legacy_route, routes
-from statefun.module.kinds.value_formats import TEXT, VALUE_FORMAT
-from statefun.module.topic_routes import Deserializer, TopicRoute
+from statefun.module.kinds.routes import COMMON, legacy_route, made_route, routes
+from statefun.module.topic_routes import TopicRoute
 from statefun.module.yaml.nodes import Node
 from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.readers import (
     integer,
     list_of,
-    member,
     parsed,
     scalar_schema,
     text,
     typename,
 )
 from statefun.module.yaml.shapes import Key, Shape, described
-from statefun.sdk.address import TypeName
-from statefun.sdk.failure import OnFailure
-from statefun.sdk.primitives import StringType
 
 
 def _regular_expression(string: str) -> str:
@@ -64,24 +59,13 @@ KEY_TYPE = Key(
     default="(none: keys are text, and the id)",
     example="io.statefun.kafka/long",
 )
-FAILURE_POLICY = Key(
-    "failurePolicy",
-    member("failurePolicy", OnFailure),
-    "what becomes of records that no function can receive",
-    default="(dead-letter where there is a deadLetterTopic, else fail)",
-    example="skip",
-)
-_VALUE_TYPE = attrs.evolve(VALUE_TYPE, required=False, default="(required, but for values in text)")
 _SHAPE = Shape(
     (
         attrs.evolve(TOPIC, required=False, default="(required, or topicPattern)"),
         TOPIC_PATTERN,
         PARTITIONS,
         KEY_TYPE,
-        _VALUE_TYPE,
-        VALUE_FORMAT,
-        TARGETS,
-        FAILURE_POLICY,
+        *COMMON,
     )
 )
 _NAMED = _SHAPE.keys[0]
@@ -98,22 +82,8 @@ def _route(node: Node, problems: Problems) -> TopicRoute:
         other = TOPIC if len(given) > 1 else PARTITIONS
         sentence = f"{TOPIC_PATTERN.name!r} and {other.name!r} exclude each other"
         problems.report(node.location, node.path, sentence)
-    value_format = values.get(VALUE_FORMAT)
-    is_text = value_format is TEXT
-    if is_text and values.attempted(_VALUE_TYPE):
-        sentence = f"values in text are of the type {StringType.typename}; leave valueType out"
-        problems.report(node.location, node.path, sentence)
-    if not is_text and not values.attempted(_VALUE_TYPE):
-        sentence = f"missing required key {VALUE_TYPE.name!r}: {VALUE_TYPE.doc}"
-        raise problems.report(node.location, node.path, sentence)
-    return TopicRoute(
-        values[given[0]],
-        TypeName.parse(StringType.typename) if is_text else values[_VALUE_TYPE],
-        values[TARGETS],
-        node.location,
-        values.get(FAILURE_POLICY),
-        deserializer=TEXT if is_text else None,
-        value_format=None if isinstance(value_format, Deserializer) else value_format,
+    return attrs.evolve(
+        made_route(values[given[0]], values, node, problems),
         key_type=values.get(KEY_TYPE),
         is_pattern=TOPIC_PATTERN in values,
         partitions=tuple(dict.fromkeys(values.get(PARTITIONS, ()))),

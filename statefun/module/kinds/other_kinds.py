@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds that are known, so that their components are checked, but that cannot be run yet."""
+"""Kinds of older documents that are checked, but cannot be run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import attrs
 
-from statefun.module.kinds import kinesis
 from statefun.module.kinds.endpoints import MAX_BATCH, url
 from statefun.module.kinds.kafka_ingress import (
     AUTO_OFFSET_RESET,
@@ -68,27 +67,17 @@ _STATE = Shape(
 
 @attrs.frozen
 class OtherKind:
-    """The keys of a kind that cannot run yet; ``id_key`` is unique within a ``group``."""
+    """The keys of a kind that cannot run; ``id_key`` is unique within a ``group``."""
 
     group: str | None
     id_key: Key[Any]
     keys: _Keys
-    legacy_keys: _Keys | None = None
-    """The keys in documents with ``version`` and ``module``, if they differ."""
 
     def read(self, component: Component, problems: Problems) -> Unsupported:
         """Check a component."""
-        keys = self.legacy_keys if component.legacy and self.legacy_keys else self.keys
-        values = Shape(keys).read(component.spec, problems)
+        values = Shape(self.keys).read(component.spec, problems)
         return Unsupported(component.kind, str(values[self.id_key]), component.location)
 
-
-OTHER_KINDS = {
-    "io.statefun.kinesis.v1/ingress": OtherKind(
-        "ingress", ID, kinesis.ingress_keys(legacy=False), kinesis.ingress_keys(legacy=True)
-    ),
-    "io.statefun.kinesis.v1/egress": OtherKind("egress", ID, kinesis.EGRESS_KEYS),
-}
 
 LEGACY_ONLY_KINDS = {
     "functions/http": OtherKind(

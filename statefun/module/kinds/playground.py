@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from statefun.module.kinds.kind import Kind
 from statefun.module.model import LOOPBACK, PLAYGROUND, PlaygroundEgress, PlaygroundIngress
 from statefun.module.yaml.components import Component
 from statefun.module.yaml.problems import Problems
@@ -41,3 +42,9 @@ def read_egress(component: Component, problems: Problems) -> PlaygroundEgress:
     values = EGRESS.read(component.spec, problems)
     port, topics, id_ = values[PORT], values[TOPICS], values.get(ID, PLAYGROUND)
     return PlaygroundEgress(port, topics, component.location, id_, values.get(HOST, LOOPBACK))
+
+
+KINDS = (
+    Kind("io.statefun.playground.v1/ingress", read_ingress, INGRESS, "ingress", PORT.name),
+    Kind("io.statefun.playground.v1/egress", read_egress, EGRESS, "egress", PORT.name),
+)

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
-from statefun.module.topic_routes import TopicRoute
+import attrs
+
+from statefun.module.kinds.value_formats import TEXT, VALUE_FORMAT
+from statefun.module.topic_routes import Deserializer, TopicRoute
 from statefun.module.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from statefun.module.yaml.problems import Problems
-from statefun.module.yaml.readers import list_of, target, text, typename
-from statefun.module.yaml.shapes import Key, Reader, Shape, described, schema_of
+from statefun.module.yaml.readers import list_of, member, target, text, typename
+from statefun.module.yaml.shapes import Key, Reader, Shape, Values, described, schema_of
 from statefun.sdk.address import TypeName
+from statefun.sdk.failure import OnFailure
+from statefun.sdk.primitives import StringType
 
 _PROTOBUF_NAMESPACE = "type.googleapis.com"
 
@@ -34,6 +39,18 @@ TARGETS = Key(
     required=True,
     example=["com.example.fns/greeter"],
 )
+FAILURE_POLICY = Key(
+    "failurePolicy",
+    member("failurePolicy", OnFailure),
+    "what becomes of records that no function can receive",
+    default="(dead-letter where there is a deadLetterTopic, else fail)",
+    example="skip",
+)
+_OPTIONAL_TYPE = attrs.evolve(
+    VALUE_TYPE, required=False, default="(required, but for values in text)"
+)
+COMMON = (_OPTIONAL_TYPE, VALUE_FORMAT, TARGETS, FAILURE_POLICY)
+"""The keys of a route that do not depend on where its records come from."""
 # Legacy documents use either name, so neither is required on its own.
 _LEGACY_VALUE_TYPE = Key("valueType", _type_url, VALUE_TYPE.doc)
 _TYPE_URL = Key("typeUrl", _type_url, "the type of the records' values: a protobuf type URL")
@@ -59,14 +76,39 @@ def routes(read_route: Reader[TopicRoute], *sources: str) -> Reader[tuple[TopicR
     return read
 
 
+def made_route(source: str, values: Values, node: Node, problems: Problems) -> TopicRoute:
+    """Make the route of a topic or stream from the values of :data:`COMMON`.
+
+    Raises:
+        Invalid: if it has no targets or value type.
+    """
+    value_format = values.get(VALUE_FORMAT)
+    is_text = value_format is TEXT
+    if is_text and values.attempted(_OPTIONAL_TYPE):
+        sentence = f"values in text are of the type {StringType.typename}; leave valueType out"
+        problems.report(node.location, node.path, sentence)
+    if not is_text and not values.attempted(_OPTIONAL_TYPE):
+        sentence = f"missing required key {VALUE_TYPE.name!r}: {VALUE_TYPE.doc}"
+        raise problems.report(node.location, node.path, sentence)
+    return TopicRoute(
+        source,
+        TypeName.parse(StringType.typename) if is_text else values[_OPTIONAL_TYPE],
+        values[TARGETS],
+        node.location,
+        values.get(FAILURE_POLICY),
+        deserializer=TEXT if is_text else None,
+        value_format=None if isinstance(value_format, Deserializer) else value_format,
+    )
+
+
 def plain_route(source: Key[str]) -> Reader[TopicRoute]:
     """Reader of a route from ``source`` to targets."""
-    shape = Shape((source, VALUE_TYPE, TARGETS))
+    shape = Shape((source, *COMMON))
 
     @described(shape.schema)
     def read(node: Node, problems: Problems) -> TopicRoute:
         values = shape.read(node, problems)
-        return TopicRoute(values[source], values[VALUE_TYPE], values[TARGETS], node.location)
+        return made_route(values[source], values, node, problems)
 
     return read
 

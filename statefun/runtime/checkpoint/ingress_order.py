@@ -9,24 +9,30 @@ why they have no names yet.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
+from statefun.module.connectors import ConnectorIngress
 from statefun.module.model import KafkaIngress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import INGRESSES, damaged, read_framed, write_framed
 from statefun.sdk.errors import CheckpointError
 
+Ingress = TypeVar("Ingress", bound=KafkaIngress | ConnectorIngress)
 
-def in_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> list[KafkaIngress]:
+
+def in_order(checkpoint: Folder, ingresses: Sequence[Ingress]) -> list[Ingress]:
     """Return ``ingresses`` in the order that ``checkpoint`` has; a fresh one has theirs.
+
+    Those of Kafka come first, and have to be given first.
 
     Raises:
         CheckpointError: if the checkpoint has other ingresses, or is not one of statefun's.
     """
     if CommitLog(checkpoint).is_fresh():
         return list(ingresses)
-    by_id = {str(ingress.id): ingress for ingress in ingresses}
+    by_id = {_name(ingress): ingress for ingress in ingresses}
     try:
         known: list[str] = json.loads(read_framed(checkpoint, INGRESSES))
     except FileNotFoundError:
@@ -47,11 +53,18 @@ def in_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> list[Kafk
     return [by_id[id_] for id_ in known]
 
 
-def write_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> None:
+def write_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress | ConnectorIngress]) -> None:
     """Write down the order of the ingresses, before Spark plans a checkpoint's first batch."""
-    content = json.dumps([str(ingress.id) for ingress in ingresses])
+    content = json.dumps([_name(ingress) for ingress in ingresses])
     write_framed(checkpoint, INGRESSES, content.encode())
 
 
-def _listed(ids: Sequence[str] | dict[str, KafkaIngress]) -> str:
+def _name(ingress: KafkaIngress | ConnectorIngress) -> str:
+    """Return what an ingress is known by: an offset of one kind means nothing to another."""
+    if isinstance(ingress, ConnectorIngress):
+        return f"{ingress.id} ({ingress.kind})"
+    return str(ingress.id)
+
+
+def _listed(ids: Sequence[str] | Mapping[str, Any]) -> str:
     return ", ".join(sorted(ids)) or "no ingress"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import attrs
 
@@ -86,6 +86,38 @@ class EgressFactory(Protocol):
         self, should_stop: Callable[[], bool], pause: Callable[[timedelta], bool]
     ) -> OpenLanes:
         """Return lanes for the driver."""
+
+
+class Counted(Protocol):
+    """Counts refused records."""
+
+    @property
+    def count(self) -> int:
+        """The number of records so far."""
+
+    def tell_rest(self) -> None:
+        """Tell of those that were not told of."""
+
+
+class LaneMaker(Protocol):
+    """Makes lanes for the driver."""
+
+    @property
+    def id(self) -> str:
+        """The egress's id."""
+
+    @property
+    def needs_progress(self) -> bool:
+        """Whether markers of progress are kept where it publishes."""
+
+    def create_progress(self, query_id: str, lanes: int) -> tuple[Any, int]:
+        """Create the place for markers, if there is one; return it, and the number of lanes."""
+
+    def refusals(self, should_stop: ShouldStop) -> Counted:
+        """Return the handler of refused records."""
+
+    def lane(self, number: int, progress: Any, refusals: Any, turn: Turn) -> Lane:
+        """Return a lane."""
 
 
 class Turn(Protocol):
@@ -192,20 +224,26 @@ class LaneFactory:
                 case DeliverySemantic.EXACTLY_ONCE:
                     return ExactlyOnce(egress, stop, patience, refusals, progress, number)
 
-        def wait(reason: str) -> None:
-            patience.wait(reason)
-            if turn.pause(_PAUSE):
-                raise UndeliveredError
-
         return Lane(
             f"egress {egress.id}",
             self.run,
             self.checkpoint,
             connect,
-            wait,
+            waiting(patience, turn),
             is_late=turn.is_over,
             marker=marker,
         )
+
+
+def waiting(patience: Patience, turn: Turn) -> Callable[[str], None]:
+    """Return how a lane waits before its next attempt, given the reason."""
+
+    def wait(reason: str) -> None:
+        patience.wait(reason)
+        if turn.pause(_PAUSE):
+            raise UndeliveredError
+
+    return wait
 
 
 def _write_letters(
@@ -240,7 +278,7 @@ class DriverLanes:
 
     def __init__(
         self,
-        factory: LaneFactory,
+        factory: LaneMaker,
         should_stop: Callable[[], bool],
         pause: Callable[[timedelta], bool],
     ) -> None:
@@ -291,7 +329,7 @@ class DriverLanes:
             before = self._refusals.count
             self.claim_more(staged.manifest.query_id, staged.lanes)
             for number, lane in enumerate(self._lanes[: staged.lanes]):
-                lane.publish(LaneBatch.of(staged, str(self._factory.egress.id), number))
+                lane.publish(LaneBatch.of(staged, self._factory.id, number))
             yield Published(staged, self._refusals.count - before)
 
     def cancel(self) -> None:

@@ -7,6 +7,7 @@ import logging
 import time
 from datetime import timedelta
 
+from statefun.module.connectors import ConnectorEgress
 from statefun.module.model import KafkaEgress
 from statefun.runtime.kafka.client import admin_for, cluster_metadata
 from statefun.sdk.errors import KafkaError
@@ -22,7 +23,7 @@ _ANSWER = timedelta(seconds=5)
 class Patience:
     """Logs once when records of an egress wait, and once when they no longer do."""
 
-    def __init__(self, egress: KafkaEgress) -> None:
+    def __init__(self, egress: KafkaEgress | ConnectorEgress) -> None:
         self._egress = egress
         self._since: float | None = None
         self._told = False
@@ -49,6 +50,8 @@ class Patience:
         self._since, self._told = None, False
 
     def _answers(self) -> bool:
+        if not isinstance(self._egress, KafkaEgress):
+            return True  # the reason says what its connector knows
         owner, address = f"egress {self._egress.id}", self._egress.address
         try:
             admin = admin_for(owner, address, self._egress.properties)

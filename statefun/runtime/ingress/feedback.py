@@ -211,6 +211,12 @@ class FeedbackReader:
             tasks[-1].append(_Ticks(buckets, records))
         return [json.dumps([attrs.asdict(part) for part in parts]).encode() for parts in tasks]
 
+    def bound(self) -> None:
+        """Do not stop at the present end: what a micro-batch causes belongs to the run."""
+
+    def stop(self) -> None:
+        """Have nothing to release."""
+
     def _readable(self, after: int) -> int:
         """Return up to which accepted message to read; forget those that were read before."""
         if self._store is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from statefun.module.connectors import ConnectorIngress
 from statefun.module.model import KafkaIngress, Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.ingress_order import in_order, write_order
@@ -31,7 +32,7 @@ class Prepared:
     newest: int
     """The newest committed batch, or -1."""
     ingresses: Sequence[KafkaIngress]
-    """The ingresses in the order of the query's sources."""
+    """The Kafka ingresses in the order of the query's sources."""
     starts: Sequence[str]
     """Their starting offsets, in the form of Spark's sources."""
     bounds: Bounds
@@ -42,6 +43,8 @@ class Prepared:
     """Tracks the messages of an earlier run that are on their way."""
     succession: Succession
     """Detects another driver that commits micro-batches."""
+    connectors: Sequence[ConnectorIngress] = ()
+    """The other ingresses, whose sources are behind Kafka's."""
     store: PlaygroundStore | None = None
     """What the playground has accepted, if there is one."""
 
@@ -61,20 +64,28 @@ def prepare(module: Module, settings: Settings) -> Prepared:
     upgrade_files(checkpoint)
     refuse_missing_topics(module.egresses, settings.kafka_timeout)
     commit_log = CommitLog(checkpoint)
-    ingresses = in_order(checkpoint, list(all_ingresses(module)))
+    declared: list[KafkaIngress | ConnectorIngress] = [
+        *all_ingresses(module),
+        *module.connector_ingresses,
+    ]
+    ordered = in_order(checkpoint, declared)
+    ingresses = [ingress for ingress in ordered if isinstance(ingress, KafkaIngress)]
+    connectors = [ingress for ingress in ordered if isinstance(ingress, ConnectorIngress)]
     is_fresh = commit_log.is_fresh()
     if is_fresh:
-        write_order(checkpoint, ingresses)
+        write_order(checkpoint, ordered)
     rewrite_read_offsets(checkpoint, ingresses)
-    is_played = bool(module.playground_ingresses)
-    bounds = Bounds(checkpoint, commit_log, ingresses, are_endless=is_played)
+    others = (*connectors, *module.playground_ingresses)
+    bounds = Bounds(checkpoint, commit_log, ingresses, are_endless=bool(others))
     newest = commit_log.newest()
     leftovers = Outbox(checkpoint).recover(newest)
     delivery = Delivery(checkpoint)
     # Spark reads the offsets that were planned before the first commit, whatever is asked for.
-    ends = None if is_fresh else commit_log.end_offsets(max(newest, 0))[:-1]
+    ends = None if is_fresh else commit_log.end_offsets(max(newest, 0))[: len(ingresses)]
     starts = _starts(settings, ends, ingresses, bounds)
-    return Prepared(newest, ingresses, starts, bounds, leftovers, delivery, Succession(newest))
+    return Prepared(
+        newest, ingresses, starts, bounds, leftovers, delivery, Succession(newest), connectors
+    )
 
 
 def _starts(

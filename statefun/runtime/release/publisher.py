@@ -14,7 +14,7 @@ import logging
 import threading
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import cast
@@ -60,7 +60,7 @@ class Publisher:
         settings: the application's settings.
         group_offsets: the offsets to commit for published batches.
         retention: deletes batches.
-        others: makes the lanes of further egresses.
+        others: makes what makes the lanes of further egresses, given the id of the run.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Publisher:
         settings: Settings,
         group_offsets: GroupOffsets,
         retention: Retention,
-        others: Sequence[EgressFactory] = (),
+        others: Callable[[str], Sequence[EgressFactory]] = lambda _: (),
     ) -> None:
         checkpoint = settings.checkpoint
         self._egresses = egresses
@@ -114,7 +114,7 @@ class Publisher:
             timeout = settings.kafka_timeout
             factory = LaneFactory(egress, settings.checkpoint, timeout, run, letters, others)
             self._threads[id_] = EgressThread(factory, partial(self._published, id_), self._fail)
-        for other in self._others:
+        for other in self._others(run):
             self._threads[other.id] = EgressThread(
                 other, partial(self._published, other.id), self._fail
             )

@@ -45,6 +45,12 @@ class Source(Protocol):
     def tasks(self, start: Offset, end: Offset) -> Sequence[bytes]:
         """Divide what lies between two positions among tasks; the same each time."""
 
+    def bound(self) -> None:
+        """Read no further than what is there now: the run is to end (available-now)."""
+
+    def stop(self) -> None:
+        """Release whatever it holds: the query has ended."""
+
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the schema of the Arrow batches that become rows of ``schema``."""
@@ -151,10 +157,12 @@ class _Stream:
         return None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
-        """Do not stop at the present end: what a micro-batch causes belongs to the run."""
+        with self._kept_reason():
+            self._source.bound()
 
     def initialOffset(self) -> Any:  # noqa: N802 - Spark's
-        return self._offset(json.dumps(self._source.initial_offset()))
+        with self._kept_reason():
+            return self._offset(json.dumps(self._source.initial_offset()))
 
     def deserializeOffset(self, text: str) -> Any:  # noqa: N802 - Spark's
         return self._offset(text)
@@ -181,7 +189,7 @@ class _Stream:
         """Need not know."""
 
     def stop(self) -> None:
-        """Have nothing to stop."""
+        self._source.stop()
 
     def equals(self, other: object) -> bool:
         return other is self

@@ -126,7 +126,7 @@ def operate(session: SparkSession, tmp_path: Path) -> Callable[..., Outcomes]:
             pq.write_table(pa.Table.from_pylist(rows, ARROW_SCHEMA), file)
             os.utime(file, (number, number))  # Spark reads files in the order of their age
         checkpoint = Folder.at(folder / "checkpoint")
-        sink = Sink(max_record_size=64 * 1024 * 1024)  # large ones are to pass as well
+        sink = Sink.for_kafka(64 * 1024 * 1024)  # large ones are to pass as well
         payload = Payload.of(Program(functions, {"t/out": sink}))
         operator = Operator(
             payload, SegmentWriter(checkpoint), concurrency, 1000, SystemClock(), arrow=arrow

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a package needs that adds a kind of ingress or egress: how its components are declared.
+
+Names for reading and writing records, which need Spark, are in :mod:`statefun.components.running`.
+"""
+
+from __future__ import annotations
+
+from statefun.module.connectors import ConnectorEgress, ConnectorIngress
+from statefun.module.kinds.kind import Kind
+from statefun.module.kinds.routes import FAILURE_POLICY, legacy_route, plain_route, routes
+from statefun.module.topic_routes import TopicRoute
+from statefun.module.yaml.components import ID, Component
+from statefun.module.yaml.nodes import Node, ScalarNode
+from statefun.module.yaml.problems import Invalid, Problems
+from statefun.module.yaml.readers import (
+    choice,
+    date,
+    duration,
+    file_content,
+    flag,
+    integer,
+    list_of,
+    member,
+    parsed,
+    properties,
+    scalar_schema,
+    text,
+    typename,
+)
+from statefun.module.yaml.shapes import Key, Shape, Values, Variants, described
+
+__all__ = [
+    "FAILURE_POLICY",
+    "ID",
+    "Component",
+    "ConnectorEgress",
+    "ConnectorIngress",
+    "Invalid",
+    "Key",
+    "Kind",
+    "Node",
+    "Problems",
+    "ScalarNode",
+    "Shape",
+    "TopicRoute",
+    "Values",
+    "Variants",
+    "choice",
+    "date",
+    "described",
+    "duration",
+    "file_content",
+    "flag",
+    "integer",
+    "legacy_route",
+    "list_of",
+    "member",
+    "parsed",
+    "plain_route",
+    "properties",
+    "routes",
+    "scalar_schema",
+    "text",
+    "typename",
+]

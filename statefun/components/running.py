@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a package needs that adds a kind of ingress or egress: how records are read and written."""
+
+from __future__ import annotations
+
+from statefun.module.sinks import EgressRecord
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import read_framed, write_framed
+from statefun.runtime.egress.connector_lanes import Writing
+from statefun.runtime.egress.lane import Cluster, Marker, UncertainError, UndeliveredError
+from statefun.runtime.ingress.connector_source import RECORDS, RECORDS_ARROW, Reading
+from statefun.runtime.spark_internals.driver_source import Offset, Source
+
+__all__ = [
+    "RECORDS",
+    "RECORDS_ARROW",
+    "Cluster",
+    "EgressRecord",
+    "Folder",
+    "Marker",
+    "Offset",
+    "Reading",
+    "Source",
+    "UncertainError",
+    "UndeliveredError",
+    "Writing",
+    "read_framed",
+    "write_framed",
+]

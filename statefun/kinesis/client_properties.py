@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client properties of Kinesis components: names of AWS's clients for Java, for boto3's."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from statefun.components import Key, Node, Problems, ScalarNode, choice, integer, properties, text
+
+MILLIS = 1000
+
+
+@attrs.frozen
+class _Property:
+    name: str
+    """The name of botocore's client for it; empty if it needs nothing of the client."""
+    read: Callable[[Node, Problems], Any]
+    convert: Callable[[Any], Any] = lambda value: value
+
+
+def _seconds(millis: int) -> float:
+    return millis / MILLIS
+
+
+_TIME = integer(1)
+_CLIENT = {
+    "ConnectionTimeout": _Property("connect_timeout", _TIME, _seconds),
+    "SocketTimeout": _Property("read_timeout", _TIME, _seconds),
+    "MaxConnections": _Property("max_pool_connections", integer(1, 10_000)),
+    "UserAgentPrefix": _Property("user_agent_extra", text),
+    "Proxy": _Property("proxies", text, lambda url: {"http": url, "https": url}),
+}
+THREADS = "ThreadPoolSize"
+_PRODUCER = {
+    THREADS: _Property("", integer(1, 1_000)),
+    # How requests share threads: here they always do.
+    "ThreadingModel": _Property("", choice("ThreadingModel", {"pooled": "", "per_request": ""})),
+    "RequestTimeout": _Property("read_timeout", _TIME, _seconds),
+}
+PROPERTIES = Key(
+    "clientConfigProperties",
+    properties,
+    f"client properties, 'name: value' each, of {', '.join(_CLIENT)} (times in ms)",
+    default=[],
+    example=[{"MaxConnections": 10}],
+)
+EGRESS_PROPERTIES = attrs.evolve(
+    PROPERTIES,
+    doc=f"client properties, 'name: value' each, of {', '.join(_CLIENT | _PRODUCER)} (times in ms)",
+)
+
+
+def client_settings(
+    given: Mapping[str, Node], problems: Problems, *, is_egress: bool = False
+) -> dict[str, Any]:
+    """Return the settings of botocore's client; for an egress, also ``ThreadPoolSize`` as it is.
+
+    Properties that are unknown are reported.
+    """
+    known = _CLIENT | (_PRODUCER if is_egress else {})
+    by_lower_case = {name.lower(): name for name in known}
+    settings: dict[str, Any] = {}
+    for name, node in given.items():
+        if not isinstance(node, ScalarNode):
+            continue  # which has been reported
+        property_ = known.get(by_lower_case.get(name.lower(), ""))
+        if property_ is None:
+            near = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
+            hint = "".join(f"did you mean {by_lower_case[each]!r}? " for each in near)
+            sentence = f"unknown client property {name!r}; {hint}known are {', '.join(known)}"
+            problems.report(node.location, node.path, sentence)
+            continue
+        value = property_.convert(property_.read(node, problems))
+        if property_.name or name.lower() == THREADS.lower():
+            settings[property_.name or THREADS] = value
+    return settings

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records for Kinesis in the form in which the outbox keeps records."""
+
+from __future__ import annotations
+
+from statefun.sdk.egress import EgressMessage, KafkaEgressMessage, topic_problem
+from statefun.sdk.errors import DefinitionError
+from statefun.sdk.kinesis_message import KinesisEgressMessage
+
+HASH_KEY = "kinesis.explicitHashKey"
+"""The header with a record's explicit hash key."""
+_LONGEST_KEY = 256
+_HASH_KEYS = 2**128
+
+
+def kinesis_record(message: EgressMessage) -> KafkaEgressMessage:
+    """Return the record of a message to a Kinesis egress: its stream is the topic.
+
+    Raises:
+        DefinitionError: if it is not one for Kinesis, or Kinesis would refuse it.
+    """
+    if isinstance(message, KinesisEgressMessage):
+        record = message
+    else:
+        record = KinesisEgressMessage.from_typed_value(message.typename, message.typed_value)
+    problem = _problem(record)
+    if problem:
+        raise DefinitionError(
+            f"a record for egress {record.typename}, stream {record.stream!r}: {problem}"
+        )
+    return KafkaEgressMessage(
+        record.typename,
+        topic=record.stream,
+        key=record.partition_key,
+        value=record.value,
+        headers={HASH_KEY: record.explicit_hash_key} if record.explicit_hash_key else (),
+    )
+
+
+def _problem(record: KinesisEgressMessage) -> str:
+    """Return why Kinesis would refuse a record; empty if it would not."""
+    if topic_problem(record.stream):
+        return topic_problem(record.stream).replace("a topic", "a stream")
+    if not 1 <= len(record.partition_key) <= _LONGEST_KEY:
+        has = len(record.partition_key)
+        return f"a partition key has 1 to {_LONGEST_KEY} characters, and this one {has}"
+    key = record.explicit_hash_key
+    if key and not (key.isdecimal() and key.isascii() and int(key) < _HASH_KEYS):
+        return f"an explicit hash key is a number below 2**128 in decimal digits, not {key!r}"
+    return ""

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads one shard ahead of the query, in a thread of the driver."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from datetime import datetime, timedelta
+from itertools import takewhile
+from typing import Any
+
+import attrs
+
+from statefun.kinesis.aggregation import HashRange, parts
+from statefun.kinesis.aws_client import EXPIRED, failed, trouble_of
+from statefun.kinesis.connection import Connection
+from statefun.kinesis.shard_position import ShardPosition
+from statefun.sdk.errors import StatefunError
+
+logger = logging.getLogger("statefun.ingress")
+
+_SPACING = timedelta(milliseconds=200)
+"""Between two requests for a shard: Kinesis takes five a second."""
+_MOST_RECORDS = 10_000
+_FIRST_PAUSE = timedelta(milliseconds=200)
+_LONGEST_PAUSE = timedelta(seconds=5)
+_PATIENCE = timedelta(seconds=10)
+"""Troubles that last longer are told of."""
+
+
+@attrs.frozen
+class Shard:
+    """A shard of a stream."""
+
+    stream: str
+    id: str
+    hash_keys: HashRange
+    parents: tuple[str, ...] = ()
+    """The shards that it was made of by a split or a merge."""
+
+    @property
+    def partition(self) -> int:
+        """The number in its id.
+
+        >>> Shard("users", "shardId-000000000012", HashRange(0, 1)).partition
+        12
+        """
+        return int(self.id.rpartition("-")[2])
+
+
+@attrs.frozen
+class Fetched:
+    """A record of Kinesis; several records of users', if its producer has put them together."""
+
+    sequence: str
+    number: int
+    """The sequence number, to compare with."""
+    arrival: datetime
+    parts: tuple[tuple[str, bytes], ...]
+    """Keys and values."""
+    size: int
+
+
+class Room:
+    """Limits what all readers together hold ahead of the query."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._used = 0
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> None:
+        """Count bytes that are held; negative ones that no longer are."""
+        with self._lock:
+            self._used += size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether to fetch no more."""
+        return self._used >= self._most
+
+
+class ShardReader:
+    """Fetches the records of a shard from a position on.
+
+    Args:
+        client: boto3's client.
+        connection: whose it is, for messages.
+        shard: the shard.
+        position: where to begin.
+        begin: the time of the first record to read, if the position names none.
+        room: limits what is held.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - each is one fact about where to read
+        self,
+        client: Any,
+        connection: Connection,
+        shard: Shard,
+        position: ShardPosition,
+        begin: datetime | None,
+        room: Room,
+    ) -> None:
+        self.shard = shard
+        self._client = client
+        self._connection = connection
+        self._position = position
+        """Where the next request begins."""
+        self._begin = begin
+        self._room = room
+        self._records: deque[Fetched] = deque()
+        self._needed = -1
+        """The sequence number that is waited for, whatever the room."""
+        self._is_bounded = False
+        self._told = False
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self.ended = False
+        """Whether the shard is closed, and all its records are fetched."""
+        self.caught_up = False
+        """Whether all records were fetched that were there at a request after :meth:`bound`."""
+        self.error: StatefunError | None = None
+        """Why nothing more will come."""
+        self._thread = threading.Thread(
+            target=self._run, name=f"statefun-{shard.stream}-{shard.id}", daemon=True
+        )
+        self._thread.start()
+
+    def reachable(self, start: ShardPosition, most: int) -> ShardPosition:
+        """Return how far one can read from ``start``: about so many records."""
+        with self._changed:
+            while self._records and self._records[0].number <= start.number:
+                self._room.take(-self._records.popleft().size)
+            last, count = None, start.count
+            for record in self._records:
+                if count - start.count >= most:
+                    break
+                last, count = record, count + len(record.parts)
+            is_all = last is None or last is self._records[-1]
+            return ShardPosition(
+                start.after if last is None else last.sequence,
+                count,
+                self.ended and is_all and (bool(last) or not self._records),
+            )
+
+    def between(self, start: ShardPosition, end: ShardPosition) -> list[Fetched]:
+        """Wait for the records between two positions, and return them.
+
+        Raises:
+            StatefunError: if they cannot be fetched.
+        """
+        with self._changed:
+            self._needed = end.number
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._has(end) or self.error or self._stop.is_set())
+            if self.error is not None:
+                raise self.error
+            ahead = takewhile(lambda record: record.number <= end.number, self._records)
+            return [record for record in ahead if record.number > start.number]
+
+    def bound(self) -> None:
+        """Fetch no more than what is there now."""
+        with self._changed:
+            self._is_bounded, self.caught_up = True, False
+
+    def stop(self) -> None:
+        """End soon."""
+        with self._changed:
+            self._stop.set()
+            self._changed.notify_all()
+            self._room.take(-sum(record.size for record in self._records))
+            self._records.clear()
+
+    def _has(self, end: ShardPosition) -> bool:
+        newest = self._records[-1].number if self._records else self._position.number
+        return newest >= end.number
+
+    def _run(self) -> None:
+        try:
+            self._fetch_all()
+        except StatefunError as error:
+            self._end(error)
+        except Exception as error:  # noqa: BLE001 - a silent end would be waited for
+            self._end(failed(self._connection, f"shard {self.shard.id}", trouble_of(error)))
+
+    def _end(self, error: StatefunError | None = None) -> None:
+        with self._changed:
+            self.error, self.ended = error, error is None
+            self._changed.notify_all()
+
+    def _fetch_all(self) -> None:
+        iterator = None
+        while not self._stop.is_set():
+            if not self._may_fetch():
+                self._stop.wait(_SPACING.total_seconds() / 4)
+                continue
+            bounded, began = self._is_bounded, time.monotonic()
+            if iterator is None:
+                iterator = self._request("get_shard_iterator", **self._where()).get("ShardIterator")
+                if iterator is None:  # told to stop
+                    return
+            answer = self._request(
+                "get_records", may_expire=True, ShardIterator=iterator, Limit=_MOST_RECORDS
+            )
+            iterator = answer.get("NextShardIterator")
+            if "Records" in answer:  # else the iterator has expired
+                self._add(answer["Records"])
+                if iterator is None:
+                    self._end()
+                    return
+                if bounded and not answer.get("MillisBehindLatest"):
+                    self.caught_up = True
+            self._stop.wait(max(0.0, began + _SPACING.total_seconds() - time.monotonic()))
+
+    def _may_fetch(self) -> bool:
+        with self._changed:
+            if self._needed > self._position.number:
+                return True
+            is_done = self._is_bounded and self.caught_up
+            return not is_done and (not self._room.is_full or not self._records)
+
+    def _where(self) -> dict[str, Any]:
+        where: dict[str, Any] = {"StreamName": self.shard.stream, "ShardId": self.shard.id}
+        if self._position.after is not None:
+            return where | {
+                "ShardIteratorType": "AFTER_SEQUENCE_NUMBER",
+                "StartingSequenceNumber": self._position.after,
+            }
+        if self._begin is not None:
+            return where | {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": self._begin}
+        return where | {"ShardIteratorType": "TRIM_HORIZON"}
+
+    def _add(self, records: list[dict[str, Any]]) -> None:
+        found = [
+            Fetched(
+                record["SequenceNumber"],
+                int(record["SequenceNumber"]),
+                record["ApproximateArrivalTimestamp"],
+                tuple(parts(record["PartitionKey"], record["Data"], self.shard.hash_keys)),
+                len(record["Data"]),
+            )
+            for record in records
+        ]
+        if not found:
+            return
+        with self._changed:
+            self._records.extend(found)
+            self._position = ShardPosition(found[-1].sequence)
+            self._room.take(sum(record.size for record in found))
+            self._changed.notify_all()
+
+    def _request(self, name: str, *, may_expire: bool = False, **parameters: Any) -> dict[str, Any]:
+        """Ask Kinesis, as often as it takes; return nothing if told to stop, or an iterator has expired.
+
+        Raises:
+            ConnectorError: if another attempt would be in vain.
+        """
+        pause, since = _FIRST_PAUSE.total_seconds(), time.monotonic()
+        while True:
+            try:
+                answer: dict[str, Any] = getattr(self._client, name)(**parameters)
+            except Exception as error:
+                trouble = trouble_of(error)
+                if may_expire and trouble.code == EXPIRED:
+                    return {}
+                if not trouble.passes:
+                    what = f"shard {self.shard.id} of stream {self.shard.stream} cannot be read"
+                    raise failed(self._connection, what, trouble) from error
+                if time.monotonic() - since > _PATIENCE.total_seconds() and not self._told:
+                    self._told = True
+                    self._tell(f"cannot be read ({trouble.text}); waiting")
+                self._stop.wait(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+                if self._stop.is_set():
+                    return {}
+                pause = min(pause * 2, _LONGEST_PAUSE.total_seconds())
+            else:
+                if self._told:
+                    self._told = False
+                    self._tell("is read again")
+                return answer
+
+    def _tell(self, text: str) -> None:
+        place = f"shard {self.shard.id} of stream {self.shard.stream}"
+        logger.warning("%s: %s %s", self._connection.owner, place, text)

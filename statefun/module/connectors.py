@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ingresses and egresses of kinds other than Kafka's: what the runtime has to know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from statefun.module.location import Location
+from statefun.module.topic_routes import TopicRoute
+from statefun.sdk.address import TypeName
+from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
+from statefun.sdk.failure import OnFailure
+
+
+@attrs.frozen
+class ConnectorIngress:
+    """An ingress whose records a connector reads."""
+
+    id: TypeName
+    kind: str
+    """The kind of the component, such as ``io.statefun.kinesis.v1/ingress``."""
+    topics: tuple[TopicRoute, ...]
+    """The routes of its records: a topic is a stream, or whatever its records come from."""
+    location: Location
+    reader: str
+    """``package.module:name`` of a function that takes a ``Reading`` and returns the records."""
+    settings: Any = attrs.field(default=None, repr=False)
+    """What the reader needs to know; there may be passwords in it."""
+    failure_policy: OnFailure | None = None
+    """The policy for records that no function can receive; None: the runtime's default."""
+
+
+@attrs.frozen
+class ConnectorEgress:
+    """An egress whose records a connector writes."""
+
+    id: TypeName
+    kind: str
+    """The kind of the component, such as ``io.statefun.kinesis.v1/egress``."""
+    location: Location
+    writer: str
+    """``package.module:name`` of a function that takes a ``Writing`` and returns a ``Cluster``."""
+    address: str
+    """Where it writes to, for messages."""
+    convert: Callable[[EgressMessage], KafkaEgressMessage | None]
+    """Returns the record of a message, or None to send nothing; a module's function.
+
+    It runs where the function runs: what it raises is the function's failure.
+    """
+    settings: Any = attrs.field(default=None, repr=False)
+    """What the writer needs to know; there may be passwords in it."""
+    max_record_size: int = 1024 * 1024
+    """The limit of a record, in bytes: key, value and headers together."""
+    chunk_records: int = 1000
+    """How many records are given to the writer at a time."""
+    is_exactly_once: bool = False
+    """Whether the writer stores markers of progress together with records."""

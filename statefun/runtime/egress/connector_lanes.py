@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lanes of egresses whose records a connector writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pkgutil import resolve_name
+from typing import ClassVar
+
+import attrs
+
+from statefun.module.connectors import ConnectorEgress
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.egress.lane import Cluster, Lane
+from statefun.runtime.egress.lane_set import DriverLanes, Turn, waiting
+from statefun.runtime.egress.patience import Patience
+
+
+@attrs.frozen
+class Writing:
+    """What a connector's writer gets: it returns the connection of one lane."""
+
+    egress: ConnectorEgress
+    lane: int
+    """The number of the lane: records of one sender always have the same."""
+    should_stop: Callable[[timedelta], bool]
+    """Tells whether to give up, with UndeliveredError, after such a time without progress."""
+    went_well: Callable[[], None]
+    """To be called when records are written, for the log: they may have waited."""
+
+
+class _NoRefusals:
+    """A connector has no policy for records that are refused for good: publishing ends."""
+
+    count: ClassVar[int] = 0
+
+    def tell_rest(self) -> None:
+        """Have nothing to tell."""
+
+
+@attrs.frozen
+class ConnectorFactory:
+    """Makes the lanes of one egress; the driver publishes them."""
+
+    egress: ConnectorEgress
+    checkpoint: Folder
+    run: str
+    """The id of the application's run."""
+    has_tasks: ClassVar[bool] = False
+
+    @property
+    def id(self) -> str:
+        """The egress's id."""
+        return str(self.egress.id)
+
+    @property
+    def place(self) -> str:
+        """The egress's id, and where it writes."""
+        return f"{self.egress.id} {self.egress.address}"
+
+    @property
+    def needs_progress(self) -> bool:
+        """Whether markers of progress are kept where it writes."""
+        return self.egress.is_exactly_once
+
+    def driver_lanes(
+        self, should_stop: Callable[[], bool], pause: Callable[[timedelta], bool]
+    ) -> DriverLanes:
+        """Return lanes for the driver."""
+        return DriverLanes(self, should_stop, pause)
+
+    def create_progress(self, query_id: str, lanes: int) -> tuple[None, int]:
+        """Leave markers to the connector."""
+        del query_id
+        return None, lanes
+
+    def refusals(self, should_stop: Callable[[timedelta], bool]) -> _NoRefusals:
+        """Return what counts refused records: nothing does."""
+        del should_stop
+        return _NoRefusals()
+
+    def lane(self, number: int, progress: None, refusals: _NoRefusals, turn: Turn) -> Lane:
+        """Return a lane."""
+        del progress, refusals
+        egress, patience = self.egress, Patience(self.egress)
+
+        def connect() -> Cluster:
+            writing = Writing(egress, number, turn.should_stop, patience.end)
+            cluster: Cluster = resolve_name(egress.writer)(writing)
+            return cluster
+
+        return Lane(
+            f"egress {egress.id}",
+            self.run,
+            self.checkpoint,
+            connect,
+            waiting(patience, turn),
+            is_late=turn.is_over,
+            chunk_records=egress.chunk_records,
+        )

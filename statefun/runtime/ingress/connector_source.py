@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An ingress whose records a connector reads, as a streaming DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from pkgutil import resolve_name
+from urllib.parse import quote
+
+import attrs
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from statefun.module.connectors import ConnectorIngress
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.ingress.routing import route
+from statefun.runtime.spark_internals.driver_source import Source, tasks_of
+
+RECORDS = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        # One of the ingress's routes takes it.
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        # Grows from record to record of a partition: records of one key are handled in this order.
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField(
+            "headers",
+            ArrayType(
+                StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+            ),
+        ),
+    ]
+)
+"""The columns of a connector's records: those of Spark's Kafka source."""
+RECORDS_ARROW = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),
+        pa.field("headers", pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))),
+    ]
+)
+"""The same, for Arrow."""
+
+
+@attrs.frozen
+class Reading:
+    """What a connector's reader gets: it returns a streaming DataFrame of :data:`RECORDS`."""
+
+    session: SparkSession
+    ingress: ConnectorIngress
+    folder: Folder
+    """A folder of the checkpoint for whatever has to outlast the run."""
+    records_per_batch: int
+    """How many records one micro-batch takes at most."""
+    timeout: timedelta
+    """How long to try to reach a server at start."""
+    failed: Callable[[Exception], None]
+    """Ends the query with an error, from any thread."""
+
+    def planned(
+        self, source: Source, read: Callable[[bytes], Iterable[pa.RecordBatch]]
+    ) -> DataFrame:
+        """Return the records of a source that this process plans.
+
+        Args:
+            source: decides what each micro-batch reads, in this process.
+            read: reads a task of the source in a worker, as Arrow batches of
+                :data:`RECORDS_ARROW`; a function of a module.
+        """
+
+        def read_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for task in batch.column(0).to_pylist():
+                    yield from read(task)
+
+        tasks = tasks_of(self.session, str(self.ingress.id), source, self.failed)
+        return tasks.mapInArrow(read_all, RECORDS)
+
+
+def read_connector(reading: Reading) -> DataFrame:
+    """Return the rows for functions from the records of an ingress."""
+    records: DataFrame = resolve_name(reading.ingress.reader)(reading)
+    return route(records, reading.ingress.topics)
+
+
+def folder_of(checkpoint: Folder, ingress: ConnectorIngress) -> Folder:
+    """Return the folder of a checkpoint for an ingress."""
+    return checkpoint.child("connectors").child(quote(str(ingress.id), safe=""))

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import hashlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+from kinesis_server import aggregated
+
+from statefun.kinesis.aggregation import HashRange, parts
+
+EVERYTHING = HashRange(0, 2**128 - 1)
+RECORDS = st.lists(st.tuples(st.text(min_size=1, max_size=20), st.binary(max_size=50)), min_size=1)
+
+
+def hash_of(key: str) -> int:
+    """Return the hash key that Kinesis gives a partition key."""
+    return int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest(), "big")
+
+
+@given(RECORDS)
+def test_parts_come_apart_in_order(records: list[tuple[str, bytes]]) -> None:
+    """With their own keys, whatever the key of the whole."""
+    assert list(parts("any", aggregated(records), EVERYTHING)) == records
+
+
+@given(st.binary())
+def test_other_data_is_as_it_is(data: bytes) -> None:
+    """Also if it begins as a record of the library does."""
+    assert list(parts("Ada", data, EVERYTHING)) == [("Ada", data)]
+    assert list(parts("Ada", b"\xf3\x89\x9a\xc2" + data, EVERYTHING)) == [
+        ("Ada", b"\xf3\x89\x9a\xc2" + data)
+    ]
+
+
+@given(RECORDS, st.integers(0, 2**128 - 1))
+def test_parts_of_other_shards_are_left_out(records: list[tuple[str, bytes]], border: int) -> None:
+    """Together, two shards have each part once."""
+    whole = aggregated(records)
+
+    lower = list(parts("any", whole, HashRange(0, border)))
+    upper = list(parts("any", whole, HashRange(border + 1, 2**128 - 1)))
+
+    assert lower == [each for each in records if hash_of(each[0]) <= border]
+    assert upper == [each for each in records if hash_of(each[0]) > border]
+
+
+def test_explicit_hash_keys_decide() -> None:
+    """Where a part belongs."""
+    whole = aggregated([("Ada", b"1")], hash_key=7)
+
+    assert list(parts("any", whole, HashRange(0, 7))) == [("Ada", b"1")]
+    assert list(parts("any", whole, HashRange(8, 2**128 - 1))) == []

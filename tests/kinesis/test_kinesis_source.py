@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kinesis_counting import module_text
+from kinesis_server import KinesisHarness, aggregated
+
+from statefun.components.running import Folder, Offset
+from statefun.kinesis.reading import SEQUENCE_NUMBER, KinesisSource, read_task
+from statefun.module.loader import parse_module
+from statefun.sdk.errors import ConfigurationError, ConnectorError
+
+PATIENCE = timedelta(seconds=10)
+
+
+class Sources:
+    """Sources on one checkpoint, as one start of an application after the other has them."""
+
+    def __init__(self, kinesis: KinesisHarness, folder: Path, start: str) -> None:
+        [ingress] = parse_module(module_text(kinesis.url, start)).connector_ingresses
+        self._settings = ingress.settings
+        self._folder = Folder.at(folder)
+        self._made: list[KinesisSource] = []
+
+    def start(self, most: int = 1000) -> KinesisSource:
+        """Return a new one; the one before is stopped."""
+        self.stop()
+        source = KinesisSource(self._settings, ["users"], self._folder, most)
+        source.check(PATIENCE)
+        self._made.append(source)
+        return source
+
+    def stop(self) -> None:
+        """Stop all."""
+        for source in self._made:
+            source.stop()
+
+
+@pytest.fixture
+def sources(kinesis: KinesisHarness, tmp_path: Path) -> Iterator[Sources]:
+    """Return sources that begin with the earliest record."""
+    found = Sources(kinesis, tmp_path, "{type: earliest}")
+    yield found
+    found.stop()
+
+
+def further(source: KinesisSource, start: Offset) -> Offset:
+    """Return the next offset, once there is one."""
+    deadline = time.monotonic() + PATIENCE.total_seconds()
+    while (end := source.latest_offset(start)) == start:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return end
+
+
+def rows(source: KinesisSource, start: Offset, end: Offset) -> list[dict[str, Any]]:
+    """Return the records between two offsets."""
+    return [
+        row
+        for task in source.tasks(start, end)
+        for batch in read_task(task)
+        for row in batch.to_pylist()
+    ]
+
+
+def test_records_have_all_that_kafka_records_have(
+    kinesis: KinesisHarness, sources: Sources
+) -> None:
+    """And their sequence numbers, by which people find them."""
+    kinesis.create("users", 1)
+    before = datetime.now(timezone.utc) - timedelta(seconds=1)
+    kinesis.put("users", [("Ada", b"1"), ("Bob", b""), ("Ada", aggregated([("Eve", b"2")] * 2))])
+    source = sources.start()
+
+    start = source.initial_offset()
+    found = rows(source, start, further(source, start))
+
+    assert [(row["key"], row["value"], row["offset"]) for row in found] == [
+        *((b"Ada", b"1", 0), (b"Bob", b"", 1), (b"Eve", b"2", 2), (b"Eve", b"2", 3))
+    ]
+    assert {(row["topic"], row["partition"]) for row in found} == {("users", 0)}
+    assert all(before <= row["timestamp"] <= datetime.now(timezone.utc) for row in found)
+    assert [[header["key"] for header in row["headers"]] for row in found] == [
+        [SEQUENCE_NUMBER]
+    ] * 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_micro_batch_is_the_same_after_a_crash(
+    kinesis: KinesisHarness, sources: Sources, seed: int
+) -> None:
+    """Whatever has come since, and however the shards have been divided."""
+    chosen = random.Random(seed)
+    kinesis.create("users", 2)
+    source = sources.start(most=40)
+    offset = source.initial_offset()
+    written, read = 0, list[tuple[bytes, bytes]]()
+    while written < 600 or len(read) < written:
+        if written < 600:
+            number = chosen.randint(1, 40)
+            names = [f"name {chosen.randint(0, 9)}" for _ in range(number)]
+            kinesis.put("users", [(name, b"%d" % (written + n)) for n, name in enumerate(names)])
+            written += number
+        if chosen.random() < 0.2:
+            kinesis.split("users", chosen.randrange(len(kinesis.open_shards("users"))))
+        elif chosen.random() < 0.1:
+            kinesis.merge("users", chosen.randrange(len(kinesis.open_shards("users")) - 1))
+        end = further(source, offset)
+        first = rows(source, offset, end)
+        if chosen.random() < 0.3:
+            source = sources.start(most=40)
+            assert rows(source, offset, end) == first
+        read += [(row["key"], row["value"]) for row in first]
+        assert len(first) <= 40 + 40
+        offset = end
+    assert offset["records"] == len(read) == written
+    assert sorted(int(value) for _, value in read) == list(range(written))
+    for name in {key for key, _ in read}:
+        mine = [int(value) for key, value in read if key == name]
+        assert mine == sorted(mine)
+
+
+def test_the_beginning_stays_until_something_is_read(
+    kinesis: KinesisHarness, tmp_path: Path
+) -> None:
+    """The latest position is that of the first start: what comes before the second is read."""
+    kinesis.create("users", 1)
+    kinesis.put("users", [("Ada", b"before")])
+    time.sleep(1.1)  # Kinesis tells its time in seconds
+    sources = Sources(kinesis, tmp_path, "{type: latest}")
+    start = sources.start().initial_offset()
+    kinesis.put("users", [("Ada", b"between")])
+    source = sources.start()
+
+    assert source.initial_offset() == start
+    assert [row["value"] for row in rows(source, start, further(source, start))] == [b"between"]
+    sources.stop()
+
+
+def test_ended_shards_are_forgotten_with_their_records(
+    kinesis: KinesisHarness, sources: Sources
+) -> None:
+    """The offset does not grow for ever: Kinesis lists a shard as long as it keeps its records."""
+    kinesis.create("users", 1)
+    source = sources.start()
+    kinesis.put("users", [("Ada", b"1")])
+    offset = further(source, source.initial_offset())
+    kinesis.split("users")
+    while len(offset["streams"]["users"]["shards"]) < 3:
+        offset = further(source, offset)
+    del source._shards["users"]["shardId-000000000000"]  # noqa: SLF001 - a day later
+    kinesis.put("users", [("Ada", b"2")])
+
+    assert set(further(source, offset)["streams"]["users"]["shards"]) == {
+        *("shardId-000000000001", "shardId-000000000002")
+    }
+
+
+def test_records_that_are_gone_are_said(kinesis: KinesisHarness, sources: Sources) -> None:
+    """Those of a planned micro-batch have to be there after a crash, too."""
+    kinesis.create("users", 1)
+    kinesis.put("users", [("Ada", b"1"), ("Ada", b"2")])
+    source = sources.start()
+    start = source.initial_offset()
+    end = further(source, start)
+    end["streams"]["users"]["shards"]["shardId-000000000000"]["count"] = 5
+
+    with pytest.raises(
+        ConnectorError,
+        match="3 of 5 records of shard shardId-000000000000 of stream users are gone",
+    ):
+        source.tasks(start, end)
+
+
+def test_streams_may_be_added_and_not_taken_away_too_early(
+    kinesis: KinesisHarness, sources: Sources
+) -> None:
+    """A planned micro-batch is read as it was planned."""
+    kinesis.create("users", 1)
+    kinesis.put("users", [("Ada", b"1")])
+    source = sources.start()
+    start = source.initial_offset()
+    end = further(source, start)
+    other = {**end, "streams": {"gone": end["streams"]["users"]}}
+    before = {**start, "streams": {}}
+
+    assert [row["value"] for row in rows(source, before, end)] == [b"1"]
+    assert further(source, before)["streams"].keys() == {"users"}
+    with pytest.raises(ConnectorError, match="has planned to read stream gone, which the ingress"):
+        source.tasks(before, other)
+
+
+@pytest.mark.parametrize(
+    ("profile", "problem"),
+    [
+        (None, "profilePath .*aws cannot be read: No such file"),
+        ("[you]\naws_access_key_id = a\n", r"profile \(me\) could not be found"),
+    ],
+)
+def test_profiles_that_are_not_there_are_said(
+    kinesis: KinesisHarness, tmp_path: Path, profile: str | None, problem: str
+) -> None:
+    """With the component and the file."""
+    if profile is not None:
+        (tmp_path / "aws").write_text(profile)
+    login = "{type: basic, accessKeyId: tests, secretAccessKey: no-secret}"
+    text = module_text(kinesis.url).replace(
+        login, "{type: profile, profileName: me, profilePath: aws}"
+    )
+    [ingress] = parse_module(text, str(tmp_path / "m.yaml")).connector_ingresses
+
+    with pytest.raises(ConfigurationError, match=f"^.*ingress test/in: .*{problem}"):
+        KinesisSource(ingress.settings, ["users"], Folder.at(tmp_path / "folder"), 10)
+
+
+def test_a_profile_is_taken_from_its_file(kinesis: KinesisHarness, tmp_path: Path) -> None:
+    """As AWS's own tools write it."""
+    kinesis.create("users", 1)
+    (tmp_path / "aws").write_text("[me]\naws_access_key_id = a\naws_secret_access_key = b\n")
+    login = "{type: basic, accessKeyId: tests, secretAccessKey: no-secret}"
+    text = module_text(kinesis.url).replace(
+        login, "{type: profile, profileName: me, profilePath: aws}"
+    )
+    [ingress] = parse_module(text, str(tmp_path / "m.yaml")).connector_ingresses
+    source = KinesisSource(ingress.settings, ["users"], Folder.at(tmp_path / "folder"), 10)
+
+    source.check(PATIENCE)
+
+    assert source.initial_offset()["records"] == 0
