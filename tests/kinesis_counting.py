@@ -20,6 +20,7 @@ from statefun import (
 from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.settings import Settings
+from statefun.runtime.terminal import StatusLine
 
 REGION = "eu-west-1"
 CONNECTION = f"""
@@ -62,13 +63,18 @@ def module_text(url: str, start: str = "{type: earliest}") -> str:
     return MODULE.replace("URL", url).replace("START", start)
 
 
-def application(url: str, checkpoint: str, start: str = "{type: earliest}") -> Application:
+def application(
+    url: str,
+    checkpoint: str,
+    start: str = "{type: earliest}",
+    line: StatusLine | None = None,
+) -> Application:
     """Return an application that runs until it is stopped."""
     settings = Settings.resolve(
         {}, None, checkpoint=checkpoint, kafka_timeout=timedelta(seconds=10)
     )
-    return Application(parse_module(module_text(url, start)), functions, settings)
+    return Application(parse_module(module_text(url, start)), functions, settings, line=line)
 
 
 if __name__ == "__main__":
-    application(*sys.argv[1:]).run()
+    application(sys.argv[1], sys.argv[2]).run()

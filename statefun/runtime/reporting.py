@@ -51,7 +51,7 @@ class Reports:
         self._publisher = publisher
         self._failure_log = FailureLog(summary)
         self._endpoint_log = EndpointLog(summary)
-        self._status = Status(summary, ingresses, stops, line, ui)
+        self._status = Status(summary, ingresses, stops, len(prepared.connectors), line, ui)
         self._has_begun = False
         self._metrics = Metrics(ingresses, stops, group_offsets, summary)
         self._watch = IngressWatch(ingresses)

@@ -13,7 +13,7 @@ import attrs
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from statefun.module.model import KafkaIngress
-from statefun.runtime.ingress.positions import positions, total
+from statefun.runtime.ingress.positions import positions, records_read, total
 from statefun.runtime.ingress.stopping import Offsets
 from statefun.runtime.summary import Summary
 from statefun.runtime.terminal import StatusLine
@@ -45,21 +45,24 @@ class Status:
         summary: the counts of the run.
         ingresses: the ingresses in the order of the query's sources.
         stops: the offsets before which each ingress stops, if it does.
+        connectors: how many other ingresses there are; their sources follow.
         line: the terminal's line; None for the log.
         ui: the address of Spark's own page about the query.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - as for the reports: all that is told comes together
         self,
         summary: Summary,
         ingresses: Sequence[KafkaIngress],
         stops: Sequence[Offsets | None],
+        connectors: int,
         line: StatusLine | None,
         ui: str | None,
     ) -> None:
         self._summary = summary
         self._ingresses = ingresses
         self._stops = stops
+        self._others = slice(len(ingresses), len(ingresses) + connectors)
         self._line = line
         self._ui = ui
         self._read: int | None = None
@@ -79,13 +82,17 @@ class Status:
         """
         for progress in told:
             found = list(positions(self._ingresses, self._stops, progress))
-            if not any(position.read for position in found):
+            others = progress.sources[self._others]
+            if not (
+                any(position.read for position in found)
+                or records_read(source.endOffset for source in others)
+            ):
                 continue
             # A new checkpoint has no offsets of before: a topic's first record may have any.
             before = sum(
                 total(position.start) or total(position.read) - source.numInputRows
                 for position, source in zip(found, progress.sources, strict=False)
-            )
+            ) + records_read(source.startOffset for source in others)
             self._samples = deque([attrs.evolve(each, read=before) for each in self._samples])
             return True
         return False
@@ -120,8 +127,15 @@ class Status:
 
     def _take(self, progress: StreamingQueryProgress) -> None:
         found = list(positions(self._ingresses, self._stops, progress))
-        self._read = sum(total(position.read) for position in found)
+        others = records_read(source.endOffset for source in progress.sources[self._others])
+        self._read = sum(total(position.read) for position in found) + others
         self._lag = sum(total(position.lags) for position in found)
+
+    def _lag_text(self) -> str:
+        """Tell how much waits in Kafka; connectors do not know."""
+        if not self._ingresses and self._others.start < self._others.stop:
+            return ""
+        return "lag ?" if self._lag is None else f"lag {self._lag:,}"
 
     def _sentence(self, now: _Sample) -> str:
         """Describe the progress."""
@@ -132,7 +146,7 @@ class Status:
         parts = [
             f"in {_rate(read / seconds)}",
             f"out {_rate((now.published - first.published) / seconds)}",
-            "lag ?" if self._lag is None else f"lag {self._lag:,}",
+            self._lag_text(),
             "no batch yet"
             if self._batch < 0
             else f"batch {self._batch}, {now.time - self._batch_at:.0f} s ago",

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import io
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -20,6 +22,7 @@ from kinesis_server import KinesisHarness
 from local_servers import free_port
 
 from statefun import ConnectorError
+from statefun.runtime.terminal import StatusLine
 
 pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=2)]
 
@@ -47,9 +50,9 @@ def counted(numbers: Sequence[int]) -> list[str]:
 
 
 @contextmanager
-def running(url: str, checkpoint: Path, start: str = "{type: earliest}") -> Iterator[None]:
-    """Run the application in a thread."""
-    app = application(url, str(checkpoint), start)
+def running(url: str, checkpoint: Path, screen: io.StringIO) -> Iterator[None]:
+    """Run the application in a thread, with its status on a screen."""
+    app = application(url, str(checkpoint), line=StatusLine(screen))
     ended: list[BaseException] = []
 
     def target() -> None:
@@ -91,15 +94,17 @@ def test_shards_are_split_and_merged_while_it_runs(kinesis: KinesisHarness, tmp_
     """Each key keeps its order, and nothing is lost or comes twice."""
     kinesis.create("users", 2)
     kinesis.create("counts", 1)
-    total = 300
+    total, screen = 300, io.StringIO()
 
-    with running(kinesis.url, tmp_path):
+    with running(kinesis.url, tmp_path, screen):
         for start in range(0, total, 20):
             kinesis.put("users", numbered(NAMES, range(start, start + 20)))
             (kinesis.split if start % 60 < 40 else kinesis.merge)("users", 0)
         kinesis.wait_for("counts", lambda found: len(found) >= total * len(NAMES))
 
     assert by_name(kinesis.read("counts")) == {name: counted(range(total)) for name in NAMES}
+    rates = re.findall(r"in ([\d,]+)/s \| out ([\d,]+)/s \| batch \d+, ", screen.getvalue())
+    assert max(int(each.replace(",", "")) for each, _ in rates) > 0
 
 
 def test_a_driver_that_is_killed_loses_nothing(kinesis: KinesisHarness, tmp_path: Path) -> None:

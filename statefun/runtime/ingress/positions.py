@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -46,6 +46,16 @@ def positions(
         if stop is not None:
             start, read, there = (within_stops(offsets, stop) for offsets in (start, read, there))
         yield Position(ingress, start, read, _lags(read, there))
+
+
+def records_read(texts: Iterable[str | None]) -> int:
+    """Return how many records connectors have read, by the key ``records`` of their offsets.
+
+    >>> records_read(['{"records": 3}', None, '{"log": 1}', '{"records": 4}'])
+    7
+    """
+    offsets = (json.loads(text) if text else {} for text in texts)
+    return sum(offset.get("records", 0) for offset in offsets if isinstance(offset, dict))
 
 
 def total(offsets: Offsets) -> int:
