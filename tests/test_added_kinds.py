@@ -13,15 +13,15 @@ import pytest
 from documentation import blocks
 
 APP = """
-from statefun import Context, EgressMessage, IntType, Message, ValueSpec, egress_message_builder
-from statefun import StringType, function, run
+from statefun import BytesType, Context, IntType, Message, ValueSpec, egress_message_builder
+from statefun import function, run
 
 
 @function("com.example.fns/sum", [ValueSpec("total", IntType)])
 def sum_up(ctx: Context, message: Message) -> None:
     ctx.storage.total = (ctx.storage.total or 0) + int(message.as_string())
-    line = f"{ctx.address.id} {ctx.storage.total}"
-    ctx.send_egress(egress_message_builder("com.example/lines", line, StringType))
+    line = f"{ctx.address.id} {ctx.storage.total}".encode()
+    ctx.send_egress(egress_message_builder("com.example/lines", line, BytesType))
 
 
 if __name__ == "__main__":
