@@ -7,6 +7,7 @@ import json
 import random
 import threading
 from collections import Counter
+from http import HTTPStatus
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -34,6 +35,8 @@ class KinesisProxy:
         """How many records were."""
         self.put: list[list[tuple[str, str]]] = []
         """The streams and keys of the records in each request."""
+        self.gone: set[str] = set()
+        """The sequence numbers of records whose time of retention is over."""
         self.asked: Counter[str] = Counter()
         """How many requests came, by operation."""
 
@@ -81,7 +84,14 @@ class KinesisProxy:
                 return 400, json.dumps(text).encode()
         if operation == "PutRecords":
             return self._put(headers, json.loads(body))
-        return self._passed(headers, body)
+        status, content = self._passed(headers, body)
+        if operation == "GetRecords" and status == HTTPStatus.OK and self.gone:
+            found = json.loads(content)
+            found["Records"] = [
+                each for each in found["Records"] if each["SequenceNumber"] not in self.gone
+            ]
+            content = json.dumps(found).encode()
+        return status, content
 
     def _put(self, headers: dict[str, str], request: dict[str, Any]) -> tuple[int, bytes]:
         """Pass a part of the records on."""

@@ -8,8 +8,16 @@ from __future__ import annotations
 
 from statefun.module.connectors import ConnectorEgress, ConnectorIngress
 from statefun.module.kinds.kind import Kind
-from statefun.module.kinds.routes import FAILURE_POLICY, legacy_route, plain_route, routes
+from statefun.module.kinds.routes import COMMON as COMMON_ROUTE
+from statefun.module.kinds.routes import (
+    FAILURE_POLICY,
+    legacy_route,
+    made_route,
+    plain_route,
+    routes,
+)
 from statefun.module.topic_routes import TopicRoute
+from statefun.module.urls import without_login
 from statefun.module.yaml.components import ID, Component
 from statefun.module.yaml.nodes import Node, ScalarNode
 from statefun.module.yaml.problems import Invalid, Problems
@@ -31,6 +39,7 @@ from statefun.module.yaml.readers import (
 from statefun.module.yaml.shapes import Key, Shape, Values, Variants, described
 
 __all__ = [
+    "COMMON_ROUTE",
     "FAILURE_POLICY",
     "ID",
     "Component",
@@ -55,6 +64,7 @@ __all__ = [
     "integer",
     "legacy_route",
     "list_of",
+    "made_route",
     "member",
     "parsed",
     "plain_route",
@@ -63,4 +73,5 @@ __all__ = [
     "scalar_schema",
     "text",
     "typename",
+    "without_login",
 ]

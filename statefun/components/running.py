@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from statefun.module.sinks import EgressRecord
-from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.folder import FileFacts, Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
 from statefun.runtime.egress.connector_lanes import Writing
 from statefun.runtime.egress.lane import Cluster, Marker, UncertainError, UndeliveredError
@@ -16,6 +16,7 @@ __all__ = [
     "RECORDS_ARROW",
     "Cluster",
     "EgressRecord",
+    "FileFacts",
     "Folder",
     "Marker",
     "Offset",

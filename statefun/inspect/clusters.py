@@ -28,7 +28,7 @@ from statefun.module.model import (
 from statefun.runtime.checkpoint.commit_log import CommitLog, within_stops
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import in_order
-from statefun.runtime.ingress.declared import all_ingresses
+from statefun.runtime.ingress.declared import all_ingresses, all_sources
 from statefun.runtime.ingress.starting_offsets import (
     admin_client,
     check_topics,
@@ -80,7 +80,8 @@ def position_findings(checkpoint: Folder, module: Module, timeout: timedelta) ->
     if log.newest() < 0:
         return
     try:
-        ingresses = in_order(checkpoint, all_ingresses(module))
+        ordered = in_order(checkpoint, all_sources(module))
+        ingresses = [ingress for ingress in ordered if isinstance(ingress, KafkaIngress)]
         all_stops = stops_of_last_run(checkpoint, ingresses)
         all_read = log.end_offsets(log.newest())
     except CheckpointError as error:

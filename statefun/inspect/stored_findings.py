@@ -11,7 +11,7 @@ from statefun.module.model import Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.ingress_order import in_order
-from statefun.runtime.ingress.declared import all_ingresses
+from statefun.runtime.ingress.declared import all_sources
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.preflight.stored_state import stored_state
 from statefun.runtime.preflight.unregistered import kept, unregistered, waiting_messages
@@ -35,7 +35,7 @@ def checkpoint_findings(
         if CommitLog(checkpoint).is_fresh():
             yield _finding(f"checkpoint {checkpoint.location} holds nothing yet", is_error=False)
             return
-        in_order(checkpoint, all_ingresses(module))
+        in_order(checkpoint, all_sources(module))
     except CheckpointError as error:
         yield _finding(str(error))
         return

@@ -21,9 +21,10 @@ _BUSY = {
     "InternalFailure",
     "InternalServerError",
     "ServiceUnavailable",
+    "ResourceInUseException",  # a stream that is being made
 }
 """Answers after which the same request may succeed."""
-_CLIENT = {"connect_timeout": 5, "read_timeout": 30, "max_pool_connections": 50}
+_CLIENT = {"connect_timeout": 5, "read_timeout": 30, "max_pool_connections": 1000}
 """Settings of the client, unless the component has others: a thread reads each shard."""
 EXPIRED = "ExpiredIteratorException"
 _TOO_MANY = 429

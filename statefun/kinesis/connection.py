@@ -10,12 +10,21 @@ from typing import Any
 
 import attrs
 
+from statefun.components import without_login
+
 
 class FromEnd(Enum):
     """Startup positions that need no further value."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
+
+
+class OnDataLoss(Enum):
+    """What to do when planned records are gone before they were read."""
+
+    FAIL = "fail"
+    GO_ON = "go-on"
 
 
 @attrs.frozen
@@ -45,7 +54,10 @@ class Connection:
     @property
     def place(self) -> str:
         """Where it connects to, for messages."""
-        return self.endpoint or f"Kinesis in {self.region or 'the default region'}"
+        return (
+            without_login(self.endpoint or "")
+            or f"Kinesis in {self.region or 'the default region'}"
+        )
 
 
 @attrs.frozen
@@ -55,6 +67,7 @@ class IngressSettings:
     connection: Connection
     start: FromEnd | datetime = FromEnd.LATEST
     """Where to start on a fresh checkpoint."""
+    on_data_loss: OnDataLoss = OnDataLoss.FAIL
 
 
 @attrs.frozen

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage, topic_problem
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.kinesis_message import KinesisEgressMessage
@@ -11,6 +13,8 @@ HASH_KEY = "kinesis.explicitHashKey"
 """The header with a record's explicit hash key."""
 _LONGEST_KEY = 256
 _HASH_KEYS = 2**128
+_STREAM = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
+_HASH_KEY = re.compile(r"0|[1-9][0-9]{0,38}")
 
 
 def kinesis_record(message: EgressMessage) -> KafkaEgressMessage:
@@ -39,12 +43,12 @@ def kinesis_record(message: EgressMessage) -> KafkaEgressMessage:
 
 def _problem(record: KinesisEgressMessage) -> str:
     """Return why Kinesis would refuse a record; empty if it would not."""
-    if topic_problem(record.stream):
-        return topic_problem(record.stream).replace("a topic", "a stream")
+    if not _STREAM.fullmatch(record.stream) or topic_problem(record.stream):
+        return "the name of a stream has 1 to 128 of the characters a-z, A-Z, 0-9, ., _ and -"
     if not 1 <= len(record.partition_key) <= _LONGEST_KEY:
         has = len(record.partition_key)
         return f"a partition key has 1 to {_LONGEST_KEY} characters, and this one {has}"
     key = record.explicit_hash_key
-    if key and not (key.isdecimal() and key.isascii() and int(key) < _HASH_KEYS):
+    if key and not (_HASH_KEY.fullmatch(key) and int(key) < _HASH_KEYS):
         return f"an explicit hash key is a number below 2**128 in decimal digits, not {key!r}"
     return ""

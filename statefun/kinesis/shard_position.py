@@ -39,6 +39,8 @@ class StreamPosition:
     begin: float | None
     """Seconds since the epoch of the first record to read; None to read whatever there is."""
     shards: Shards
+    forgotten: int = 0
+    """The records of shards that have ended and are gone."""
 
     @property
     def begin_date(self) -> datetime | None:
@@ -51,6 +53,7 @@ def encoded(streams: Mapping[str, StreamPosition]) -> Offset:
     found = {
         name: {
             "begin": stream.begin,
+            "forgotten": stream.forgotten,
             "shards": {
                 shard: attrs.asdict(position, filter=lambda _, value: bool(value))
                 for shard, position in stream.shards.items()
@@ -59,7 +62,8 @@ def encoded(streams: Mapping[str, StreamPosition]) -> Offset:
         for name, stream in streams.items()
     }
     counts = (each.count for stream in streams.values() for each in stream.shards.values())
-    return {"records": sum(counts), "streams": found}
+    forgotten = sum(stream.forgotten for stream in streams.values())
+    return {"records": sum(counts) + forgotten, "streams": found}
 
 
 def decoded(offset: Mapping[str, Any]) -> dict[str, StreamPosition]:
@@ -74,6 +78,7 @@ def decoded(offset: Mapping[str, Any]) -> dict[str, StreamPosition]:
         name: StreamPosition(
             stream["begin"],
             {shard: ShardPosition(**position) for shard, position in stream["shards"].items()},
+            stream["forgotten"],
         )
         for name, stream in offset["streams"].items()
     }

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from statefun.kinesis.aggregation import HashRange, parts
-from statefun.kinesis.aws_client import EXPIRED, failed, trouble_of
+from statefun.kinesis.aws_client import EXPIRED, Trouble, failed, trouble_of
 from statefun.kinesis.connection import Connection
 from statefun.kinesis.shard_position import ShardPosition
 from statefun.sdk.errors import StatefunError
@@ -27,6 +27,8 @@ _SPACING = timedelta(milliseconds=200)
 _MOST_RECORDS = 10_000
 _FIRST_PAUSE = timedelta(milliseconds=200)
 _LONGEST_PAUSE = timedelta(seconds=5)
+_OBJECTS = 500
+"""About how many bytes a record takes besides its data."""
 _PATIENCE = timedelta(seconds=10)
 """Troubles that last longer are told of."""
 
@@ -40,6 +42,8 @@ class Shard:
     hash_keys: HashRange
     parents: tuple[str, ...] = ()
     """The shards that it was made of by a split or a merge."""
+    is_closed: bool = False
+    """Whether nothing more will come, and others have followed it."""
 
     @property
     def partition(self) -> int:
@@ -114,14 +118,19 @@ class ShardReader:
         self._records: deque[Fetched] = deque()
         self._needed = -1
         """The sequence number that is waited for, whatever the room."""
-        self._is_bounded = False
+        self._until: datetime | None = None
+        """Records that arrive later are left for another run."""
+        self._is_at_tip = False
+        """Whether the last answer had all that there was."""
+        self._last_read: str | None = None
+        """The record that the next answer begins with, if it is still there."""
         self._told = False
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self.ended = False
         """Whether the shard is closed, and all its records are fetched."""
         self.caught_up = False
-        """Whether all records were fetched that were there at a request after :meth:`bound`."""
+        """Whether all records were fetched that have arrived before the bound."""
         self.error: StatefunError | None = None
         """Why nothing more will come."""
         self._thread = threading.Thread(
@@ -153,18 +162,21 @@ class ShardReader:
             StatefunError: if they cannot be fetched.
         """
         with self._changed:
-            self._needed = end.number
+            self._needed, self._is_at_tip = end.number, False
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._has(end) or self.error or self._stop.is_set())
+            self._changed.wait_for(lambda: self._has(end) or self._is_over() or self._stop.is_set())
             if self.error is not None:
                 raise self.error
+            if self._stop.is_set():
+                stopped = Trouble("the run is told to stop", passes=False)
+                raise failed(self._connection, f"shard {self.shard.id} is not read", stopped)
             ahead = takewhile(lambda record: record.number <= end.number, self._records)
             return [record for record in ahead if record.number > start.number]
 
-    def bound(self) -> None:
-        """Fetch no more than what is there now."""
+    def bound(self, until: datetime) -> None:
+        """Take no records that have arrived later."""
         with self._changed:
-            self._is_bounded, self.caught_up = True, False
+            self._until, self.caught_up = until, False
 
     def stop(self) -> None:
         """End soon."""
@@ -173,6 +185,10 @@ class ShardReader:
             self._changed.notify_all()
             self._room.take(-sum(record.size for record in self._records))
             self._records.clear()
+
+    def _is_over(self) -> bool:
+        """Tell whether what is needed will not come: it is gone."""
+        return self.ended or self._is_at_tip or self.error is not None
 
     def _has(self, end: ShardPosition) -> bool:
         newest = self._records[-1].number if self._records else self._position.number
@@ -197,7 +213,7 @@ class ShardReader:
             if not self._may_fetch():
                 self._stop.wait(_SPACING.total_seconds() / 4)
                 continue
-            bounded, began = self._is_bounded, time.monotonic()
+            began = time.monotonic()
             if iterator is None:
                 iterator = self._request("get_shard_iterator", **self._where()).get("ShardIterator")
                 if iterator is None:  # told to stop
@@ -207,50 +223,73 @@ class ShardReader:
             )
             iterator = answer.get("NextShardIterator")
             if "Records" in answer:  # else the iterator has expired
-                self._add(answer["Records"])
+                self._add(answer["Records"], is_all=not answer.get("MillisBehindLatest"))
                 if iterator is None:
                     self._end()
                     return
-                if bounded and not answer.get("MillisBehindLatest"):
-                    self.caught_up = True
             self._stop.wait(max(0.0, began + _SPACING.total_seconds() - time.monotonic()))
 
     def _may_fetch(self) -> bool:
         with self._changed:
             if self._needed > self._position.number:
                 return True
-            is_done = self._is_bounded and self.caught_up
-            return not is_done and (not self._room.is_full or not self._records)
+            return not self.caught_up and not self._room.is_full
 
     def _where(self) -> dict[str, Any]:
         where: dict[str, Any] = {"StreamName": self.shard.stream, "ShardId": self.shard.id}
-        if self._position.after is not None:
+        self._last_read = self._position.after
+        if self._last_read is not None:
+            # With the last record once more: an iterator behind one whose time is over would begin at
+            # whatever is left, without a word.
             return where | {
-                "ShardIteratorType": "AFTER_SEQUENCE_NUMBER",
-                "StartingSequenceNumber": self._position.after,
+                "ShardIteratorType": "AT_SEQUENCE_NUMBER",
+                "StartingSequenceNumber": self._last_read,
             }
         if self._begin is not None:
             return where | {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": self._begin}
         return where | {"ShardIteratorType": "TRIM_HORIZON"}
 
-    def _add(self, records: list[dict[str, Any]]) -> None:
+    def _add(self, records: list[dict[str, Any]], *, is_all: bool) -> None:
+        """Take the records of an answer; ``is_all`` says that there were no more."""
+        records = self._without_last(records, is_all=is_all)
+        until, is_done = self._until, False
+        if until is not None:
+            wanted = [each for each in records if each["ApproximateArrivalTimestamp"] <= until]
+            # A closed shard is read to its end: those that follow it may have been there, too.
+            is_done = len(wanted) < len(records) or (is_all and not self.shard.is_closed)
+            records = wanted
         found = [
             Fetched(
                 record["SequenceNumber"],
                 int(record["SequenceNumber"]),
                 record["ApproximateArrivalTimestamp"],
                 tuple(parts(record["PartitionKey"], record["Data"], self.shard.hash_keys)),
-                len(record["Data"]),
+                len(record["Data"]) + _OBJECTS,
             )
             for record in records
         ]
-        if not found:
-            return
         with self._changed:
-            self._records.extend(found)
-            self._position = ShardPosition(found[-1].sequence)
-            self._room.take(sum(record.size for record in found))
+            if found:
+                self._records.extend(found)
+                self._position = ShardPosition(found[-1].sequence)
+                self._room.take(sum(record.size for record in found))
+            self._is_at_tip = is_all
+            self.caught_up = self.caught_up or is_done
             self._changed.notify_all()
+
+    def _without_last(self, records: list[dict[str, Any]], *, is_all: bool) -> list[dict[str, Any]]:
+        """Return records without the one that was read before; tell if it is no longer there."""
+        last = self._last_read
+        if last is None or not (records or is_all):
+            return records
+        self._last_read = None
+        if records and records[0]["SequenceNumber"] == last:
+            return records[1:]
+        self._tell(
+            f"no longer has record {last}, which was read last: records behind it may be gone, too, "
+            "as their time of retention is over"
+        )
+        return records
 
     def _request(self, name: str, *, may_expire: bool = False, **parameters: Any) -> dict[str, Any]:
         """Ask Kinesis, as often as it takes; return nothing if told to stop, or an iterator has expired.

@@ -20,7 +20,6 @@ import attrs
 from statefun.components.running import (
     EgressRecord,
     Marker,
-    UncertainError,
     UndeliveredError,
     Writing,
 )
@@ -33,8 +32,6 @@ _MOST_BYTES = 5_000_000
 """The limits of a request: Kinesis's are 500 records and 5 MiB."""
 _FIRST_PAUSE = timedelta(milliseconds=50)
 _LONGEST_PAUSE = timedelta(seconds=2)
-_PATIENCE = timedelta(seconds=10)
-"""After such a time without progress the connection is given up, and made anew."""
 _Waiting = defaultdict[tuple[str, str], deque[EgressRecord]]
 """Records that are not confirmed, by stream and partition key."""
 _NOT_THERE = "ResourceNotFoundException"
@@ -71,7 +68,6 @@ class KinesisCluster:
 
         Raises:
             ConnectorError: if a stream is not there, or Kinesis refuses a request for good.
-            UncertainError: if there is no progress.
             UndeliveredError: if told to stop.
         """
         del marker
@@ -81,12 +77,15 @@ class KinesisCluster:
         pause, progress = _FIRST_PAUSE.total_seconds(), time.monotonic()
         while waiting:
             before = sum(map(len, waiting.values()))
+            if self._writing.should_stop(timedelta(seconds=time.monotonic() - progress)):
+                raise UndeliveredError
             trouble = self._send_first(waiting)
             if sum(map(len, waiting.values())) < before:
                 pause, progress = _FIRST_PAUSE.total_seconds(), time.monotonic()
             if trouble is None:
                 continue
-            self._pause(trouble, timedelta(seconds=time.monotonic() - progress), pause)
+            self._writing.waits(trouble.text)
+            time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
             pause = min(pause * 2, _LONGEST_PAUSE.total_seconds())
         self._writing.went_well()
 
@@ -113,13 +112,6 @@ class KinesisCluster:
                 if not waiting[key]:
                     del waiting[key]
         return trouble
-
-    def _pause(self, trouble: Trouble, stalled: timedelta, pause: float) -> None:
-        if self._writing.should_stop(stalled):
-            raise UndeliveredError
-        if stalled > _PATIENCE:
-            raise UncertainError(trouble.text)
-        time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
 
     def _requests(self, heads: Iterable[EgressRecord]) -> list[_Request]:
         """Divide records among requests, each to one stream."""
@@ -153,7 +145,10 @@ class KinesisCluster:
             trouble = trouble_of(error)
             if trouble.passes:
                 return trouble
-            what = f"records for stream {request.stream} are refused, and kept in the outbox"
+            what = (
+                f"records for stream {request.stream} are refused, and kept in the outbox (statefun "
+                "outbox skips them)"
+            )
             if trouble.code == _NOT_THERE:
                 trouble = attrs.evolve(trouble, text="there is no such stream; create it")
             raise failed(self._connection, what, trouble) from error

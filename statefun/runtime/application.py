@@ -41,6 +41,7 @@ from statefun.runtime.release.retention import Retention, check_retained
 from statefun.runtime.reporting import Reports
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.session import keep_checkpoint_locally, open_session
+from statefun.runtime.spark_internals.driver_source import Source
 from statefun.runtime.spark_internals.jvm import JvmError, jvm
 from statefun.runtime.staging import Staging
 from statefun.runtime.summary import Summary
@@ -82,6 +83,7 @@ class Application:
         self._commit_log = CommitLog(settings.checkpoint)
         self._stopping = threading.Event()
         self._summary = Summary()
+        self._sources: list[Source] = []
 
     def run(self) -> Summary:
         """Run until everything is processed (available-now), a call of :meth:`stop`, or an error.
@@ -222,6 +224,7 @@ class Application:
                 if self._stopping.is_set():
                     raise KeyboardInterrupt
                 if prepared.bounds.are_reached():
+                    self._stop_sources()
                     _stop(query)
                     return
                 reports.tell(query)
@@ -233,16 +236,22 @@ class Application:
             raise reason from reason.__cause__ or (error if reason is cause else cause)
         except BaseException:
             publisher.stop()  # or the stage that waits for it would never return
+            self._stop_sources()
             _stop_all(session)
             raise
         finally:
             reports.close()
 
+    def _stop_sources(self) -> None:
+        """Let no source wait any longer: Spark waits for it when it stops the query."""
+        for source in self._sources:
+            source.stop()
+
     def _start_query(
         self, session: SparkSession, prepared: Prepared, staging: Staging
     ) -> StreamingQuery:
         settings, clock, count = self._settings, self._clock, len(self._functions)
-        rows = joined_rows(session, prepared, settings, clock, staging.fail)
+        rows = joined_rows(session, prepared, settings, clock, staging.fail, self._sources.append)
         operator = operator_of(session, self._module, self._functions, settings, clock)
         query = start_query(rows, operator, staging.try_to_stage, settings)
         ui = session.sparkContext.uiWebUrl

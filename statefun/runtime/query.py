@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from statefun.module.model import Module
+from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
@@ -22,6 +23,7 @@ from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.session import can_dispatch_arrow, is_local
 from statefun.runtime.spark.shipping import import_paths, send_modules
+from statefun.runtime.spark_internals.driver_source import Source
 from statefun.runtime.timers.clock import Clock
 from statefun.sdk.functions import StatefulFunctions
 
@@ -50,12 +52,13 @@ def operator_of(
     )
 
 
-def joined_rows(
+def joined_rows(  # noqa: PLR0913, PLR0917 - what a run begins with comes together here
     session: SparkSession,
     prepared: Prepared,
     settings: Settings,
     clock: Clock,
     failed: Callable[[Exception], None],
+    opened: Callable[[Source], None],
 ) -> DataFrame:
     """Return the rows of all ingresses, and of messages between functions.
 
@@ -65,6 +68,7 @@ def joined_rows(
         settings: the application's settings.
         clock: tells which timers are due.
         failed: gets the exception if a micro-batch cannot be planned.
+        opened: gets the sources of connectors.
     """
     ingresses = [
         read_kafka(session, ingress, start, stops, settings.records_per_batch)
@@ -80,6 +84,8 @@ def joined_rows(
                 folder_of(settings.checkpoint, ingress),
                 settings.records_per_batch,
                 settings.kafka_timeout,
+                CommitLog(settings.checkpoint).is_fresh(),
+                opened,
                 failed,
             )
         )

@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
+import logging
 import random
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from kinesis_counting import module_text
+from kinesis_proxy import KinesisProxy
 from kinesis_server import KinesisHarness, aggregated
 
 from statefun.components.running import Folder, Offset
-from statefun.kinesis.reading import SEQUENCE_NUMBER, KinesisSource, read_task
+from statefun.kinesis.connection import IngressSettings, OnDataLoss
+from statefun.kinesis.reading import KinesisSource
+from statefun.kinesis.shard_tasks import SEQUENCE_NUMBER, read_task
 from statefun.module.loader import parse_module
 from statefun.sdk.errors import ConfigurationError, ConnectorError
 
@@ -23,16 +30,20 @@ PATIENCE = timedelta(seconds=10)
 class Sources:
     """Sources on one checkpoint, as one start of an application after the other has them."""
 
-    def __init__(self, kinesis: KinesisHarness, folder: Path, start: str) -> None:
-        [ingress] = parse_module(module_text(kinesis.url, start)).connector_ingresses
-        self._settings = ingress.settings
-        self._folder = Folder.at(folder)
+    def __init__(
+        self, kinesis: KinesisHarness, folder: Path, start: str, url: str | None = None
+    ) -> None:
+        [ingress] = parse_module(module_text(url or kinesis.url, start)).connector_ingresses
+        self._settings: IngressSettings = ingress.settings
+        self.folder = folder
         self._made: list[KinesisSource] = []
 
-    def start(self, most: int = 1000) -> KinesisSource:
+    def start(self, most: int = 1000, on_data_loss: OnDataLoss = OnDataLoss.FAIL) -> KinesisSource:
         """Return a new one; the one before is stopped."""
         self.stop()
-        source = KinesisSource(self._settings, ["users"], self._folder, most)
+        settings = attrs.evolve(self._settings, on_data_loss=on_data_loss)
+        folder, is_fresh = Folder.at(self.folder), not self._made
+        source = KinesisSource(settings, ["users"], folder, most, is_fresh=is_fresh)
         source.check(PATIENCE)
         self._made.append(source)
         return source
@@ -155,12 +166,141 @@ def test_ended_shards_are_forgotten_with_their_records(
     kinesis.split("users")
     while len(offset["streams"]["users"]["shards"]) < 3:
         offset = further(source, offset)
-    del source._shards["users"]["shardId-000000000000"]  # noqa: SLF001 - a day later
+    del source._shards.of("users")["shardId-000000000000"]  # noqa: SLF001 - a day later
     kinesis.put("users", [("Ada", b"2")])
 
     assert set(further(source, offset)["streams"]["users"]["shards"]) == {
         *("shardId-000000000001", "shardId-000000000002")
     }
+
+
+def test_a_bounded_run_ends_though_more_comes(kinesis: KinesisHarness, sources: Sources) -> None:
+    """It reads what had come before it was bounded, with the shards that follow closed ones."""
+    kinesis.create("users", 1)
+    kinesis.put("users", [("Ada", b"1")])
+    kinesis.split("users")
+    kinesis.put("users", [("Ada", b"2")])
+    time.sleep(1.1)  # the first record of a new shard has come in the next second, says the server
+    source = sources.start()
+    source.bound()
+    time.sleep(1.1)  # Kinesis tells its time in seconds
+    offset = source.initial_offset()
+    found: list[bytes] = []
+    while (end := source.latest_offset(offset)) != offset:
+        kinesis.put("users", [("Ada", b"3"), ("Bob", b"3")])
+        found += [row["value"] for row in rows(source, offset, end)]
+        offset = end
+
+    assert found == [b"1", b"2"]
+    later = sources.start()
+    end = further(later, offset)
+    assert {row["value"] for row in rows(later, offset, end)} == {b"3"}
+
+
+def test_a_bounded_run_ends_without_a_stream_that_was_taken_off(
+    kinesis: KinesisHarness, sources: Sources
+) -> None:
+    """Its position stays in the offset."""
+    kinesis.create("users", 1)
+    source = sources.start()
+    source.bound()
+    offset = source.initial_offset()
+    offset["streams"]["others"] = offset["streams"]["users"]
+
+    assert source.latest_offset(offset) == offset
+
+
+def test_who_waits_is_told_to_stop(kinesis: KinesisHarness, sources: Sources) -> None:
+    """A run that is to end does not wait for a server."""
+    kinesis.create("users", 1)
+    source = sources.start()
+    start = source.initial_offset()
+    end = json.loads(json.dumps(start))
+    end["streams"]["users"]["shards"]["shardId-000000000000"] |= {"after": str(10**60), "count": 1}
+    with KinesisProxy(int(kinesis.url.rpartition(":")[2])) as proxy:
+        proxy.throttled["GetRecords"] = 1_000_000
+        stuck = Sources(kinesis, sources.folder / "stuck", "{type: earliest}", proxy.url).start()
+        stuck.bound()
+        with ThreadPoolExecutor() as threads:
+            offsets = threads.submit(stuck.latest_offset, start)
+            tasks = threads.submit(stuck.tasks, start, end)
+            time.sleep(0.3)
+            assert not offsets.done()
+            assert not tasks.done()
+            stuck.stop()
+            assert offsets.result(10) == start
+            with pytest.raises(ConnectorError, match="the run is told to stop"):
+                tasks.result(10)
+
+
+def test_a_busy_shard_gets_what_idle_ones_leave(kinesis: KinesisHarness, sources: Sources) -> None:
+    """Of the records of a micro-batch."""
+    kinesis.create("users", 10)
+    kinesis.put("users", [("Ada", b"x")] * 300)
+    source = sources.start(most=100)
+    start = source.initial_offset()
+    further(source, start)
+    time.sleep(0.5)
+
+    assert source.latest_offset(start)["records"] == 100
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_planned_records_that_are_gone_are_not_waited_for(
+    kinesis: KinesisHarness, sources: Sources, is_closed: bool
+) -> None:
+    """When their time of retention is over, Kinesis answers with whatever is left."""
+    kinesis.create("users", 1)
+    kinesis.put("users", [("Ada", b"1")])
+    source = sources.start()
+    start = source.initial_offset()
+    end = further(source, start)
+    end["streams"]["users"]["shards"]["shardId-000000000000"] |= {"after": str(10**60), "count": 3}
+    if is_closed:
+        kinesis.split("users")
+
+    with pytest.raises(ConnectorError, match=r"2 of 3 records .* are gone .*set onDataLoss: go-on"):
+        sources.start().tasks(start, end)
+    going_on = sources.start(on_data_loss=OnDataLoss.GO_ON)
+    assert [row["value"] for row in rows(going_on, start, end)] == [b"1"]
+
+
+def test_records_that_may_be_gone_are_told_of(
+    kinesis: KinesisHarness, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When the last one that was read is no longer there."""
+    kinesis.create("users", 1)
+    kinesis.put("users", [("Ada", b"1"), ("Ada", b"2")])
+    with KinesisProxy(int(kinesis.url.rpartition(":")[2])) as proxy:
+        sources = Sources(kinesis, tmp_path, "{type: earliest}", proxy.url)
+        source = sources.start(most=1)
+        offset = further(source, source.initial_offset())
+        last = offset["streams"]["users"]["shards"]["shardId-000000000000"]["after"]
+        sources.stop()
+        proxy.gone.add(last)
+        with caplog.at_level(logging.WARNING):
+            further(sources.start(), offset)
+        sources.stop()
+
+    [record] = caplog.records
+    assert f"shardId-000000000000 of stream users no longer has record {last}," in record.message
+
+
+def test_a_startup_position_may_change_until_something_is_planned(
+    kinesis: KinesisHarness, tmp_path: Path
+) -> None:
+    """Then the first one counts; and one that is still to come is refused."""
+    kinesis.create("users", 1)
+    latest = Sources(kinesis, tmp_path, "{type: latest}").start().initial_offset()
+    earliest = Sources(kinesis, tmp_path, "{type: earliest}").start().initial_offset()
+    planned = Sources(kinesis, tmp_path, "{type: latest}")
+    planned.start()
+
+    assert latest["streams"]["users"]["begin"] is not None
+    assert earliest["streams"]["users"]["begin"] is None
+    assert planned.start().initial_offset() == earliest
+    with pytest.raises(ConfigurationError, match="the date of startupPosition is still to come"):
+        Sources(kinesis, tmp_path, "{type: date, date: 2999-01-01 00:00:00 +0000}").start()
 
 
 def test_records_that_are_gone_are_said(kinesis: KinesisHarness, sources: Sources) -> None:
@@ -217,7 +357,9 @@ def test_profiles_that_are_not_there_are_said(
     [ingress] = parse_module(text, str(tmp_path / "m.yaml")).connector_ingresses
 
     with pytest.raises(ConfigurationError, match=f"^.*ingress test/in: .*{problem}"):
-        KinesisSource(ingress.settings, ["users"], Folder.at(tmp_path / "folder"), 10)
+        KinesisSource(
+            ingress.settings, ["users"], Folder.at(tmp_path / "folder"), 10, is_fresh=True
+        )
 
 
 def test_a_profile_is_taken_from_its_file(kinesis: KinesisHarness, tmp_path: Path) -> None:
@@ -229,7 +371,9 @@ def test_a_profile_is_taken_from_its_file(kinesis: KinesisHarness, tmp_path: Pat
         login, "{type: profile, profileName: me, profilePath: aws}"
     )
     [ingress] = parse_module(text, str(tmp_path / "m.yaml")).connector_ingresses
-    source = KinesisSource(ingress.settings, ["users"], Folder.at(tmp_path / "folder"), 10)
+    source = KinesisSource(
+        ingress.settings, ["users"], Folder.at(tmp_path / "folder"), 10, is_fresh=True
+    )
 
     source.check(PATIENCE)
 

@@ -67,6 +67,7 @@ def test_legacy_modules_may_be_empty(text: str) -> None:
                     "io.statefun.kafka.v1/ingress, io.statefun.kafka.v1/egress, "
                     "io.statefun.endpoints.v1/http, io.statefun.endpoints.v2/http, "
                     "io.statefun.kinesis.v1/ingress, io.statefun.kinesis.v1/egress, "
+                    "io.statefun.file.v1/ingress, io.statefun.file.v1/egress, "
                     "io.statefun.playground.v1/ingress, io.statefun.playground.v1/egress"
                 ),
             ],

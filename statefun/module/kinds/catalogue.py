@@ -28,7 +28,11 @@ _KAFKA_EGRESS = "io.statefun.kafka.v1/egress"
 _KINESIS_INGRESS = "io.statefun.kinesis.v1/ingress"
 _KINESIS_EGRESS = "io.statefun.kinesis.v1/egress"
 
-_CONNECTORS = ("statefun.kinesis.kinds", "statefun.module.kinds.playground")
+_CONNECTORS = (
+    "statefun.kinesis.kinesis_kinds",
+    "statefun.files.file_kinds",
+    "statefun.module.kinds.playground",
+)
 """Modules of this package that add kinds as other packages do, by the name ``KINDS``."""
 
 _OWN = (
@@ -39,7 +43,7 @@ _OWN = (
         for name, kind in ENDPOINTS.items()
     ),
 )
-_LEGACY = (
+_LEGACY = tuple(
     Kind(name, other.read, Shape(other.keys), other.group, other.id_key.name)
     for name, other in LEGACY_ONLY_KINDS.items()
 )
@@ -76,11 +80,14 @@ def _installed() -> Iterator[tuple[str, Kind]]:
         package = entry.dist.name if entry.dist else entry.value
         try:
             added = entry.load()
+            found = [added] if isinstance(added, Kind) else list(added)
+            if not all(isinstance(kind, Kind) for kind in found):
+                raise TypeError(f"{entry.value} is no Kind, and no list of them")
         except Exception as error:  # noqa: BLE001 - programs that name none of its kinds can run
             reason = f"{type(error).__name__}: {error}"
             logger.warning("package %s cannot add its kinds of components: %s", package, reason)
             continue
-        for kind in [added] if isinstance(added, Kind) else added:
+        for kind in found:
             yield package, kind
 
 

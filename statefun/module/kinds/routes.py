@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import attrs
 
 from statefun.module.kinds.value_formats import TEXT, VALUE_FORMAT
@@ -14,6 +16,8 @@ from statefun.module.yaml.shapes import Key, Reader, Shape, Values, described, s
 from statefun.sdk.address import TypeName
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.primitives import StringType
+
+T = TypeVar("T")
 
 _PROTOBUF_NAMESPACE = "type.googleapis.com"
 
@@ -56,7 +60,7 @@ _LEGACY_VALUE_TYPE = Key("valueType", _type_url, VALUE_TYPE.doc)
 _TYPE_URL = Key("typeUrl", _type_url, "the type of the records' values: a protobuf type URL")
 
 
-def routes(read_route: Reader[TopicRoute], *sources: str) -> Reader[tuple[TopicRoute, ...]]:
+def routes(read_route: Reader[T], *sources: str) -> Reader[tuple[T, ...]]:
     """Reader of a list of routes, each of another topic or stream.
 
     Args:
@@ -66,7 +70,7 @@ def routes(read_route: Reader[TopicRoute], *sources: str) -> Reader[tuple[TopicR
     read_list = list_of(read_route, f"mappings with a {sources[0]}")
 
     @described(schema_of(read_list))
-    def read(node: Node, problems: Problems) -> tuple[TopicRoute, ...]:
+    def read(node: Node, problems: Problems) -> tuple[T, ...]:
         try:
             return read_list(node, problems)
         finally:

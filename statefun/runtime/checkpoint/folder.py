@@ -22,6 +22,16 @@ from statefun.sdk.errors import ConfigurationError
 _PYARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
+@attrs.frozen
+class FileFacts:
+    """What a file system says of a file."""
+
+    size: int
+    """In bytes."""
+    modified: int
+    """Nanoseconds since the epoch; 0 if it is not known."""
+
+
 @attrs.frozen(slots=False)
 class Folder:
     """A folder by location; it exists after the first write into it.
@@ -101,6 +111,21 @@ class Folder:
         selector = fs.FileSelector(path, allow_not_found=True)
         return sorted(info.base_name for info in filesystem.get_file_info(selector))
 
+    def files(self) -> dict[str, FileFacts]:
+        """List the files directly inside, by their names; empty if the folder does not exist."""
+        filesystem, path = self._filesystem
+        selector = fs.FileSelector(path, allow_not_found=True)
+        return {
+            info.base_name: FileFacts(info.size, info.mtime_ns or 0)
+            for info in filesystem.get_file_info(selector)
+            if info.type == fs.FileType.File
+        }
+
+    def exists(self) -> bool:
+        """Tell whether the folder exists."""
+        filesystem, path = self._filesystem
+        return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
+
     def has(self, name: str) -> bool:
         """Tell whether a file of that name exists."""
         filesystem, path = self._filesystem
@@ -135,6 +160,15 @@ class Folder:
             # Object stores make an object visible only when it is complete.
             with filesystem.open_output_stream(f"{path}/{name}") as stream:
                 stream.write(content)
+
+    def move(self, name: str, target: str) -> None:
+        """Rename a file; raises FileNotFoundError. The target may be in a folder below."""
+        filesystem, path = self._filesystem
+        parent = f"{path}/{target}".rpartition("/")[0]
+        filesystem.create_dir(parent, recursive=True)
+        filesystem.move(f"{path}/{name}", f"{path}/{target}")
+        if self.is_local:
+            sync_path(Path(parent))
 
     def sync(self, name: str) -> None:
         """Flush a file that another process has written, if it exists, to the disk."""

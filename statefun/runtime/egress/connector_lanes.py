@@ -7,14 +7,18 @@ from collections.abc import Callable
 from datetime import timedelta
 from pkgutil import resolve_name
 from typing import ClassVar
+from urllib.parse import quote
 
 import attrs
 
 from statefun.module.connectors import ConnectorEgress
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import read_framed, write_framed
 from statefun.runtime.egress.lane import Cluster, Lane
 from statefun.runtime.egress.lane_set import DriverLanes, Turn, waiting
 from statefun.runtime.egress.patience import Patience
+
+_LANES = "lanes"
 
 
 @attrs.frozen
@@ -22,12 +26,16 @@ class Writing:
     """What a connector's writer gets: it returns the connection of one lane."""
 
     egress: ConnectorEgress
+    query_id: str
+    """The id of the checkpoint: another application may write to the same place."""
     lane: int
     """The number of the lane: records of one sender always have the same."""
     should_stop: Callable[[timedelta], bool]
     """Tells whether to give up, with UndeliveredError, after such a time without progress."""
+    waits: Callable[[str], None]
+    """To be called now and then while records wait, with the reason, for the log."""
     went_well: Callable[[], None]
-    """To be called when records are written, for the log: they may have waited."""
+    """To be called when records are written: then they no longer wait."""
 
 
 class _NoRefusals:
@@ -70,23 +78,29 @@ class ConnectorFactory:
         """Return lanes for the driver."""
         return DriverLanes(self, should_stop, pause)
 
-    def create_progress(self, query_id: str, lanes: int) -> tuple[None, int]:
-        """Leave markers to the connector."""
-        del query_id
-        return None, lanes
+    def create_progress(self, query_id: str, lanes: int) -> tuple[str, int]:
+        """Leave markers to the connector; return the id of the checkpoint, and all lanes ever had."""
+        folder = self.checkpoint.child("connectors").child(quote(self.id, safe=""))
+        if self.needs_progress:
+            if folder.has(_LANES):
+                lanes = max(lanes, int(read_framed(folder, _LANES)))
+            write_framed(folder, _LANES, b"%d" % lanes)
+        return query_id, lanes
 
     def refusals(self, should_stop: Callable[[timedelta], bool]) -> _NoRefusals:
         """Return what counts refused records: nothing does."""
         del should_stop
         return _NoRefusals()
 
-    def lane(self, number: int, progress: None, refusals: _NoRefusals, turn: Turn) -> Lane:
+    def lane(self, number: int, progress: str, refusals: _NoRefusals, turn: Turn) -> Lane:
         """Return a lane."""
-        del progress, refusals
+        del refusals
         egress, patience = self.egress, Patience(self.egress)
 
         def connect() -> Cluster:
-            writing = Writing(egress, number, turn.should_stop, patience.end)
+            writing = Writing(
+                egress, progress, number, turn.should_stop, patience.wait, patience.end
+            )
             cluster: Cluster = resolve_name(egress.writer)(writing)
             return cluster
 

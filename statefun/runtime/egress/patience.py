@@ -39,7 +39,7 @@ class Patience:
                 "egress %s: %s %s%s; its records are kept, and tried until it takes them",
                 self._egress.id,
                 self._egress.address,
-                "answers, and takes no records" if self._answers() else "does not answer",
+                self._found(),
                 f" ({reason})" if reason else "",
             )
 
@@ -49,12 +49,17 @@ class Patience:
             logger.info("egress %s: %s takes records again", self._egress.id, self._egress.address)
         self._since, self._told = None, False
 
-    def _answers(self) -> bool:
-        if not isinstance(self._egress, KafkaEgress):
-            return True  # the reason says what its connector knows
-        owner, address = f"egress {self._egress.id}", self._egress.address
+    def _found(self) -> str:
+        """Tell what is known of the cluster; of others the reason says it."""
+        if isinstance(self._egress, KafkaEgress) and not self._answers(self._egress):
+            return "does not answer"
+        is_kafka = isinstance(self._egress, KafkaEgress)
+        return "answers, and takes no records" if is_kafka else "takes no records"
+
+    def _answers(self, egress: KafkaEgress) -> bool:
+        owner, address = f"egress {egress.id}", egress.address
         try:
-            admin = admin_for(owner, address, self._egress.properties)
+            admin = admin_for(owner, address, egress.properties)
             cluster_metadata(owner, address, admin, _ANSWER)
         except KafkaError:
             return False

@@ -72,6 +72,10 @@ class Reading:
     """How many records one micro-batch takes at most."""
     timeout: timedelta
     """How long to try to reach a server at start."""
+    is_fresh: bool
+    """Whether no micro-batch was planned yet."""
+    opened: Callable[[Source], None]
+    """Takes note of a source, so that it is stopped before the query: it may be waiting."""
     failed: Callable[[Exception], None]
     """Ends the query with an error, from any thread."""
 
@@ -91,6 +95,7 @@ class Reading:
                 for task in batch.column(0).to_pylist():
                     yield from read(task)
 
+        self.opened(source)
         tasks = tasks_of(self.session, str(self.ingress.id), source, self.failed)
         return tasks.mapInArrow(read_all, RECORDS)
 

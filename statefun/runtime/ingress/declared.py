@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from statefun.module.connectors import ConnectorIngress
 from statefun.module.model import FromEarliest, KafkaEgress, KafkaIngress, Module
 from statefun.module.topic_routes import TopicRoute
 from statefun.sdk.address import TypeName
@@ -12,11 +13,16 @@ REPLAYS = TypeName("statefun", "replays")
 
 
 def all_ingresses(module: Module) -> tuple[KafkaIngress, ...]:
-    """Return the declared ingresses, and the one of replays if its topic is declared."""
+    """Return the declared ingresses of Kafka, and the one of replays if its topic is declared."""
     egress = module.dead_letters
     if egress is None or egress.replay_topic is None:
         return module.ingresses
     return (*module.ingresses, _replays(egress, egress.replay_topic))
+
+
+def all_sources(module: Module) -> list[KafkaIngress | ConnectorIngress]:
+    """Return all ingresses that are sources of the query, those of Kafka first."""
+    return [*all_ingresses(module), *module.connector_ingresses]
 
 
 def _replays(egress: KafkaEgress, topic: str) -> KafkaIngress:

@@ -15,7 +15,7 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.ingress_order import in_order, write_order
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
-from statefun.runtime.ingress.declared import all_ingresses
+from statefun.runtime.ingress.declared import all_sources
 from statefun.runtime.ingress.identities import check_identities, write_identities
 from statefun.runtime.ingress.starting_offsets import check_topics, starting_offsets
 from statefun.runtime.ingress.stopping import Bounds, rewrite_read_offsets
@@ -64,11 +64,7 @@ def prepare(module: Module, settings: Settings) -> Prepared:
     upgrade_files(checkpoint)
     refuse_missing_topics(module.egresses, settings.kafka_timeout)
     commit_log = CommitLog(checkpoint)
-    declared: list[KafkaIngress | ConnectorIngress] = [
-        *all_ingresses(module),
-        *module.connector_ingresses,
-    ]
-    ordered = in_order(checkpoint, declared)
+    ordered = in_order(checkpoint, all_sources(module))
     ingresses = [ingress for ingress in ordered if isinstance(ingress, KafkaIngress)]
     connectors = [ingress for ingress in ordered if isinstance(ingress, ConnectorIngress)]
     is_fresh = commit_log.is_fresh()

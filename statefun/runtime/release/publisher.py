@@ -120,7 +120,7 @@ class Publisher:
             )
         self._take_over(run)
         for thread in self._threads.values():
-            if settings.egress_lanes == 1:  # more of them are published by tasks
+            if settings.egress_lanes == 1 or not thread.factory.has_tasks:  # else by tasks
                 thread.connect()
             thread.start()
         self._retention.start(leftovers)

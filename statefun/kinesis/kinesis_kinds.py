@@ -24,6 +24,7 @@ from statefun.components import (
     date,
     integer,
     legacy_route,
+    member,
     plain_route,
     routes,
     text,
@@ -40,6 +41,7 @@ from statefun.kinesis.connection import (
     EgressSettings,
     FromEnd,
     IngressSettings,
+    OnDataLoss,
 )
 from statefun.kinesis.outgoing import kinesis_record
 
@@ -129,9 +131,18 @@ MAX_OUTSTANDING_RECORDS = Key(
     example=500,
 )
 
+ON_DATA_LOSS = Key(
+    "onDataLoss",
+    member("onDataLoss", OnDataLoss),
+    "what to do when records of a planned micro-batch are gone by their retention",
+    default="fail",
+    example="go-on",
+)
 _COMMON = (ID, AWS_REGION, AWS_CREDENTIALS)
-INGRESS = Shape((*_COMMON, STARTUP_POSITION, STREAMS, FAILURE_POLICY, PROPERTIES))
-_LEGACY_INGRESS = Shape((*_COMMON, STARTUP_POSITION, LEGACY_STREAMS, FAILURE_POLICY, PROPERTIES))
+INGRESS = Shape((*_COMMON, STARTUP_POSITION, STREAMS, FAILURE_POLICY, ON_DATA_LOSS, PROPERTIES))
+_LEGACY_INGRESS = Shape(
+    (*_COMMON, STARTUP_POSITION, LEGACY_STREAMS, FAILURE_POLICY, ON_DATA_LOSS, PROPERTIES)
+)
 EGRESS = Shape((*_COMMON, MAX_OUTSTANDING_RECORDS, EGRESS_PROPERTIES))
 
 
@@ -148,7 +159,9 @@ def read_ingress(component: Component, problems: Problems) -> ConnectorIngress:
         topics=topics,
         location=component.location,
         reader="statefun.kinesis.reading:read_kinesis",
-        settings=IngressSettings(connection, _start(values)),
+        settings=IngressSettings(
+            connection, _start(values), values.get(ON_DATA_LOSS, OnDataLoss.FAIL)
+        ),
         failure_policy=values.get(FAILURE_POLICY),
     )
 

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a folder: their ingress and egress, as any other package could add them."""

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shards of streams, and the time of their server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import attrs
+
+from statefun.kinesis.aggregation import HashRange
+from statefun.kinesis.aws_client import Trouble, trouble_of
+from statefun.kinesis.shard_reader import Shard
+
+_NOT_THERE = "ResourceNotFoundException"
+
+
+class ShardList:
+    """The shards as they were at the last look."""
+
+    def __init__(self, client: Any, streams: Sequence[str]) -> None:
+        self._client = client
+        self._streams = streams
+        self._shards: dict[str, dict[str, Shard]] = {}
+        self.now = self.latest = 0.0
+        """The time of the server then, in seconds since the epoch: the earliest and the latest that it
+        may be."""
+
+    def of(self, stream: str) -> dict[str, Shard]:
+        """Return the shards of a stream by their ids, also closed ones."""
+        return self._shards.get(stream, {})
+
+    def parents(self, stream: str) -> set[str]:
+        """Return the shards of a stream that others have followed."""
+        return {parent for shard in self.of(stream).values() for parent in shard.parents}
+
+    def look(self) -> Trouble | None:
+        """List the shards of all streams; return why one cannot be listed."""
+        for name in self._streams:
+            try:
+                self._shards[name] = self._listed(name)
+            except Exception as error:  # noqa: BLE001 - boto3 makes the classes of its errors
+                trouble = trouble_of(error)
+                if trouble.code == _NOT_THERE:
+                    text = f"there is no stream {name}; create it, or correct its name"
+                    return attrs.evolve(trouble, text=text)
+                return trouble
+        return None
+
+    def _listed(self, name: str) -> dict[str, Shard]:
+        found: dict[str, Shard] = {}
+        asked: dict[str, Any] = {"StreamName": name}
+        while True:
+            answer = self._client.list_shards(**asked)
+            self.now, self.latest = server_time(answer)
+            for shard in answer["Shards"]:
+                keys = shard["HashKeyRange"]
+                found[shard["ShardId"]] = Shard(
+                    name,
+                    shard["ShardId"],
+                    HashRange(int(keys["StartingHashKey"]), int(keys["EndingHashKey"])),
+                    tuple(
+                        shard[parent]
+                        for parent in ("ParentShardId", "AdjacentParentShardId")
+                        if shard.get(parent)
+                    ),
+                    "EndingSequenceNumber" in shard["SequenceNumberRange"],
+                )
+            if not answer.get("NextToken"):
+                return found
+            asked = {"NextToken": answer["NextToken"]}
+
+
+def server_time(answer: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the earliest and the latest time that it may be for a server, in seconds since the epoch.
+
+    Servers tell their time in seconds; where ours agrees, it is both. Kinesis refuses to read from a
+    time that is still to come by its own clock.
+    """
+    now = datetime.now(timezone.utc)
+    headers = answer["ResponseMetadata"].get("HTTPHeaders", {})
+    try:
+        theirs = parsedate_to_datetime(headers["date"])
+    except (KeyError, ValueError, TypeError):
+        return now.timestamp(), now.timestamp()
+    if timedelta(0) <= now - theirs < timedelta(seconds=1):
+        return now.timestamp(), now.timestamp()
+    return theirs.timestamp(), theirs.timestamp() + 1

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import attrs
+import pytest
+from harness import run
+
+from statefun import (
+    Address,
+    ConnectorError,
+    Context,
+    StatefulFunctions,
+    egress_message_builder,
+    make_json_type,
+)
+from statefun.module.loader import parse_module
+from statefun.module.model import Module
+
+pytestmark = pytest.mark.spark
+
+MODULE = """
+kind: io.statefun.file.v1/ingress
+spec:
+  id: test/in
+  failurePolicy: skip
+  files:
+    - path: in/*.jsonl
+      format: {type: json-lines, idField: name}
+      valueType: test.files/Visit
+      targets: [test.fns/count]
+    - path: names
+      format: {type: lines}
+      valueFormat: {type: text}
+      targets: [test.fns/greet]
+---
+kind: io.statefun.file.v1/egress
+spec: {id: test/out, folder: out}
+"""
+
+
+@attrs.define
+class Visit:
+    """A visit of somebody."""
+
+    name: str
+    number: int
+
+
+VISIT = make_json_type("test.files/Visit", Visit)
+functions = StatefulFunctions()
+
+
+@functions.bind("test.fns/count")
+def count(ctx: Context, visit: Visit) -> None:
+    """Write visits down."""
+    ctx.send_egress(egress_message_builder("test/out", visit, VISIT))
+
+
+@functions.bind("test.fns/greet")
+def greet(ctx: Context, name: str) -> None:
+    """Take the line for a visit."""
+    ctx.send(Address("test.fns/count", name), Visit(name, 0))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with the folders to read."""
+    for name in ("in", "names"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+def module(folder: Path) -> Module:
+    """Return the module, whose paths are relative to the folder."""
+    return parse_module(MODULE, str(folder / "module.yaml"))
+
+
+def written(folder: Path) -> list[tuple[str, int]]:
+    """Return the records in the files that were written, sorted."""
+    lines = [
+        json.loads(line)
+        for file in (folder / "out").glob("part-*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    return sorted((line["name"], line["number"]) for line in lines)
+
+
+def test_from_files_to_files(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each run goes on where the one before has ended; bad lines are bad records."""
+    visits = folder / "in" / "a.jsonl"
+    visits.write_text("".join(f'{{"name": "Ada", "number": {n}}}\n' for n in range(1000)))
+    (folder / "names" / "first").write_text("Bob\nEve")
+    run(module(folder), functions, folder / "checkpoint")
+    first = written(folder)
+    with visits.open("a") as file:
+        file.write('{"name": "Ada", "number": 1000}\nnonsense\n{"name": "Ada"}\n')
+    with caplog.at_level(logging.WARNING):
+        second = run(module(folder), functions, folder / "checkpoint")
+        third = run(module(folder), functions, folder / "checkpoint")
+
+    expected = [("Ada", n) for n in range(1000)]
+    assert first == [*expected, ("Bob", 0), ("Eve", 0)]
+    assert written(folder) == [*expected, ("Ada", 1000), ("Bob", 0), ("Eve", 0)]
+    assert (second.skipped, third.skipped, third.invocations) == (2, 0, 0)
+
+
+def test_a_file_that_is_replaced_ends_the_run(folder: Path) -> None:
+    """With its name and what to do, and nothing of the JVM."""
+    visits = folder / "in" / "a.jsonl"
+    visits.write_text('{"name": "Ada", "number": 1}\n')
+    run(module(folder), functions, folder / "checkpoint")
+    visits.write_text('{"name": "Eve", "number": 1}\n{"name": "Eve", "number": 2}\n')
+
+    with pytest.raises(ConnectorError) as raised:
+        run(module(folder), functions, folder / "checkpoint")
+
+    assert raised.value.message == (
+        f"ingress test/in: file {visits} was replaced by another one before all of it was read; "
+        "bring it back, or set onChange: go-on to read what is there"
+    )
+    assert written(folder) == [("Ada", 1)]
