@@ -76,8 +76,8 @@ class ShardList:
 def server_time(answer: Mapping[str, Any]) -> tuple[float, float]:
     """Return the earliest and the latest time that it may be for a server, in seconds since the epoch.
 
-    Servers tell their time in seconds; where ours agrees, it is both. Kinesis refuses to read from a
-    time that is still to come by its own clock.
+    Servers tell their time in seconds; where ours agrees, it is the earliest. Kinesis refuses to read
+    from a time that is still to come by its own clock.
     """
     now = datetime.now(timezone.utc)
     headers = answer["ResponseMetadata"].get("HTTPHeaders", {})
@@ -85,6 +85,5 @@ def server_time(answer: Mapping[str, Any]) -> tuple[float, float]:
         theirs = parsedate_to_datetime(headers["date"])
     except (KeyError, ValueError, TypeError):
         return now.timestamp(), now.timestamp()
-    if timedelta(0) <= now - theirs < timedelta(seconds=1):
-        return now.timestamp(), now.timestamp()
-    return theirs.timestamp(), theirs.timestamp() + 1
+    agrees = timedelta(0) <= now - theirs < timedelta(seconds=1)
+    return (now if agrees else theirs).timestamp(), theirs.timestamp() + 1

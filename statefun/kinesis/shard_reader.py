@@ -223,7 +223,9 @@ class ShardReader:
             )
             iterator = answer.get("NextShardIterator")
             if "Records" in answer:  # else the iterator has expired
-                self._add(answer["Records"], is_all=not answer.get("MillisBehindLatest"))
+                found = answer["Records"]
+                is_full = len(found) == _MOST_RECORDS
+                self._add(found, is_all=not (is_full or answer.get("MillisBehindLatest")))
                 if iterator is None:
                     self._end()
                     return

@@ -197,6 +197,19 @@ def test_a_bounded_run_ends_though_more_comes(kinesis: KinesisHarness, sources: 
     assert {row["value"] for row in rows(later, offset, end)} == {b"3"}
 
 
+def test_an_answer_that_is_full_is_not_the_last(kinesis: KinesisHarness, sources: Sources) -> None:
+    """Kinesis gives 10,000 records at a time."""
+    kinesis.create("users", 1)
+    kinesis.put("users", [("Ada", b"")] * 10_500)
+    source = sources.start(most=100_000)
+    source.bound()
+    offset = source.initial_offset()
+    while (end := source.latest_offset(offset)) != offset:
+        offset = end
+
+    assert offset["records"] == 10_500
+
+
 def test_a_bounded_run_ends_without_a_stream_that_was_taken_off(
     kinesis: KinesisHarness, sources: Sources
 ) -> None:
