@@ -178,8 +178,8 @@ def _conclusion(validation: Validation) -> str:
     found = ", ".join(_count(count, word) for word, count in sorted(counts.items()))
     parts = []
     if validation.module is not None:
-        parts += [_count(len(validation.module.ingresses), "ingress", "es")]
-        parts += [_count(len(validation.module.egresses), "egress", "es")]
+        parts += [_count(len(validation.module.routed), "ingress", "es")]
+        parts += [_count(len(validation.module.all_egresses), "egress", "es")]
         if validation.module.endpoints:
             parts += [_count(len(validation.module.endpoints), "endpoint")]
     if validation.functions is not None:

@@ -28,13 +28,15 @@ class FileState:
     is_all: bool
     """Whether that was all of it then."""
     size: int
-    """The size that it had at least; of Parquet, the size."""
-    head: str
-    """The digest of its first bytes, by which another file in its place is known."""
-    head_size: int
-    """How many bytes these are."""
+    """The bytes that are known of it: those that are read; of Parquet, all."""
+    digest: str
+    """Of the first and the last of these bytes: so another file in its place is known."""
     header: int = 0
     """The bytes of the first line, which names the fields of CSV."""
+    is_torn: bool = False
+    """Whether what is read does not end with a line break."""
+    is_gone: bool = False
+    """Whether it was not there at a look: another file may come in its place."""
 
 
 @attrs.frozen
@@ -79,8 +81,10 @@ class Entry:
     records: int
     """The records of all micro-batches up to this one."""
     ranges: Sequence[FileRange]
-    forgotten: Sequence[str] = ()
+    gone: Sequence[str] = ()
     """The paths of files that are no longer there."""
+    forgotten: Sequence[str] = ()
+    """The paths of files that are read from their beginnings if they are there again."""
 
 
 class FileLog:
@@ -107,7 +111,7 @@ class FileLog:
         ranges = [
             FileRange(**{**each, "state": FileState(**each["state"])}) for each in content["ranges"]
         ]
-        return Entry(content["records"], ranges, content["forgotten"])
+        return Entry(content["records"], ranges, content["gone"], content["forgotten"])
 
     def write(self, number: int, entry: Entry) -> None:
         """Add the entry that follows the present one."""
@@ -164,5 +168,7 @@ def _name(number: int) -> str:
 
 def _after(states: Mapping[str, FileState], entry: Entry) -> dict[str, FileState]:
     """Return the states after an entry."""
-    after = {path: state for path, state in states.items() if path not in entry.forgotten}
+    forgotten = set(entry.forgotten)
+    after = {path: state for path, state in states.items() if path not in forgotten}
+    after |= {path: attrs.evolve(after[path], is_gone=True) for path in entry.gone if path in after}
     return after | {each.path: each.state for each in entry.ranges}

@@ -8,7 +8,6 @@ checkpoint before it is planned, so that it reads the same after a crash.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -20,23 +19,27 @@ from pyspark.sql import DataFrame
 
 from statefun.components.running import FileFacts, Folder, Offset, Reading
 from statefun.files.file_log import Entry, FileLog, FileRange, FileState, path_of
-from statefun.files.file_settings import FileFormat, IngressFiles, OnChange
-from statefun.files.parsing import changed, check, encode_task, head_of, read_task
-from statefun.files.scanning import Part, whole_lines
+from statefun.files.file_settings import FileFormat, Files, IngressFiles, OnChange
+from statefun.files.parsing import change_of, changed, digest_of, encode_task, read_task
+from statefun.files.parts import Piece, lines_of, rows_of
+from statefun.files.scanning import TooLongError
 from statefun.sdk.errors import ConnectorError
 
 logger = logging.getLogger("statefun.ingress")
 
 _LOOK = timedelta(milliseconds=200)
 """Between two looks at folders in which nothing was new."""
+_LONGEST_LOOK = timedelta(seconds=30)
 _SHARE = 10
-"""Looks at large folders take a tenth of the time."""
+"""Looks at large folders take a tenth of the time, up to the limit above."""
 _QUIET = timedelta(seconds=10)
 """A last line without a line break is whole when its file has not changed for so long."""
-_HEAD = 1024
-_NO_STATE = FileState(0, 0, 0, is_all=False, size=0, head="", head_size=0)
+_QUIET_BOUNDED = timedelta(seconds=1)
+"""The same in a run that reads what is there."""
+_KNOWN_FOR = timedelta(days=7)
+"""A file that comes back is known if it has not been older than that."""
+_NO_STATE = FileState(0, 0, 0, is_all=False, size=0, digest="")
 _HIDDEN = (".", "_")
-_MAGIC = b"PAR1"
 
 
 def read_files(reading: Reading) -> DataFrame:
@@ -61,6 +64,11 @@ class _Found(NamedTuple):
     def path(self) -> str:
         return path_of(self.folder.location, self.name)
 
+    @property
+    def age(self) -> timedelta:
+        """How long ago it was changed; zero if that is not known."""
+        return timedelta(seconds=time.time() - (self.facts.modified or time.time_ns()) / 1e9)
+
 
 class FileSource:
     """Decides what each micro-batch reads of some files.
@@ -73,13 +81,16 @@ class FileSource:
 
     def __init__(self, settings: IngressFiles, folder: Folder, records_per_batch: int) -> None:
         self._settings = settings
+        # Once: a folder that goes away for a while is still one.
+        self._places = {route: _split(files.path) for route, files in settings.files.items()}
         self._log = FileLog(folder)
         self._most = records_per_batch
         self._next_look = 0.0
-        self._is_bounded = False
         self._limits: dict[str, int] | None = None
         """The sizes of files when the run was bounded."""
         self._told: set[str] = set()
+        self._seen: dict[str, tuple[FileFacts, bool]] = {}
+        """Files in which there was nothing to read, and whether there may be after a while."""
 
     def check(self) -> None:
         """Check that all folders are there.
@@ -87,9 +98,9 @@ class FileSource:
         Raises:
             ConnectorError: if one is not.
         """
-        for files in self._settings.files.values():
-            folder, pattern = _split(files.path)
-            if not folder.exists() or (not _is_pattern(pattern) and not folder.has(pattern)):
+        for route, files in self._settings.files.items():
+            folder, name = self._places[route]
+            if not folder.exists() or (not _is_pattern(name) and not folder.has(name)):
                 raise ConnectorError(
                     f"{self._settings.owner}: there is no {files.path}; make it, or correct the path"
                 )
@@ -105,7 +116,7 @@ class FileSource:
         if self._log.has(number + 1):  # planned by a run that has crashed
             entry = self._log.read(number + 1)
         else:
-            if not self._is_bounded and time.monotonic() < self._next_look:
+            if self._limits is None and time.monotonic() < self._next_look:
                 return start
             began = time.monotonic()
             try:
@@ -114,9 +125,9 @@ class FileSource:
                 raise ConnectorError(
                     f"{self._settings.owner}: its files cannot be read: {error}"
                 ) from error
-            if not entry.ranges and not entry.forgotten:
-                took = time.monotonic() - began
-                self._next_look = began + max(_LOOK.total_seconds(), _SHARE * took)
+            if not (entry.ranges or entry.gone or entry.forgotten):
+                wait = max(_LOOK.total_seconds(), _SHARE * (time.monotonic() - began))
+                self._next_look = began + min(wait, _LONGEST_LOOK.total_seconds())
                 return start
             self._log.write(number + 1, entry)
         self._log.advance(number + 1, entry)
@@ -125,6 +136,7 @@ class FileSource:
     def tasks(self, start: Offset, end: Offset) -> list[bytes]:
         """Return the parts of files between two entries of the log."""
         owner, files = self._settings.owner, self._settings.files
+        may_change = self._settings.on_change is OnChange.GO_ON
         found: list[bytes] = []
         for number in range(start["log"] + 1, end["log"] + 1):
             for part in self._log.read(number).ranges:
@@ -133,166 +145,195 @@ class FileSource:
                         f"{owner}: the checkpoint has planned to read {part.route}, which the "
                         "ingress lists no more; list it for one more start"
                     )
-                go_on = self._settings.on_change is OnChange.GO_ON
-                found.append(encode_task(part, files[part.route], owner, may_change=go_on))
+                found.append(encode_task(part, files[part.route], owner, may_change=may_change))
         return found
 
     def bound(self) -> None:
         """Read no further than what is there now."""
-        self._is_bounded = True
-        self._limits = {found.path: found.facts.size for found in self._listed()}
+        self._limits = {found.path: found.facts.size for found in self._listed()[0]}
 
     def stop(self) -> None:
         """Have nothing to release."""
 
-    def _listed(self) -> Iterator[_Found]:
-        """List all files, the oldest first."""
-        for route, files in self._settings.files.items():
-            folder, pattern = _split(files.path)
+    def _listed(self) -> tuple[list[_Found], set[str]]:
+        """List all files, the oldest of each path first; return the missing folders as well.
+
+        Raises:
+            ConnectorError: if two paths take one file.
+        """
+        every: dict[str, _Found] = {}
+        missing = set()
+        for route, (folder, pattern) in self._places.items():
+            if not folder.exists():
+                missing.add(folder.location)
+                self._tell(f"folder {folder.location} is not there", "it is waited for")
             listed = [
                 _Found(route, folder, name, facts)
                 for name, facts in folder.files().items()
-                if fnmatchcase(name, pattern) and not name.startswith(_HIDDEN)
+                if (fnmatchcase(name, pattern) if _is_pattern(pattern) else name == pattern)
+                and not name.startswith(_HIDDEN)
             ]
-            yield from sorted(listed, key=lambda found: (found.facts.modified, found.name))
+            for found in sorted(listed, key=lambda found: (found.facts.modified, found.name)):
+                other = every.setdefault(found.path, found)
+                if other is not found:
+                    raise ConnectorError(
+                        f"{self._settings.owner}: file {found.path} is one of {other.route} and of "
+                        f"{route}; let only one of them take it"
+                    )
+        return list(every.values()), missing
 
     def _planned(self, states: Mapping[str, FileState]) -> Entry:
         """Return what the next micro-batch reads."""
+        listed, missing = self._listed()
         ranges: list[FileRange] = []
-        total, left = self._log.total, self._most
-        there = set()
-        for found in self._listed():
-            there.add(found.path)
-            state = states.get(found.path, _NO_STATE)
-            is_same = (found.facts.size, found.facts.modified) == (state.size, state.modified)
-            is_late = self._limits is not None and found.path not in self._limits
-            if left <= 0 or (state.is_all and is_same) or is_late:
+        forgotten: list[str] = []
+        total = self._log.total
+        for found in listed:
+            left = self._most - (total - self._log.total)
+            state = states.get(found.path)
+            if left <= 0 or self._has_nothing(found, state):
                 continue
-            for part in self._parts(found, state, left):
+            parts, is_other = self._parts(found, state, left)
+            if is_other:
+                forgotten.append(found.path)
+            for part in parts:
                 ranges.append(attrs.evolve(part, first=total))
-                total, left = total + part.count, left - part.count
-        gone = [] if left <= 0 else [path for path in states if path not in there]
-        for path in gone:
-            if not states[path].is_all:
-                self._change(changed(self._settings.owner, path, "was deleted"))
-        return Entry(total, ranges, gone)
+                total += part.count
+        there = {found.path for found in listed}
+        gone: list[str] = []
+        for path, state in states.items():
+            if path in there or path.rpartition("/")[0] in missing:
+                continue
+            if not state.is_gone:
+                if not state.is_all:
+                    self._change(path, "was deleted")
+                gone.append(path)
+            elif time.time_ns() - state.modified > _KNOWN_FOR.total_seconds() * 1e9:
+                forgotten.append(path)
+        return Entry(total, ranges, gone, forgotten)
 
-    def _parts(self, found: _Found, state: FileState, most: int) -> Iterator[FileRange]:
-        """Yield the parts of a file that are not read yet."""
+    def _has_nothing(self, found: _Found, state: FileState | None) -> bool:
+        """Tell, without opening a file, whether there is nothing new in it."""
+        facts = found.facts
+        if self._limits is not None and found.path not in self._limits:
+            return True
+        is_read = state is not None and state.is_all and not state.is_gone
+        if (
+            state is not None
+            and is_read
+            and (facts.size, facts.modified)
+            == (
+                state.size,
+                state.modified,
+            )
+        ):
+            return True
+        before = self._seen.get(found.path)
+        if before is None or before[0] != facts:
+            return False
+        return not (before[1] and found.age > self._quiet)
+
+    @property
+    def _quiet(self) -> timedelta:
+        return _QUIET if self._limits is None else _QUIET_BOUNDED
+
+    def _parts(
+        self, found: _Found, state: FileState | None, most: int
+    ) -> tuple[list[FileRange], bool]:
+        """Return the parts of a file that are not read yet, and whether it is another file."""
+        files = self._settings.files[found.route]
+        is_other = False
+        try:
+            with found.folder.open(found.name) as file:
+                if state is not None and (what := self._change_of(file, found, state, files)):
+                    if not state.is_gone:
+                        self._change(found.path, what)
+                    state, is_other = None, True
+                pieces = self._pieces(file, found, state or _NO_STATE, most)
+                rest = found.facts.size > (pieces[-1].end if pieces else (state or _NO_STATE).end)
+                is_parquet = files.format is FileFormat.PARQUET
+                if not pieces:
+                    self._seen[found.path] = (found.facts, rest and not is_parquet)
+                return list(_ranges(file, found, state or _NO_STATE, pieces, files)), is_other
+        except FileNotFoundError:  # deleted meanwhile, which the next look sees
+            return [], is_other
+        except TooLongError as error:
+            raise ConnectorError(
+                f"{self._settings.owner}: file {found.path} has {error}; correct the file"
+            ) from None
+
+    def _pieces(self, file: BinaryIO, found: _Found, state: FileState, most: int) -> list[Piece]:
         files = self._settings.files[found.route]
         size = found.facts.size
         if self._limits is not None:
-            size = min(size, self._limits.get(found.path, 0))
-        try:
-            with found.folder.open(found.name) as file:
-                state = self._checked(file, found, state)
-                if files.format is FileFormat.PARQUET:
-                    parts = self._rows_of(file, found, state, size, most)
-                else:
-                    parts = self._lines_of(file, found, state, size, most)
-                head_size = min(size, _HEAD)
-                head = head_of(file, head_size)
-                lines = state.lines
-                for part, header, is_last in list(parts):
-                    lines += part.lines
-                    after = FileState(
-                        part.end,
-                        lines,
-                        found.facts.modified,
-                        is_last,
-                        size if files.format is FileFormat.PARQUET else part.end,
-                        head,
-                        head_size,
-                        header,
-                    )
-                    yield FileRange(
-                        found.route,
-                        found.folder.location,
-                        found.name,
-                        part.start,
-                        part.end,
-                        lines - part.lines + 1,
-                        0,
-                        part.lines,
-                        after,
-                    )
-        except FileNotFoundError:  # deleted meanwhile, which the next look sees
-            return
+            size = min(size, self._limits[found.path])
+        if files.format is FileFormat.PARQUET:
+            pieces = list(rows_of(file, state, size, most))
+            if not pieces and not state.is_all and found.age > self._quiet:
+                self._tell(f"file {found.path} is no whole Parquet file", "it is read when it is")
+            return pieces
+        if state.is_torn and size > state.end:
+            file.seek(state.end)
+            if file.read(1) not in {b"\n", b"\r"}:
+                text = f"file {found.path} has gone on in the last line that was read"
+                self._tell(text, "the rest of it is read as another one")
+        delimiter = files.delimiter if files.format is FileFormat.CSV else None
+        takes_rest = found.age > self._quiet and size == found.facts.size
+        return list(lines_of(file, state, size, most, delimiter, takes_rest=takes_rest))
 
-    def _checked(self, file: BinaryIO, found: _Found, state: FileState) -> FileState:
-        """Return how far the file is read: not at all, if another one is in its place.
+    def _change_of(
+        self, file: BinaryIO, found: _Found, state: FileState, files: Files
+    ) -> str | None:
+        what = change_of(file, state)
+        is_larger = found.facts.size != state.size
+        if what is None and files.format is FileFormat.PARQUET and is_larger:
+            what = "was replaced by another one"
+        return what
 
-        Raises:
-            ConnectorError: if that is to end the run.
-        """
-        if state == _NO_STATE:
-            is_csv = self._settings.files[found.route].format is FileFormat.CSV
-            return attrs.evolve(state, lines=1) if is_csv else state  # its header
-        files, owner = self._settings.files[found.route], self._settings.owner
-        try:
-            check(file, state, found.path, owner)
-            if files.format is FileFormat.PARQUET and found.facts.size != state.size:
-                raise changed(owner, found.path, "was replaced by another one")
-        except ConnectorError as error:
-            self._change(error)
-            return _NO_STATE
-        return state
-
-    def _change(self, error: ConnectorError) -> None:
+    def _change(self, path: str, what: str) -> None:
         """End the run for a file that has changed, or go on as the ingress says.
 
         Raises:
             ConnectorError: if the run is to end.
         """
+        error = changed(self._settings.owner, path, what)
         if self._settings.on_change is OnChange.FAIL:
             raise error
         logger.warning("%s; going on", error.message.partition(";")[0])
 
-    def _lines_of(
-        self, file: BinaryIO, found: _Found, state: FileState, size: int, most: int
-    ) -> Iterator[tuple[Part, int, bool]]:
-        """Yield parts of whole lines, the length of a header, and whether a part is the last one."""
-        files = self._settings.files[found.route]
-        is_csv = files.format is FileFormat.CSV
-        age = time.time() - found.facts.modified / 1e9
-        takes_rest = self._is_bounded or age > _QUIET.total_seconds()
-        start, header = state.end, state.header
-        if is_csv and start == 0:
-            first = next(whole_lines(file, 0, size, 1, has_quotes=True), None)
-            if first is None:
-                return
-            start = header = first.end
-        found_parts = whole_lines(file, start, size, most, has_quotes=is_csv, takes_rest=takes_rest)
-        for part in found_parts:
-            yield part, header, part.end >= size
+    def _tell(self, text: str, what_happens: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            logger.warning("%s: %s; %s", self._settings.owner, text, what_happens)
 
-    def _rows_of(
-        self, file: BinaryIO, found: _Found, state: FileState, size: int, most: int
-    ) -> Iterator[tuple[Part, int, bool]]:
-        """Yield a part of the rows of a Parquet file, if it is complete."""
-        import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, and rarely needed
 
-        file.seek(max(0, size - len(_MAGIC)))
-        if file.read(len(_MAGIC)) != _MAGIC:
-            if found.path not in self._told and time.time() - found.facts.modified / 1e9 > (
-                _QUIET.total_seconds()
-            ):
-                self._told.add(found.path)
-                logger.warning(
-                    "%s: file %s is no whole Parquet file; it is read when it is",
-                    self._settings.owner,
-                    found.path,
-                )
-            return
-        file.seek(0)
-        rows = pq.ParquetFile(file).metadata.num_rows
-        end = min(rows, state.end + most)
-        if end > state.end:
-            yield Part(state.end, end, end - state.end), 0, end == rows
+def _ranges(
+    file: BinaryIO, found: _Found, state: FileState, pieces: list[Piece], files: Files
+) -> Iterator[FileRange]:
+    """Yield the parts of a file, each with how far the file is read behind it."""
+    lines = state.lines or int(files.format is FileFormat.CSV)  # its header
+    for piece in pieces:
+        size = found.facts.size if files.format is FileFormat.PARQUET else piece.end
+        lines += piece.lines
+        after = FileState(
+            piece.end,
+            lines,
+            found.facts.modified,
+            piece.is_last,
+            size,
+            digest_of(file, size),
+            piece.header,
+            piece.is_torn,
+        )
+        line = lines - piece.lines + 1
+        location = found.folder.location
+        yield FileRange(
+            found.route, location, found.name, piece.start, piece.end, line, 0, piece.lines, after
+        )
 
 
 def _split(path: str) -> tuple[Folder, str]:
-    """Return the folder of a path, and the pattern for the names of its files."""
+    """Return the folder of a path, and the pattern for the names of its files, or a name."""
     location, mark, query = path.partition("?") if "://" in path else (path, "", "")
     parent, _, name = location.rstrip("/").rpartition("/")
     if _is_pattern(name):
@@ -300,7 +341,7 @@ def _split(path: str) -> tuple[Folder, str]:
     folder = Folder.at(location + mark + query)
     if folder.exists():
         return folder, "*"
-    return Folder.at(parent + mark + query), re.sub(r"([*?\[])", r"[\1]", name)
+    return Folder.at(parent + mark + query), name
 
 
 def _is_pattern(name: str) -> bool:

@@ -8,6 +8,7 @@ never again, even if somebody takes it away at once.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections import defaultdict
@@ -40,7 +41,8 @@ class FileCluster:
         self._folder = Folder.at(settings.folder)
         place = f"{quote(str(writing.egress.id), safe='')}-{writing.query_id}-{writing.lane}"
         self._marker_name = f"{_OWN}/{place}.json"
-        self._place = f"{writing.query_id[:8]}-{writing.lane}"
+        # Several egresses of several applications may write to one folder.
+        self._place = f"{hashlib.sha256(place.encode()).hexdigest()[:16]}-{writing.lane}"
         self._owner: str | None = None
 
     def open(self) -> Marker | None:
@@ -66,7 +68,7 @@ class FileCluster:
             for topic, lines in by_topic.items():
                 name = f"part-{marker.batch:09}-{marker.records:09}-{self._place}"
                 name += ".parquet" if self._format is FileFormat.PARQUET else ".jsonl"
-                own = f"{_OWN}/{quote(topic, safe='')}-{name}"
+                own = f"{_OWN}/{marker.owner[:8]}-{quote(topic, safe='')}-{name}"
                 parent, _, hidden = own.rpartition("/")
                 self._folder.child(parent).write(hidden, self._content(lines))
                 files.append((own, name if topic == FOLDER else f"{topic}/{name}"))
@@ -120,17 +122,29 @@ def table_of(rows: Sequence[dict[str, Any]]) -> pa.Table:
 
     >>> table_of([{"a": 1}, {"a": 2.5, "b": "x"}, {"b": [1]}]).to_pylist()
     [{'a': 1.0, 'b': None}, {'a': 2.5, 'b': '"x"'}, {'a': None, 'b': '[1]'}]
+    >>> table_of([{"a": {}}, {"a": {}}]).to_pylist(), table_of([{}, {}]).num_rows
+    ([{'a': '{}'}, {'a': '{}'}], 2)
     """
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(name for row in rows for name in row) or ["_"]  # else there were no rows
     columns = {name: _column([row.get(name) for row in rows]) for name in names}
     return pa.table(columns)
 
 
 def _column(values: Sequence[Any]) -> pa.Array:
     try:
-        return pa.array(values)
+        column = pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return pa.array([None if value is None else json.dumps(value) for value in values])
+        column = None
+    if column is None or _has_empty(column.type):  # Parquet has no objects without fields
+        column = pa.array([None if value is None else json.dumps(value) for value in values])
+    return column
+
+
+def _has_empty(type_: pa.DataType) -> bool:
+    """Tell whether a type has a structure without fields in it."""
+    if pa.types.is_struct(type_) and not type_.num_fields:
+        return True
+    return any(_has_empty(type_.field(index).type) for index in range(type_.num_fields))
 
 
 def _digest(content: dict[str, Any]) -> bytes:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 import json
+import logging
 from base64 import b64encode
 from collections.abc import Iterator
 from datetime import date, datetime, time, timezone
+from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
 import attrs
@@ -18,10 +19,17 @@ import pyarrow as pa
 from statefun.components.running import RECORDS_ARROW, Folder
 from statefun.files.file_log import FileRange, FileState
 from statefun.files.file_settings import FileFormat, Files
+from statefun.files.scanning import csv_rows
 from statefun.sdk.errors import ConnectorError
+
+logger = logging.getLogger("statefun.ingress")
 
 PATH, LINE = "file.path", "file.line"
 """The headers with a record's file, and the number of its line or row."""
+_KNOWN = 1024
+"""How many bytes at the beginning and at the end of what is read tell a file from others."""
+_BATCH = 2_000
+_BOM = b"\xef\xbb\xbf"
 
 
 class Parsed(NamedTuple):
@@ -50,50 +58,51 @@ def read_task(task: bytes) -> Iterator[pa.RecordBatch]:
     """Read the records of a task.
 
     Raises:
-        ConnectorError: if the file is no longer the one that was planned to be read.
+        ConnectorError: if the file cannot be read, or is no longer the one that was planned to be.
     """
     content = json.loads(task)
     state = FileState(**content["range"]["state"])
     part = FileRange(**{**content["range"], "state": state})
     files = Files(**{**content["files"], "format": FileFormat(content["files"]["format"])})
+    owner = content["owner"]
     try:
         with Folder(part.folder).open(part.name) as file:
-            check(file, state, part.path, content["owner"])
-            records = list(_parsed(file, part, files))
+            change = change_of(file, state)
+            if change is None:
+                records = _parsed(file, part, files)
+                while batch := list(islice(records, _BATCH)):
+                    yield _rows(batch, part)
     except FileNotFoundError:
-        if content["may_change"]:
-            return
-        raise changed(content["owner"], part.path, "was deleted") from None
-    except ConnectorError:
-        if content["may_change"]:  # the driver tells of it when it looks next
-            return
-        raise
-    if records:
-        yield _rows(records, part)
+        change = "was deleted"
+    except (OSError, ValueError) as error:  # those of pyarrow are of these
+        raise ConnectorError(f"{owner}: file {part.path} cannot be read: {error}") from error
+    if change is not None:
+        problem = changed(owner, part.path, change)
+        if not content["may_change"]:
+            raise problem
+        logger.warning("%s; going on", problem.message.partition(";")[0])
 
 
-def head_of(file: BinaryIO, size: int) -> str:
-    """Return the digest of the first bytes of a file."""
-    file.seek(0)
-    return hashlib.sha256(file.read(size)).hexdigest()
+def digest_of(file: BinaryIO, size: int) -> str:
+    """Return the digest of the first and the last of so many bytes of a file."""
+    digest = hashlib.sha256()
+    for start in (0, max(0, size - _KNOWN)):
+        file.seek(start)
+        digest.update(file.read(min(_KNOWN, size - start)))
+    return digest.hexdigest()
 
 
-def check(file: BinaryIO, state: FileState, path: str, owner: str) -> None:
-    """Check that a file is still the one that was looked at.
-
-    Raises:
-        ConnectorError: if it is another one, or shorter.
-    """
+def change_of(file: BinaryIO, state: FileState) -> str | None:
+    """Return how a file has changed since it was looked at; None if it has only grown."""
     if file.seek(0, io.SEEK_END) < state.size:
-        raise changed(owner, path, "was cut off")
-    if head_of(file, state.head_size) != state.head:
-        raise changed(owner, path, "was replaced by another one")
+        return "was cut off"
+    return None if digest_of(file, state.size) == state.digest else "was replaced by another one"
 
 
 def changed(owner: str, path: str, what: str) -> ConnectorError:
     """Return the error for a file that is no longer what it was."""
     return ConnectorError(
-        f"{owner}: file {path} {what} before all of it was read; bring it back, or set onChange: "
+        f"{owner}: file {path} {what} after a part of it was read; bring it back, or set onChange: "
         "go-on to read what is there"
     )
 
@@ -108,6 +117,8 @@ def _parsed(file: BinaryIO, part: FileRange, files: Files) -> Iterator[Parsed]:
         file.seek(0)
         yield from _rows_of_csv(file.read(part.state.header), content, files)
         return
+    if part.start == 0:
+        content = content.removeprefix(_BOM)
     for number, line in enumerate(content.split(b"\n")):
         text = line.removesuffix(b"\r")
         if text.strip():
@@ -127,14 +138,16 @@ def _id(value: object) -> bytes | None:
     """Return a field's value as the id of an address; None if it can be none."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return None
-    return str(value).encode(errors="surrogateescape")
+    try:
+        return str(value).encode()
+    except UnicodeEncodeError:
+        return None
 
 
 def _rows_of_csv(header: bytes, content: bytes, files: Files) -> Iterator[Parsed]:
-    text = (header + content).decode("utf-8-sig", errors="surrogateescape")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=files.delimiter)
-    names = next(reader, [])
-    for number, cells in enumerate(reader):
+    names = next(iter(csv_rows([header.removeprefix(_BOM)], files.delimiter)), [])
+    lines = (line + b"\n" for line in content.removesuffix(b"\n").split(b"\n"))
+    for number, cells in enumerate(csv_rows(lines, files.delimiter)):
         if not cells:
             continue
         row = dict(zip(names, cells, strict=False))
@@ -146,15 +159,22 @@ def _rows_of_csv(header: bytes, content: bytes, files: Files) -> Iterator[Parsed
 def _rows_of_parquet(file: BinaryIO, part: FileRange, files: Files) -> Iterator[Parsed]:
     import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, and rarely needed
 
-    at = 0
-    for batch in pq.ParquetFile(file).iter_batches(batch_size=10_000):
-        first, last = max(part.start - at, 0), min(part.end - at, len(batch))
-        for number, row in enumerate(batch.slice(first, max(0, last - first)).to_pylist()):
-            line = json.dumps(row, ensure_ascii=False, default=_as_json).encode()
-            yield Parsed(at + first + number - part.start, _id(row.get(files.id_field)), line)
-        at += len(batch)
-        if at >= part.end:
-            return
+    parquet = pq.ParquetFile(file)
+    at, groups, first = 0, list[int](), 0
+    for group in range(parquet.num_row_groups):
+        end = at + parquet.metadata.row_group(group).num_rows
+        if at < part.end and end > part.start:
+            first = first if groups else at
+            groups.append(group)
+        at = end
+    number = first
+    for batch in parquet.iter_batches(batch_size=_BATCH, row_groups=groups):
+        for row in batch.to_pylist():
+            if part.start <= number < part.end:
+                line = json.dumps(row, ensure_ascii=False, default=_as_json)
+                value = line.encode(errors="replace")
+                yield Parsed(number - part.start, _id(row.get(files.id_field)), value)
+            number += 1
 
 
 def _as_json(value: object) -> Any:

@@ -239,6 +239,16 @@ class DeadLetters:
             for ingress in self._module.ingresses
             if route_of(ingress.topics, origin) is not None
         }
+        connectors = [
+            ingress
+            for ingress in self._module.connector_ingresses
+            if route_of(ingress.topics, origin) is not None
+        ]
+        if connectors and not addresses:
+            raise ConfigurationError(
+                f"dead letter {letter.id} came from {origin} by ingress {connectors[0].id}, which is no "
+                "topic of Kafka's; replay it with --to-target"
+            )
         if addresses and self._egress.address not in addresses:
             raise ConfigurationError(
                 f"topic {origin} is on another cluster than the dead letters, so that no "

@@ -27,7 +27,7 @@ def endpoint_findings(
     """
     functions = with_endpoints(StatefulFunctions(), module)
     local = registered or StatefulFunctions()
-    routes = [route for ingress in module.ingresses for route in ingress.topics]
+    routes = [route for ingress in module.routed for route in ingress.topics]
     targets = sorted({str(target) for route in routes for target in route.targets})
 
     async def asked(function: StatefulFunction) -> list[str | None]:

@@ -118,7 +118,7 @@ def _load(
 
 
 def _warnings(module: Module, functions: StatefulFunctions, sources: str) -> Iterator[Finding]:
-    for ingress in module.ingresses:
+    for ingress in module.routed:
         for route in ingress.topics:
             targets = [functions.find(str(target)) for target in route.targets]
             if any(function and function.is_typed for function in targets):
@@ -130,8 +130,8 @@ def _warnings(module: Module, functions: StatefulFunctions, sources: str) -> Ite
                     "functions can read such values by raw_value() or as_type() only",
                     is_error=False,
                 )
-    for egress in module.egresses:
-        if str(egress.id) not in sources and not egress.dead_letter_topic:
+    for egress in module.all_egresses:
+        if str(egress.id) not in sources and egress is not module.dead_letters:
             yield Finding.at(
                 egress.location,
                 f"egress {egress.id} is mentioned nowhere in the program",

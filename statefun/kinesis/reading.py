@@ -38,7 +38,7 @@ from statefun.kinesis.shard_position import (
 )
 from statefun.kinesis.shard_reader import Fetched, Room, Shard, ShardReader
 from statefun.kinesis.shard_tasks import read_task, tasks_of
-from statefun.sdk.errors import ConfigurationError, ConnectorError
+from statefun.sdk.errors import ConfigurationError
 
 logger = logging.getLogger("statefun.ingress")
 
@@ -159,7 +159,7 @@ class KinesisSource:
                 first = ShardPosition()
                 if name in before:
                     first = before[name].shards.get(id_, first)
-                if position.number > first.number:
+                if position.number > first.number and self._is_there(name, id_):
                     reader = self._reader(name, id_, first, stream)
                     records = reader.between(first, position)
                     self._check_count(reader.shard, records, first, position)
@@ -175,7 +175,7 @@ class KinesisSource:
     def stop(self) -> None:
         """Stop fetching; whoever waits waits no longer."""
         self._is_stopped.set()
-        for reader in self._readers.values():
+        for reader in list(self._readers.values()):
             reader.stop()
 
     def _resolved(self) -> float | None:
@@ -192,6 +192,11 @@ class KinesisSource:
             name: self._followed(name, before.get(name, StreamPosition(begin, {})))
             for name in self._streams
         }
+        for name, stream in found.items():
+            for id_, position in stream.shards.items():
+                if not position.ended and id_ not in self._shards.of(name):
+                    self._lose(f"shard {id_} of stream {name} is gone, and was not read to its end")
+                    stream.shards[id_] = attrs.evolve(position, ended=True)
         readers = {
             (name, id_): (self._reader(name, id_, position, stream), position)
             for name, stream in found.items()
@@ -274,11 +279,7 @@ class KinesisSource:
                     "more",
                     Trouble("list it for one more start", passes=False),
                 )
-            shard = self._shards.of(name).get(id_)
-            if shard is None:
-                raise self._lost(
-                    f"shard {id_} of stream {name} is gone, and was not read to its end"
-                )
+            shard = self._shards.of(name)[id_]
             reader = ShardReader(
                 self._client, self._connection, shard, position, stream.begin_date, self._room
             )
@@ -303,6 +304,17 @@ class KinesisSource:
                 return False
         return True
 
+    def _is_there(self, name: str, id_: str) -> bool:
+        """Tell whether a shard is there that is planned to be read.
+
+        Raises:
+            ConnectorError: if it is not, and that is to end the run.
+        """
+        if name in self._streams and id_ not in self._shards.of(name):
+            self._lose(f"shard {id_} of stream {name} is gone, and was not read to its end")
+            return False
+        return True
+
     def _raise_errors(self) -> None:
         for reader in self._readers.values():
             if reader.error is not None:
@@ -322,14 +334,19 @@ class KinesisSource:
                 f"{planned - found} of {planned} records of shard {shard.id} of stream "
                 f"{shard.stream} are gone behind sequence number {start.after}"
             )
-            error = self._lost(what)
-            if self._on_data_loss is OnDataLoss.FAIL:
-                raise error
-            logger.warning("%s", error.message)
+            self._lose(what)
 
-    def _lost(self, what: str) -> ConnectorError:
+    def _lose(self, what: str) -> None:
+        """End the run for records that are gone, or go on as the ingress says.
+
+        Raises:
+            ConnectorError: if the run is to end.
+        """
+        over = "the time of retention is over"
+        if self._on_data_loss is OnDataLoss.GO_ON:
+            logger.warning("%s: %s: %s; going on", self._connection.owner, what, over)
+            return
         advice = (
-            "their time of retention is over; set onDataLoss: go-on to go on without them, or start "
-            "with a new checkpoint"
+            f"{over}; set onDataLoss: go-on to go on without them, or start with a new checkpoint"
         )
-        return failed(self._connection, what, Trouble(advice, passes=False))
+        raise failed(self._connection, what, Trouble(advice, passes=False))

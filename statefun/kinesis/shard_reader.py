@@ -24,6 +24,9 @@ logger = logging.getLogger("statefun.ingress")
 
 _SPACING = timedelta(milliseconds=200)
 """Between two requests for a shard: Kinesis takes five a second."""
+_LONGEST_SPACING = timedelta(seconds=2)
+_RECOVERY = 0.98
+"""Others read the stream, too: after a request that was too much, the next ones come less often."""
 _MOST_RECORDS = 10_000
 _FIRST_PAUSE = timedelta(milliseconds=200)
 _LONGEST_PAUSE = timedelta(seconds=5)
@@ -125,6 +128,7 @@ class ShardReader:
         self._last_read: str | None = None
         """The record that the next answer begins with, if it is still there."""
         self._told = False
+        self._spacing = _SPACING.total_seconds()
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self.ended = False
@@ -225,11 +229,13 @@ class ShardReader:
             if "Records" in answer:  # else the iterator has expired
                 found = answer["Records"]
                 is_full = len(found) == _MOST_RECORDS
-                self._add(found, is_all=not (is_full or answer.get("MillisBehindLatest")))
+                is_all = not (is_full or answer.get("MillisBehindLatest"))
+                if not self._add(found, is_all=is_all):
+                    return  # the rest is another run's
                 if iterator is None:
                     self._end()
                     return
-            self._stop.wait(max(0.0, began + _SPACING.total_seconds() - time.monotonic()))
+            self._stop.wait(max(0.0, began + self._spacing - time.monotonic()))
 
     def _may_fetch(self) -> bool:
         with self._changed:
@@ -251,14 +257,23 @@ class ShardReader:
             return where | {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": self._begin}
         return where | {"ShardIteratorType": "TRIM_HORIZON"}
 
-    def _add(self, records: list[dict[str, Any]], *, is_all: bool) -> None:
-        """Take the records of an answer; ``is_all`` says that there were no more."""
+    def _add(self, records: list[dict[str, Any]], *, is_all: bool) -> bool:
+        """Take the records of an answer, up to the bound; return whether that were all of them.
+
+        Args:
+            records: the records.
+            is_all: whether there were no more in the shard.
+        """
         records = self._without_last(records, is_all=is_all)
-        until, is_done = self._until, False
+        until, is_done, are_taken = self._until, False, True
         if until is not None:
-            wanted = [each for each in records if each["ApproximateArrivalTimestamp"] <= until]
+            # Times of arrival are not in order: what follows a later one is left, too.
+            wanted = list(
+                takewhile(lambda each: each["ApproximateArrivalTimestamp"] <= until, records)
+            )
+            are_taken = len(wanted) == len(records)
             # A closed shard is read to its end: those that follow it may have been there, too.
-            is_done = len(wanted) < len(records) or (is_all and not self.shard.is_closed)
+            is_done = not are_taken or (is_all and not self.shard.is_closed)
             records = wanted
         found = [
             Fetched(
@@ -278,6 +293,7 @@ class ShardReader:
             self._is_at_tip = is_all
             self.caught_up = self.caught_up or is_done
             self._changed.notify_all()
+        return are_taken
 
     def _without_last(self, records: list[dict[str, Any]], *, is_all: bool) -> list[dict[str, Any]]:
         """Return records without the one that was read before; tell if it is no longer there."""
@@ -317,7 +333,10 @@ class ShardReader:
                 if self._stop.is_set():
                     return {}
                 pause = min(pause * 2, _LONGEST_PAUSE.total_seconds())
+                self._spacing = min(self._spacing * 2, _LONGEST_SPACING.total_seconds())
             else:
+                shortest = _SPACING.total_seconds()
+                self._spacing = max(shortest, self._spacing * _RECOVERY)
                 if self._told:
                     self._told = False
                     self._tell("is read again")

@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
-from statefun.module.connectors import ConnectorEgress
 from statefun.module.location import Location
-from statefun.module.model import Module, PlaygroundEgress, Unsupported
+from statefun.module.model import Module, Unsupported
 from statefun.module.topic_routes import TopicRoute
 from statefun.module.value_types import register_types
 from statefun.sdk.address import TypeName
@@ -114,12 +113,8 @@ def _loops(module: Module) -> Iterator[Finding]:
 
 def _declared_twice(module: Module) -> Iterator[Finding]:
     """Find egresses of different kinds that have one id."""
-    declared: dict[TypeName, Location] = {egress.id: egress.location for egress in module.egresses}
-    others: tuple[ConnectorEgress | PlaygroundEgress, ...] = (
-        *module.connector_egresses,
-        *module.playground_egresses,
-    )
-    for egress in others:
+    declared: dict[TypeName, Location] = {}
+    for egress in module.all_egresses:
         first = declared.setdefault(egress.id, egress.location)
         if first is not egress.location:
             text = f"egress {egress.id} is declared twice; it is first declared at {first}"

@@ -273,6 +273,11 @@ class Module:
         return (*self.ingresses, *self.connector_ingresses)
 
     @property
+    def all_egresses(self) -> tuple[KafkaEgress | ConnectorEgress | PlaygroundEgress, ...]:
+        """The egresses of all kinds."""
+        return (*self.egresses, *self.connector_egresses, *self.playground_egresses)
+
+    @property
     def has_ingress(self) -> bool:
         """Whether messages can come from anywhere."""
         return bool(self.routed or self.playground_ingresses)

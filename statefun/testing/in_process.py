@@ -115,6 +115,12 @@ class InProcessApplication(TestedApplication):
             **{str(egress.id): egress.delivery_semantic for egress in self._module.egresses},
             **{
                 str(egress.id): DeliverySemantic.EXACTLY_ONCE
+                if egress.is_exactly_once
+                else DeliverySemantic.AT_LEAST_ONCE
+                for egress in self._module.connector_egresses
+            },
+            **{
+                str(egress.id): DeliverySemantic.EXACTLY_ONCE
                 for egress in self._module.playground_egresses
             },
         }
@@ -167,7 +173,7 @@ class InProcessApplication(TestedApplication):
         """Write a record to a topic of an ingress; see :meth:`TestedApplication.produce`."""
         readers = [
             (ingress, route)
-            for ingress in self._module.ingresses
+            for ingress in self._module.routed
             if (route := route_of(ingress.topics, topic)) is not None
         ]
         if not readers:

@@ -206,7 +206,7 @@ def _files(
 
 def not_read(module: Module, topic: str) -> DefinitionError:
     """Return the error of a record for a topic that no ingress reads."""
-    routes = [route.topic for ingress in module.ingresses for route in ingress.topics]
+    routes = [route.topic for ingress in module.routed for route in ingress.topics]
     known = ", ".join(routes) or "none"
     return DefinitionError(f"no ingress reads topic {topic} (they read: {known})")
 

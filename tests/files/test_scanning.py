@@ -39,8 +39,8 @@ def test_rows_of_csv_may_have_line_breaks(rows: list[list[str]]) -> None:
     csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(rows)
     content = text.getvalue().encode()
 
-    parts = list(whole_lines(io.BytesIO(content), 0, len(content), 1, has_quotes=True))
-    everything = list(whole_lines(io.BytesIO(content), 0, len(content), 10_000, has_quotes=True))
+    parts = list(whole_lines(io.BytesIO(content), 0, len(content), 1, delimiter=","))
+    everything = list(whole_lines(io.BytesIO(content), 0, len(content), 10_000, delimiter=","))
 
     [first] = parts
     assert list(csv.reader(io.StringIO(content[: first.end].decode(), newline=""))) == rows[:1]
