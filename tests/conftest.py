@@ -14,6 +14,7 @@ import pytest
 from class_archive import java_options
 from harness import KafkaHarness
 from hypothesis import settings
+from kinesis_server import KINESALITE, KinesisHarness, kinesalite
 
 from statefun.dev import EmbeddedKafka
 from statefun.sdk.types import TypeRegistry, default_types
@@ -104,3 +105,20 @@ def own_types() -> Iterator[None]:
 def checkpoint(tmp_path: Path) -> Path:
     """Return where an application of this test keeps its checkpoint."""
     return tmp_path / "check point"  # file systems have blanks in their names
+
+
+@pytest.fixture(scope="session")
+def kinesis_server() -> Iterator[KinesisHarness]:
+    """Start a server of Kinesis's protocol, or skip where there is no Node.js."""
+    if KINESALITE.missing_tools:
+        pytest.skip(f"there is no {', '.join(KINESALITE.missing_tools)}")
+    with kinesalite() as server:
+        yield KinesisHarness(server.port)
+
+
+@pytest.fixture
+def kinesis(kinesis_server: KinesisHarness) -> KinesisHarness:
+    """Return the server without any streams: each test names its own as it likes."""
+    for name in kinesis_server.client.list_streams()["StreamNames"]:
+        kinesis_server.delete(name)
+    return kinesis_server

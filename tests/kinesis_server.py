@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import boto3
 from languages.servers import Language, Server, make_javascript, run_javascript
 
+from statefun.kinesis.connection import Credentials
 from statefun.protocol.kinesis_aggregation_pb2 import AggregatedRecord
 
 KINESALITE = Language(
@@ -40,6 +42,16 @@ class KinesisHarness:
             aws_access_key_id="tests",
             aws_secret_access_key="no secret",  # noqa: S106 - the server takes any
         )
+
+    def connected(self, settings: Any) -> Any:
+        """Return the settings of a component with this server in the place of theirs."""
+        connection = attrs.evolve(
+            settings.connection,
+            region=REGION,
+            endpoint=self.url,
+            credentials=Credentials("tests", "no secret"),
+        )
+        return attrs.evolve(settings, connection=connection)
 
     def create(self, stream: str, shards: int = 1) -> None:
         """Create a stream."""
