@@ -165,7 +165,7 @@ class FileSource:
         missing = set()
         for route, (folder, pattern) in self._places.items():
             if not folder.exists():
-                missing.add(folder.location)
+                missing.add(_without_query(folder.location))
                 self._tell(f"folder {folder.location} is not there", "it is waited for")
             listed = [
                 _Found(route, folder, name, facts)
@@ -200,9 +200,10 @@ class FileSource:
                 ranges.append(attrs.evolve(part, first=total))
                 total += part.count
         there = {found.path for found in listed}
+        folders = {_without_query(folder.location) for folder, _ in self._places.values()} - missing
         gone: list[str] = []
         for path, state in states.items():
-            if path in there or path.rpartition("/")[0] in missing:
+            if path in there or path.rpartition("/")[0] not in folders:
                 continue
             if not state.is_gone:
                 if not state.is_all:
@@ -342,6 +343,11 @@ def _split(path: str) -> tuple[Folder, str]:
     if folder.exists():
         return folder, "*"
     return Folder.at(parent + mark + query), name
+
+
+def _without_query(location: str) -> str:
+    """Return the location of a folder without the options of its file system."""
+    return location.partition("?")[0] if "://" in location else location
 
 
 def _is_pattern(name: str) -> bool:

@@ -106,6 +106,8 @@ class KinesisSource:
         self._until: datetime | None = None
         """What arrives later is left for another run."""
         self._is_stopped = threading.Event()
+        self._opening = threading.Lock()
+        """Held while a reader is made: whoever stops the source stops all of them."""
 
     def check(self, timeout: timedelta) -> None:
         """List the shards of all streams.
@@ -145,6 +147,8 @@ class KinesisSource:
             self._raise_errors()
             is_done = self._until is None or self._is_done(before)  # before anything more comes
             after = before | self._reachable(before)
+            if self._is_stopped.is_set():
+                return start
             if after != before:
                 return encoded(after)
             if is_done or self._is_stopped.wait(_LOOK):
@@ -174,9 +178,10 @@ class KinesisSource:
 
     def stop(self) -> None:
         """Stop fetching; whoever waits waits no longer."""
-        self._is_stopped.set()
-        for reader in list(self._readers.values()):
-            reader.stop()
+        with self._opening:
+            self._is_stopped.set()
+            for reader in self._readers.values():
+                reader.stop()
 
     def _resolved(self) -> float | None:
         """Return the time of the first record to read, in seconds since the epoch."""
@@ -270,22 +275,29 @@ class KinesisSource:
         self, name: str, id_: str, position: ShardPosition, stream: StreamPosition
     ) -> ShardReader:
         """Return the reader of a shard, which begins at ``position`` if it is a new one."""
-        reader = self._readers.get((name, id_))
-        if reader is None:
-            if name not in self._streams:
-                raise failed(
-                    self._connection,
-                    f"the checkpoint has planned to read stream {name}, which the ingress lists no "
-                    "more",
-                    Trouble("list it for one more start", passes=False),
-                )
-            shard = self._shards.of(name)[id_]
-            reader = ShardReader(
-                self._client, self._connection, shard, position, stream.begin_date, self._room
+        with self._opening:
+            reader = self._readers.get((name, id_))
+            if reader is None:
+                reader = self._readers[name, id_] = self._opened(name, id_, position, stream)
+            return reader
+
+    def _opened(
+        self, name: str, id_: str, position: ShardPosition, stream: StreamPosition
+    ) -> ShardReader:
+        if name not in self._streams:
+            raise failed(
+                self._connection,
+                f"the checkpoint has planned to read stream {name}, which the ingress lists no more",
+                Trouble("list it for one more start", passes=False),
             )
-            if self._until is not None:
-                reader.bound(self._until)
-            self._readers[name, id_] = reader
+        shard = self._shards.of(name)[id_]
+        reader = ShardReader(
+            self._client, self._connection, shard, position, stream.begin_date, self._room
+        )
+        if self._until is not None:
+            reader.bound(self._until)
+        if self._is_stopped.is_set():
+            reader.stop()
         return reader
 
     def _is_done(self, streams: Mapping[str, StreamPosition]) -> bool:

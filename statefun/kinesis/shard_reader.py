@@ -183,12 +183,11 @@ class ShardReader:
             self._until, self.caught_up = until, False
 
     def stop(self) -> None:
-        """End soon."""
+        """End soon. The records stay: without them an ended shard would look as if it were read."""
         with self._changed:
             self._stop.set()
             self._changed.notify_all()
             self._room.take(-sum(record.size for record in self._records))
-            self._records.clear()
 
     def _is_over(self) -> bool:
         """Tell whether what is needed will not come: it is gone."""

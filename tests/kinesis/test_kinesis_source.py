@@ -20,6 +20,7 @@ from kinesis_server import KinesisHarness, aggregated
 from statefun.components.running import Folder, Offset
 from statefun.kinesis.connection import IngressSettings, OnDataLoss
 from statefun.kinesis.reading import KinesisSource
+from statefun.kinesis.shard_position import ShardPosition
 from statefun.kinesis.shard_tasks import SEQUENCE_NUMBER, read_task
 from statefun.module.loader import parse_module
 from statefun.sdk.errors import ConfigurationError, ConnectorError
@@ -244,6 +245,22 @@ def test_who_waits_is_told_to_stop(kinesis: KinesisHarness, sources: Sources) ->
             assert offsets.result(10) == start
             with pytest.raises(ConnectorError, match="the run is told to stop"):
                 tasks.result(10)
+
+
+def test_what_is_stopped_plans_nothing(kinesis: KinesisHarness, sources: Sources) -> None:
+    """Least of all the end of a shard that is fetched, and not read."""
+    kinesis.create("users", 1)
+    kinesis.put("users", [("Ada", b"1")])
+    kinesis.split("users")
+    source = sources.start()
+    start = source.initial_offset()
+    end = further(source, start)
+    source.stop()
+
+    assert source.latest_offset(start) == start
+    position = next(iter(source._readers.values())).reachable(ShardPosition(), 10)  # noqa: SLF001 - what it holds
+    assert (position.count, position.number > 0) == (1, True)
+    assert end["records"] == 1
 
 
 def test_a_busy_shard_gets_what_idle_ones_leave(kinesis: KinesisHarness, sources: Sources) -> None:
