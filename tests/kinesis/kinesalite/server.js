@@ -29,6 +29,9 @@ require.cache[path].exports = (store, data, cb) => {
   });
 };
 
+// A client that is killed in the middle of a request is no reason to end.
+process.on("uncaughtException", (error) => console.error(error));
+
 const kinesalite = require("kinesalite");
 
 const server = kinesalite({ createStreamMs: 0, deleteStreamMs: 0, updateStreamMs: 0, shardLimit: 1000 });
