@@ -42,6 +42,26 @@ ALLOWED = {
         "attrs",
         "yarl",
     },
+    "kinesis": {
+        "statefun.kinesis",
+        "statefun.components",
+        "statefun.protocol",
+        "statefun.sdk",
+        "google.protobuf",
+        "attrs",
+        "boto3",
+        "botocore",
+        "pyarrow",
+        "pyspark.sql",
+    },
+    "files": {
+        "statefun.files",
+        "statefun.components",
+        "statefun.sdk",
+        "attrs",
+        "pyarrow",
+        "pyspark.sql",
+    },
     "module": {"statefun.module", "statefun.formats", "statefun.sdk", "yaml", "attrs"},
 }
 """The imports that a layer may have, besides the standard library."""
