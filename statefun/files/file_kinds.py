@@ -6,8 +6,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import attrs
-
 from statefun.components import (
     COMMON_ROUTE,
     FAILURE_POLICY,
@@ -63,7 +61,6 @@ DELIMITER = Key(
     default=",",
     example=";",
 )
-_OPTIONAL_FIELD = attrs.evolve(ID_FIELD, required=False, default="(the line itself)")
 FORMATS = Variants(
     "Invalid file format type: {type}; valid types are [{types}]",
     {
@@ -83,8 +80,8 @@ FORMAT = Key(
 ON_CHANGE = Key(
     "onChange",
     member("onChange", OnChange),
-    "what to do when a file was cut off, replaced or deleted before all of it was read: go-on reads "
-    "what is there, from the beginning",
+    "what to do when a file was cut off or replaced after a part of it was read, or deleted before "
+    "all of it was: go-on reads what is there, from the beginning",
     default="fail",
     example="go-on",
 )

@@ -71,7 +71,12 @@ def path_of(folder: str, name: str) -> str:
     >>> path_of("/data", "a.csv"), path_of("s3://data/in?region=eu-west-1", "a.csv")
     ('/data/a.csv', 's3://data/in/a.csv')
     """
-    return f"{folder.partition('?')[0]}/{name}"
+    return f"{without_query(folder)}/{name}"
+
+
+def without_query(location: str) -> str:
+    """Return the location of a folder without the options of its file system."""
+    return location.partition("?")[0] if "://" in location else location
 
 
 @attrs.frozen

@@ -18,7 +18,7 @@ import attrs
 from pyspark.sql import DataFrame
 
 from statefun.components.running import FileFacts, Folder, Offset, Reading
-from statefun.files.file_log import Entry, FileLog, FileRange, FileState, path_of
+from statefun.files.file_log import Entry, FileLog, FileRange, FileState, path_of, without_query
 from statefun.files.file_settings import FileFormat, Files, IngressFiles, OnChange
 from statefun.files.parsing import change_of, changed, digest_of, encode_task, read_task
 from statefun.files.parts import Piece, lines_of, rows_of
@@ -165,7 +165,7 @@ class FileSource:
         missing = set()
         for route, (folder, pattern) in self._places.items():
             if not folder.exists():
-                missing.add(_without_query(folder.location))
+                missing.add(without_query(folder.location))
                 self._tell(f"folder {folder.location} is not there", "it is waited for")
             listed = [
                 _Found(route, folder, name, facts)
@@ -200,7 +200,7 @@ class FileSource:
                 ranges.append(attrs.evolve(part, first=total))
                 total += part.count
         there = {found.path for found in listed}
-        folders = {_without_query(folder.location) for folder, _ in self._places.values()} - missing
+        folders = {without_query(folder.location) for folder, _ in self._places.values()} - missing
         gone: list[str] = []
         for path, state in states.items():
             if path in there or path.rpartition("/")[0] not in folders:
@@ -343,11 +343,6 @@ def _split(path: str) -> tuple[Folder, str]:
     if folder.exists():
         return folder, "*"
     return Folder.at(parent + mark + query), name
-
-
-def _without_query(location: str) -> str:
-    """Return the location of a folder without the options of its file system."""
-    return location.partition("?")[0] if "://" in location else location
 
 
 def _is_pattern(name: str) -> bool:

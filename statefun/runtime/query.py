@@ -12,11 +12,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from statefun.module.model import Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.connector_folder import connector_folder
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload, Program
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
-from statefun.runtime.ingress.connector_source import Reading, folder_of, read_connector
+from statefun.runtime.ingress.connector_source import Reading, read_connector
 from statefun.runtime.ingress.feedback import read_feedback
 from statefun.runtime.ingress.kafka_source import read_kafka
 from statefun.runtime.preflight.preparation import Prepared
@@ -81,7 +82,7 @@ def joined_rows(  # noqa: PLR0913, PLR0917 - what a run begins with comes togeth
             Reading(
                 session,
                 ingress,
-                folder_of(settings.checkpoint, ingress),
+                connector_folder(settings.checkpoint, ingress.id),
                 settings.records_per_batch,
                 settings.kafka_timeout,
                 CommitLog(settings.checkpoint).is_fresh(),

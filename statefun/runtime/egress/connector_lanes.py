@@ -7,11 +7,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from pkgutil import resolve_name
 from typing import ClassVar
-from urllib.parse import quote
 
 import attrs
 
 from statefun.module.connectors import ConnectorEgress
+from statefun.runtime.checkpoint.connector_folder import connector_folder
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
 from statefun.runtime.egress.lane import Cluster, Lane
@@ -80,7 +80,7 @@ class ConnectorFactory:
 
     def create_progress(self, query_id: str, lanes: int) -> tuple[str, int]:
         """Leave markers to the connector; return the id of the checkpoint, and all lanes ever had."""
-        folder = self.checkpoint.child("connectors").child(quote(self.id, safe=""))
+        folder = connector_folder(self.checkpoint, self.egress.id)
         if self.needs_progress:
             if folder.has(_LANES):
                 lanes = max(lanes, int(read_framed(folder, _LANES)))

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pkgutil import resolve_name
-from urllib.parse import quote
 
 import attrs
 import pyarrow as pa
@@ -25,7 +24,7 @@ from pyspark.sql.types import (
 from statefun.module.connectors import ConnectorIngress
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.ingress.routing import route
-from statefun.runtime.spark_internals.driver_source import Source, tasks_of
+from statefun.runtime.spark_internals.driver_source import Source, arrow_schema, tasks_of
 
 RECORDS = StructType(
     [
@@ -46,17 +45,7 @@ RECORDS = StructType(
     ]
 )
 """The columns of a connector's records: those of Spark's Kafka source."""
-RECORDS_ARROW = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", "UTC")),
-        pa.field("headers", pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))),
-    ]
-)
+RECORDS_ARROW = arrow_schema(RECORDS)
 """The same, for Arrow."""
 
 
@@ -104,8 +93,3 @@ def read_connector(reading: Reading) -> DataFrame:
     """Return the rows for functions from the records of an ingress."""
     records: DataFrame = resolve_name(reading.ingress.reader)(reading)
     return route(records, reading.ingress.topics)
-
-
-def folder_of(checkpoint: Folder, ingress: ConnectorIngress) -> Folder:
-    """Return the folder of a checkpoint for an ingress."""
-    return checkpoint.child("connectors").child(quote(str(ingress.id), safe=""))

@@ -54,7 +54,7 @@ class Source(Protocol):
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the schema of the Arrow batches that become rows of ``schema``."""
-    return to_arrow_schema(schema)
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 def tasks_of(
