@@ -29,8 +29,9 @@ def source_option(ingress: KafkaIngress) -> tuple[str, str]:
     # With names instead of a pattern, Spark insists that all topics exist.
     if _may_be_missing(ingress) or any(route.is_pattern for route in routes):
         names = [route.topic if route.is_pattern else re.escape(route.topic) for route in routes]
-        # Each in a separate group, so that the flags of one expression do not apply to the others.
-        return "subscribePattern", f"(?!{'|'.join(_INTERNAL)})(?:(?:{')|(?:'.join(names)}))"
+        # Each in a separate group, so that the flags of one expression do not apply to the others;
+        # from end to end, as Spark takes topics that have a match anywhere in their names.
+        return "subscribePattern", f"^(?!{'|'.join(_INTERNAL)})(?:(?:{')|(?:'.join(names)}))$"
     return "subscribe", ",".join(route.topic for route in routes)
 
 

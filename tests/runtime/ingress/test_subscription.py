@@ -103,6 +103,22 @@ def test_a_pattern_may_match_nothing_yet(
     assert [record.value for record in kafka.receive(out)] == ["one input a"]
 
 
+def test_a_pattern_takes_whole_names(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """Topics that have a match within their names are no topics of the ingress."""
+    out, within = kafka.topic("out"), kafka.topic("within")
+    prefix = out.removesuffix("out")
+    for name in (f"before.{prefix}with", f"{within}.after"):
+        kafka.broker.create_topic(name)
+        kafka.send(name, [("key", "b")])
+    kafka.send(within, [("key", "a")])
+    pattern = re.escape(prefix)
+    text = module(
+        kafka, f"topicPattern: '{pattern}with|{pattern}in|{pattern}within', targets: [test.fns/one]"
+    )
+    assert run(text, echo(out), checkpoint).invocations == 1
+    assert [record.value for record in kafka.receive(out)] == ["one within a"]
+
+
 def test_an_own_progress_topic_is_no_input(kafka: KafkaHarness, checkpoint: Path) -> None:
     """However wide the pattern: the markers of an egress would set off batch after batch."""
     out, users = kafka.topic("out"), kafka.topic("users")
