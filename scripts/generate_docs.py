@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from statefun.module.kinds.transforms import TRANSFORM, TRANSFORMS
 from statefun.module.schema import module_schema
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,17 +42,30 @@ def documents() -> dict[Path, str]:
     }
 
 
+_TRANSFORMS = """\
+## Transforms
+
+The options of each transform; [Transforms](transforms.md) says what they do. Types may begin with
+`org.apache.kafka.connect.transforms.`.
+"""
+
+
 def _page(schema: Mapping[str, Any]) -> str:
     parts = [_INTRODUCTION]
+    header = [_Row("Key", "Type", "Default", "Example", "Meaning"), _Row(*("---",) * 5)]
     for document in schema["oneOf"]:
         kind = document["title"]
         if "spec" not in document["properties"]:
             continue
         parts.append(f"## {kind}\n")
-        rows = [_Row("Key", "Type", "Default", "Example", "Meaning"), _Row(*("---",) * 5)]
-        rows += _rows(document["properties"]["spec"], "")
-        parts.append("".join(f"| {' | '.join(row)} |\n" for row in rows))
+        parts.append(_table([*header, *_rows(document["properties"]["spec"], "")]))
+    parts.append(_TRANSFORMS)
+    parts.append(_table([*header, *_variants(TRANSFORM.schema["oneOf"], f"{TRANSFORMS.name}[]")]))
     return "\n".join(parts)
+
+
+def _table(rows: Iterable[_Row]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def _rows(schema: Mapping[str, Any], path: str) -> Iterator[_Row]:
@@ -63,29 +77,37 @@ def _rows(schema: Mapping[str, Any], path: str) -> Iterator[_Row]:
 
 
 def _below(schema: Mapping[str, Any], path: str) -> Iterator[_Row]:
-    """Return the rows of the keys inside of a value."""
+    """Return the rows of the keys inside of a value; transforms have a table of their own."""
+    if path.endswith(TRANSFORMS.name):
+        return
     yield from _rows(schema, f"{path}.")
     yield from _rows(schema.get("items", {}), f"{path}[].")
-    variants = schema.get("oneOf", ())
-    if variants:
-        names = [variant["properties"]["type"]["const"] for variant in variants]
-        words: dict[str, Any] = {
-            "title": " or ".join(f"`{name}`" for name in names),
-            "description": "which one",
-        }
-        words["examples"] = names[:1]
-        yield _row(f"{path}.type", words, required=True)
-    told = set()
+    yield from _variants(schema.get("oneOf", ()), path)
+
+
+def _variants(variants: Sequence[Mapping[str, Any]], path: str) -> Iterator[_Row]:
+    """Return the rows of the keys of all variants; of those with one meaning in several, one."""
+    if not variants:
+        return
+    words: dict[str, Any] = {
+        "title": " or ".join(f"`{_name(variant)}`" for variant in variants),
+        "description": "which one",
+        "examples": [_name(variants[0])],
+    }
+    yield _row(f"{path}.type", words, required=True)
+    takers: dict[_Row, list[str]] = {}
     for variant in variants:
         for row in _rows(variant, f"{path}."):
-            takers = [
-                f"`{other['properties']['type']['const']}`"
-                for other in variants
-                if row.key.rpartition(".")[2].strip("`") in other["properties"]
-            ]
-            if row.key not in told:
-                told.add(row.key)
-                yield row._replace(meaning=f"{row.meaning}; with type {' or '.join(takers)}")
+            if row.key != f"`{path}.type`":
+                takers.setdefault(row, []).append(f"`{_name(variant)}`")
+    for row, names in takers.items():
+        yield row._replace(meaning=f"{row.meaning}; with type {' or '.join(names)}")
+
+
+def _name(variant: Mapping[str, Any]) -> str:
+    type_ = variant["properties"]["type"]
+    name: str = type_["const"] if "const" in type_ else type_["enum"][0]
+    return name
 
 
 def _row(path: str, value: Mapping[str, Any], *, required: bool) -> _Row:

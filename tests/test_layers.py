@@ -62,7 +62,15 @@ ALLOWED = {
         "pyarrow",
         "pyspark.sql",
     },
-    "module": {"statefun.module", "statefun.formats", "statefun.sdk", "yaml", "attrs"},
+    "transforms": {"statefun.transforms", "statefun.formats", "statefun.sdk", "attrs", "msgspec"},
+    "module": {
+        "statefun.module",
+        "statefun.formats",
+        "statefun.sdk",
+        "statefun.transforms",
+        "yaml",
+        "attrs",
+    },
 }
 """The imports that a layer may have, besides the standard library."""
 

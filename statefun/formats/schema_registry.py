@@ -58,16 +58,17 @@ class _Registered:
         return _HEADER.pack(_MAGIC, number) + avro.encode(value, self.schema)
 
     def deserialize(self, content: bytes) -> Any:
+        written, payload = self.parts_of(content)
+        if written.schema_type == "JSON":
+            return json.loads(payload)
+        return avro.decode(payload, _avro_text(written), self.schema)
+
+    def parts_of(self, content: bytes) -> tuple[Any, bytes]:
+        """Return the schema that a value was written with, and the value behind its number."""
         magic, number = _HEADER.unpack_from(content)
         if magic != _MAGIC:
             raise ValueError(f"it begins with {magic}, and not with 0 and a schema's number")
-        written = self._schema(number)
-        payload = content[_HEADER.size :]
-        if written.schema_type == "JSON":
-            return json.loads(payload)
-        if written.schema_type != "AVRO" or written.schema_str is None:
-            raise ValueError(f"its schema {number} is in {written.schema_type}, which is not read")
-        return avro.decode(payload, written.schema_str, self.schema)
+        return self._schema(number), content[_HEADER.size :]
 
     def _schema(self, number: int) -> Any:
         """Fetch a schema.
@@ -85,6 +86,56 @@ class _Registered:
 
     def _client(self) -> SchemaRegistryClient:
         return _client(self.url, self.properties)
+
+
+def _avro_text(written: Any) -> str:
+    if written.schema_type != "AVRO" or written.schema_str is None:
+        raise ValueError(f"its schema is in {written.schema_type}, which is not read")
+    text: str = written.schema_str
+    return text
+
+
+def written_avro(
+    content: bytes, url: str, properties: Mapping[str, str] | None = None
+) -> tuple[str, bytes]:
+    """Return the Avro schema that a value was written with, and the value without its header.
+
+    Args:
+        content: the value.
+        url: the URL of the registry.
+        properties: as for :func:`make_schema_registry_type`.
+
+    Raises:
+        ValueError: if it is no such value, or in another format.
+        FunctionError: if the registry does not tell.
+    """
+    registered = _Registered(url, None, None, tuple(sorted((properties or {}).items())))
+    written, payload = registered.parts_of(content)
+    return _avro_text(written), payload
+
+
+def registered_avro(
+    value: Any,
+    schema: str,
+    url: str,
+    subject: str,
+    properties: Mapping[str, str] | None = None,
+) -> bytes:
+    """Return a value with the number of its schema, which is registered if it is not yet.
+
+    Args:
+        value: the value.
+        schema: its Avro schema, as JSON text.
+        url: the URL of the registry.
+        subject: the subject of the schema.
+        properties: as for :func:`make_schema_registry_type`.
+
+    Raises:
+        FunctionError: if the registry does not take the schema.
+        Exception: if the value is not as the schema says.
+    """
+    settings = tuple(sorted((properties or {}).items()))
+    return _Registered(url, schema, subject, settings).serialize(value)
 
 
 def make_schema_registry_type(

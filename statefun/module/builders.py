@@ -214,7 +214,7 @@ class KafkaIngressBuilder(_Builder):
                 f"returns, not {read!r} with {value_type!r}"
             )
         made = Deserializer(str(ingress.id), read, value_type, takes_tombstones=True)
-        topics = tuple(attrs.evolve(route, deserializer=made) for route in ingress.topics)
+        topics = tuple(route.read_by(made) for route in ingress.topics)
         return KafkaIngress(**attrs.asdict(ingress, recurse=False) | {"topics": topics})
 
     def _route(

@@ -9,11 +9,13 @@ from statefun.module.letters import TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
 from statefun.sdk.types import Type
 
 UNDECODABLE_KEY = "undecodable-key"
+UNTRANSFORMABLE = "untransformable"
 _REASONS = {
     "null-key": "the record has no key; the key becomes the id of the address it is sent to",
     "empty-key": "the record's key is empty; the key becomes the id of the address it is sent to",
     UNDECODABLE_KEY: "the record's key is not valid UTF-8, which the id of an address has to be, or "
     "is not of the topic's keyType",
+    UNTRANSFORMABLE: "the transforms of the record's topic cannot take it",
     "no-target": f"the record was to be replayed, and its headers {TARGET_TYPE_HEADER} and "
     f"{VALUE_TYPE_HEADER} do not say to which function and as what",
     "null-value": "the record has no value (a tombstone), and functions are invoked with values",

@@ -10,9 +10,10 @@ import attrs
 from statefun.module.letters import DeadLetterTopic
 from statefun.module.model import Module
 from statefun.module.topic_routes import TopicRoute, route_of
-from statefun.sdk.address import TypeName
+from statefun.module.transforming import seen_record
 from statefun.sdk.errors import RecordError, StatefunError, ValueDecodeError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
+from statefun.sdk.record import IngressRecord
 
 
 @attrs.frozen
@@ -25,6 +26,8 @@ class Policies:
     """Policies for records that no function can receive, by topic, where declared."""
     unregistered: OnFailure = OnFailure.FAIL
     """The policy for messages to functions that are not registered."""
+    have_routers: bool = attrs.field(init=False)
+    """Whether functions see other names of topics than Kafka has."""
 
     @classmethod
     def of(cls, module: Module, unregistered: OnFailure) -> Policies:
@@ -57,10 +60,19 @@ class Policies:
             return self.of_topic(topic)
         return declared
 
-    def key_type_of(self, topic: str) -> TypeName | None:
-        """Return of which type a topic's keys are, if they are not texts."""
-        route = route_of(dict(self.records), topic)
-        return None if route is None else route.key_type
+    def route_of(self, topic: str) -> TopicRoute | None:
+        """Return the route of a topic's records, if there is one."""
+        return route_of(dict(self.records), topic)
+
+    @have_routers.default
+    def _look_for_routers(self) -> bool:
+        return any(
+            route.chain is not None and route.chain.changes_topic for route, _ in self.records
+        )
+
+    def seen_record(self, record: IngressRecord | None) -> IngressRecord | None:
+        """Return a record as functions see it, with the name that transforms give to its topic."""
+        return None if record is None else seen_record([*dict(self.records)], record)
 
     @property
     def default(self) -> OnFailure:

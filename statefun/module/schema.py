@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from statefun.module.kinds.catalogue import own_kinds
+from statefun.module.kinds.transforms import TRANSFORM
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -41,4 +42,18 @@ def module_schema() -> dict[str, Any]:
         "properties": {"version": {"enum": ["1.0", "2.0", "3.0", 1.0, 2.0, 3.0]}, "module": {}},
         "required": ["version", "module"],
     }
-    return {"$schema": _DIALECT, "title": "statefun module", "oneOf": [*current, older]}
+    return {
+        "$schema": _DIALECT,
+        "title": "statefun module",
+        "oneOf": [*map(_referring, current), older],
+        "$defs": {"transform": TRANSFORM.schema},
+    }
+
+
+def _referring(schema: Any) -> Any:
+    """Return a schema in which transforms, which many topics may have, are a reference."""
+    if schema == TRANSFORM.schema:
+        return {"$ref": "#/$defs/transform"}
+    if isinstance(schema, dict):
+        return {name: _referring(each) for name, each in schema.items()}
+    return [_referring(each) for each in schema] if isinstance(schema, list) else schema

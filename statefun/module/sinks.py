@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from statefun.module.model import MAX_RECORD_SIZE, Module
+from statefun.module.topic_routes import EgressTopic
+from statefun.module.transforming import transformed_record
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError, UnknownEgressError
 from statefun.sdk.types import default_types
@@ -55,16 +57,22 @@ class Sink(NamedTuple):
 
     @classmethod
     def for_kafka(
-        cls, max_record_size: int = MAX_RECORD_SIZE, serializer: Serializer | None = None
+        cls,
+        max_record_size: int = MAX_RECORD_SIZE,
+        serializer: Serializer | None = None,
+        topics: Sequence[EgressTopic] = (),
     ) -> Sink:
         """Return the sink of a Kafka egress; without a serializer it takes records alone."""
-        return cls(partial(_kafka_record, serializer), max_record_size, _KAFKA_CURE)
+        convert: Convert = partial(_kafka_record, serializer)
+        if topics:
+            convert = partial(_transformed, convert, topics)
+        return cls(convert, max_record_size, _KAFKA_CURE)
 
 
 def sinks_of(module: Module) -> dict[str, Sink]:
     """Return all declared egresses, by id."""
     kafka = {
-        str(egress.id): Sink.for_kafka(egress.max_record_size, egress.serializer)
+        str(egress.id): Sink.for_kafka(egress.max_record_size, egress.serializer, egress.topics)
         for egress in module.egresses
     }
     connectors = {
@@ -101,6 +109,13 @@ def egress_record(
     if record is not None:
         _check_size(record, sink)
     return record
+
+
+def _transformed(
+    convert: Convert, topics: Sequence[EgressTopic], message: EgressMessage
+) -> KafkaEgressMessage | None:
+    record = convert(message)
+    return None if record is None else transformed_record(record, topics)
 
 
 def _kafka_record(

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
 from statefun.module.location import Location
 from statefun.sdk.address import TypeName
+from statefun.sdk.errors import DefinitionError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.types import Type
+from statefun.transforms.chain import Chain
 
 RECORDS = "statefun.records/"
 """The typename prefix of a record's value that a deserializer has not read yet."""
@@ -35,6 +37,9 @@ class Deserializer:
 @attrs.frozen
 class JsonValues:
     """JSON documents in UTF-8."""
+
+    have_schemas: bool = False
+    """Whether each is a schema and a payload, as Kafka Connect writes with ``schemas.enable``."""
 
 
 @attrs.frozen
@@ -91,15 +96,55 @@ class TopicRoute:
     """Defines the value type; None if it is defined elsewhere."""
     key_type: TypeName | None = None
     """The type of keys; a key's string form is the id. None for UTF-8 text, which is the id."""
+    chain: Chain | None = None
+    """Transforms of its records; those of values are the deserializer."""
 
     def takes(self, topic: str) -> bool:
         """Tell whether the route takes the records of a topic."""
-        if self.is_pattern:
-            return re.fullmatch(self.topic, topic) is not None
-        return topic == self.topic
+        return _is_named(topic, self.topic, is_pattern=self.is_pattern)
+
+    def read_by(self, deserializer: Deserializer) -> TopicRoute:
+        """Return the route with another deserializer.
+
+        Raises:
+            DefinitionError: if transforms read its values already.
+        """
+        if self.chain is not None and self.chain.changes_value:
+            raise DefinitionError(
+                f"topic {self.topic}: a deserializer and transforms of values exclude each other"
+            )
+        return attrs.evolve(self, deserializer=deserializer)
 
 
-def route_of(routes: Iterable[TopicRoute], topic: str) -> TopicRoute | None:
+@attrs.frozen
+class EgressTopic:
+    """The transforms of the records for a topic, or for all topics that a pattern matches."""
+
+    topic: str
+    """A topic's name, or a regular expression for the whole name."""
+    chain: Chain
+    is_pattern: bool = False
+
+    def takes(self, topic: str) -> bool:
+        """Tell whether the records for a topic are transformed."""
+        return _is_named(topic, self.topic, is_pattern=self.is_pattern)
+
+
+def _is_named(topic: str, name: str, *, is_pattern: bool) -> bool:
+    return re.fullmatch(name, topic) is not None if is_pattern else topic == name
+
+
+class _TakesTopics(Protocol):
+    @property
+    def is_pattern(self) -> bool: ...
+
+    def takes(self, topic: str) -> bool: ...
+
+
+R = TypeVar("R", bound=_TakesTopics)
+
+
+def route_of(routes: Iterable[R], topic: str) -> R | None:
     """Return a topic's route: a name wins over patterns; among patterns, the first one wins.
 
     >>> here = Location("module.yaml", 1, 1)

@@ -17,6 +17,7 @@ from statefun.module.topic_routes import (
 )
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.structured import make_json_type
+from statefun.transforms.chain import Chain
 
 
 def register_types(module: Module) -> Iterator[tuple[Location, str]]:
@@ -25,8 +26,14 @@ def register_types(module: Module) -> Iterator[tuple[Location, str]]:
     Yields:
         The location and reason of each type that cannot be registered.
     """
+    chains: dict[str, Chain] = {}
     for ingress in module.routed:
         for route in ingress.topics:
+            if (
+                route.chain is not None
+                and chains.setdefault(route.topic, route.chain) != route.chain
+            ):
+                yield route.location, f"topic {route.topic} has other transforms in another ingress"
             if route.value_format is not None:
                 try:
                     _register(str(route.value_type), route.value_format)

@@ -15,10 +15,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from statefun.module.keys import UNDECODABLE_KEY, id_of_key
+from statefun.module.keys import UNDECODABLE_KEY, UNTRANSFORMABLE, id_of_key
 from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress, Module
 from statefun.module.sinks import EgressRecord
 from statefun.module.topic_routes import TopicRoute, route_of
+from statefun.module.transforming import place_of, transformed_id
 from statefun.remote.endpoint_functions import with_endpoints
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation
@@ -377,12 +378,16 @@ class InProcessApplication(TestedApplication):
 def _id_of(record: KafkaRecord, route: TopicRoute) -> tuple[str, str]:
     """Return the id that a record goes to, or why it can go nowhere."""
     type_ = None if route.key_type is None else default_types.find(str(route.key_type))
-    if record.key is None:
+    is_transformed = route.chain is not None and route.chain.changes_key
+    if record.key is None and not is_transformed:
         return "", "null-key"
     try:
-        id_ = id_of_key(record.key, type_).decode()
+        if route.chain is not None and is_transformed:
+            id_ = transformed_id(route.chain, place_of(record), record.key, record.value).decode()
+        else:
+            id_ = id_of_key(record.key or b"", type_).decode()
     except Exception:  # noqa: BLE001 - whatever a user's type raises
-        return "", UNDECODABLE_KEY
+        return "", UNTRANSFORMABLE if is_transformed else UNDECODABLE_KEY
     if not id_:
         return "", "empty-key"
     takes_tombstones = route.deserializer is not None and route.deserializer.takes_tombstones

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 
-from statefun.module.keys import rejection
 from statefun.module.letters import Original, facts, origin_text
 from statefun.module.model import Module
 from statefun.module.policies import Policies
+from statefun.module.rejected_records import rejected
 from statefun.module.sinks import EgressRecord, egress_record, sinks_of
 from statefun.module.topic_routes import RECORDS
 from statefun.remote.circuit import take_news
@@ -78,7 +78,7 @@ class Functions:
             if function.is_async:
                 coroutines.append((function, address, ready, kept))
             else:
-                result = self._called(function, _batch(address, ready, kept))
+                result = self._called(function, _batch(address, ready, kept, self._policies))
                 self._collect(function, address, ready, kept, result, effects, now)
         if coroutines:
             calls = [self._called_async(*each) for each in coroutines]
@@ -102,7 +102,7 @@ class Functions:
         ready: Sequence[Pending],
         kept: Mapping[str, Kept],
     ) -> InvocationResult:
-        batch = _batch(address, ready, kept)
+        batch = _batch(address, ready, kept, self._policies)
         result = await invoke_async(function, batch, self._check)
         if self._twice:
             check_same(batch.target, result, await invoke_async(function, batch, self._check))
@@ -252,7 +252,7 @@ class Functions:
         """
         nowhere = Address("statefun.rejected", reason, "")
         message = Pending(nowhere, None, TypedValue("", b""), record)
-        error = RecordError(rejection(reason))
+        error = rejected(reason, record, self._policies.route_of(record.topic))
         policy = self._policies.of_topic(record.topic)
         self._handle(message, error, class_name(error), policy, effects, now)
 
@@ -272,14 +272,19 @@ class Functions:
 
 
 def _batch(
-    address: Address, messages: Sequence[Pending], kept: Mapping[str, Kept]
+    address: Address,
+    messages: Sequence[Pending],
+    kept: Mapping[str, Kept],
+    policies: Policies,
 ) -> InvocationBatch:
     def record(index: int) -> IngressRecord | None:
         found = messages[index].record
         if found is None:
             return None
-        return IngressRecord(
-            found.topic, found.partition, found.offset, found.timestamp, found.headers
+        return policies.seen_record(
+            IngressRecord(
+                found.topic, found.partition, found.offset, found.timestamp, found.headers
+            )
         )
 
     invocations = [

@@ -73,7 +73,7 @@ def test_reports_problems_of_all_files(tmp_path: Path, egress_text: Callable[...
         (
             "  /z.yaml:5:3: spec.x: "
             "unknown key 'x'; allowed keys: address, deadLetterTopic, deliverySemantic, id, onRefused, "
-            "properties, replayTopic"
+            "properties, replayTopic, topics"
         ),
         (
             "  /a.yaml:7:1: not valid YAML: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from statefun.module.kinds.egress_topics import egress_topics
 from statefun.module.kinds.kafka_settings import ADDRESS, PROPERTIES, KafkaSettings
 from statefun.module.model import MAX_RECORD_SIZE, DeliverySemantic, KafkaEgress
 from statefun.module.yaml.components import ID, Component
@@ -107,6 +108,13 @@ REPLAY_TOPIC = Key(
     default="(none)",
     example="replays",
 )
+TOPICS = Key(
+    "topics",
+    egress_topics,
+    "the topics whose records are transformed; records for others stay as they are",
+    default="(none)",
+    example=[{"topic": "greetings", "transforms": [{"type": "Flatten$Value"}]}],
+)
 _SIZE_PROPERTIES = ("max.request.size", "message.max.bytes")
 """Java's name of how large a record may be, and librdkafka's."""
 _size = integer(1000, 1_000_000_000)
@@ -118,7 +126,16 @@ _FORBIDDEN = {
     "transactional.id": "exactly-once has one of its own for every lane of a checkpoint",
 }
 KAFKA_EGRESS = Shape(
-    (ID, ADDRESS, DELIVERY_SEMANTIC, ON_REFUSED, DEAD_LETTER_TOPIC, REPLAY_TOPIC, PROPERTIES)
+    (
+        ID,
+        ADDRESS,
+        DELIVERY_SEMANTIC,
+        ON_REFUSED,
+        DEAD_LETTER_TOPIC,
+        REPLAY_TOPIC,
+        TOPICS,
+        PROPERTIES,
+    )
 )
 
 
@@ -153,6 +170,7 @@ def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
         on_refused=values.get(ON_REFUSED),
         dead_letter_topic=values.get(DEAD_LETTER_TOPIC),
         replay_topic=values.get(REPLAY_TOPIC),
+        topics=values.get(TOPICS, ()),
         id=values[ID],
         location=component.location,
     )

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import re
-
 import attrs
 
 from statefun.module.kinds.routes import COMMON, legacy_route, made_route, routes
@@ -14,32 +12,16 @@ from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.readers import (
     integer,
     list_of,
-    parsed,
-    scalar_schema,
+    regular_expression,
     text,
     typename,
 )
 from statefun.module.yaml.shapes import Key, Shape, described
 
-
-def _regular_expression(string: str) -> str:
-    try:
-        re.compile(string)
-    except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from None
-    if re.search(r"\(\?P|\\[1-9]", string):
-        raise ValueError("has a named group or a back-reference, which Spark reads otherwise")
-    return string
-
-
 TOPIC = Key("topic", text, "the Kafka topic to read", required=True, example="users")
 TOPIC_PATTERN = Key(
     "topicPattern",
-    parsed(
-        _regular_expression,
-        "a regular expression",
-        scalar_schema("regular expression", type="string", minLength=1),
-    ),
+    regular_expression,
     "in the place of topic: a regular expression for the whole names of topics, also of those "
     "that are made later; topics that are listed by their names go before",
     example="events-.*",
@@ -82,8 +64,14 @@ def _route(node: Node, problems: Problems) -> TopicRoute:
         other = TOPIC if len(given) > 1 else PARTITIONS
         sentence = f"{TOPIC_PATTERN.name!r} and {other.name!r} exclude each other"
         problems.report(node.location, node.path, sentence)
+    route = made_route(values[given[0]], values, node, problems)
+    if route.chain is not None and route.chain.changes_key and values.attempted(KEY_TYPE):
+        sentence = (
+            f"{KEY_TYPE.name!r} does not go with transforms or a format of keys, which make the id"
+        )
+        problems.report(node.location, node.path, sentence)
     return attrs.evolve(
-        made_route(values[given[0]], values, node, problems),
+        route,
         key_type=values.get(KEY_TYPE),
         is_pattern=TOPIC_PATTERN in values,
         partitions=tuple(dict.fromkeys(values.get(PARTITIONS, ()))),

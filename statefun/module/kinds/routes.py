@@ -7,8 +7,11 @@ from typing import TypeVar
 
 import attrs
 
-from statefun.module.kinds.value_formats import TEXT, VALUE_FORMAT
+from statefun.module.kinds.chains import INGRESS, format_after, read_chain
+from statefun.module.kinds.transforms import TRANSFORMS
+from statefun.module.kinds.value_formats import KEY_FORMAT, TEXT, VALUE_FORMAT
 from statefun.module.topic_routes import Deserializer, TopicRoute
+from statefun.module.transforming import transformed_values
 from statefun.module.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.readers import list_of, member, target, text, typename
@@ -53,7 +56,7 @@ FAILURE_POLICY = Key(
 _OPTIONAL_TYPE = attrs.evolve(
     VALUE_TYPE, required=False, default="(required, but for values in text)"
 )
-COMMON = (_OPTIONAL_TYPE, VALUE_FORMAT, TARGETS, FAILURE_POLICY)
+COMMON = (_OPTIONAL_TYPE, VALUE_FORMAT, KEY_FORMAT, TRANSFORMS, TARGETS, FAILURE_POLICY)
 """The keys of a route that do not depend on where its records come from."""
 # Legacy documents use either name, so neither is required on its own.
 _LEGACY_VALUE_TYPE = Key("valueType", _type_url, VALUE_TYPE.doc)
@@ -84,17 +87,19 @@ def made_route(source: str, values: Values, node: Node, problems: Problems) -> T
     """Make the route of a topic or stream from the values of :data:`COMMON`.
 
     Raises:
-        Invalid: if it has no targets or value type.
+        Invalid: if it has no targets or value type, or its transforms do not fit.
     """
     value_format = values.get(VALUE_FORMAT)
-    is_text = value_format is TEXT
+    chain = read_chain(INGRESS, values, node, problems)
+    changes = chain is not None and chain.changes_value
+    is_text = value_format is TEXT and not changes
     if is_text and values.attempted(_OPTIONAL_TYPE):
         sentence = f"values in text are of the type {StringType.typename}; leave valueType out"
         problems.report(node.location, node.path, sentence)
     if not is_text and not values.attempted(_OPTIONAL_TYPE):
         sentence = f"missing required key {VALUE_TYPE.name!r}: {VALUE_TYPE.doc}"
         raise problems.report(node.location, node.path, sentence)
-    return TopicRoute(
+    route = TopicRoute(
         source,
         TypeName.parse(StringType.typename) if is_text else values[_OPTIONAL_TYPE],
         values[TARGETS],
@@ -102,6 +107,14 @@ def made_route(source: str, values: Values, node: Node, problems: Problems) -> T
         values.get(FAILURE_POLICY),
         deserializer=TEXT if is_text else None,
         value_format=None if isinstance(value_format, Deserializer) else value_format,
+        chain=chain,
+    )
+    if chain is None or not changes:
+        return route
+    return attrs.evolve(
+        route,
+        value_format=format_after(chain),
+        deserializer=transformed_values(source, str(route.value_type), chain),
     )
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import attrs
+
 from statefun.module.topic_routes import (
     AvroValues,
     Deserializer,
@@ -13,7 +15,7 @@ from statefun.module.topic_routes import (
 )
 from statefun.module.yaml.nodes import Node, ScalarNode
 from statefun.module.yaml.problems import Problems
-from statefun.module.yaml.readers import file_content, properties, text
+from statefun.module.yaml.readers import file_content, flag, properties, text
 from statefun.module.yaml.shapes import Key, Variants, described
 from statefun.sdk.primitives import StringType
 from statefun.sdk.record import KafkaRecord
@@ -62,16 +64,66 @@ REGISTRY_PROPERTIES = Key(
     example=[{"basic.auth.user.info": "${REGISTRY_LOGIN}"}],
 )
 
+SCHEMAS_ENABLE = Key(
+    "schemasEnable",
+    flag("schemasEnable"),
+    "whether each is an object of schema and payload, as Kafka Connect's JsonConverter writes with "
+    "schemas.enable; functions get the payload",
+    default=False,
+    example=True,
+)
+
 VALUE_FORMATS = Variants(
     "Invalid value format type: {type}; valid types are [{types}]",
     {
         "raw": (),
         "text": (),
-        "json": (),
+        "json": (SCHEMAS_ENABLE,),
         "protobuf": (DESCRIPTOR_SET, MESSAGE),
         "avro": (AVRO_SCHEMA,),
         "schema-registry": (URL, READER_SCHEMA, SUBJECT, REGISTRY_PROPERTIES),
     },
+)
+
+
+KEY_FORMATS = Variants(
+    "Invalid key format type: {type}; valid types are [{types}]",
+    {"text": (), "json": (SCHEMAS_ENABLE,), "avro": (AVRO_SCHEMA,)},
+)
+
+
+@described(KEY_FORMATS.schema)
+def _key_format(node: Node, problems: Problems) -> JsonValues | AvroValues | None:
+    chosen, values = KEY_FORMATS.read(node, problems)
+    if chosen == "json":
+        return JsonValues(values.get(SCHEMAS_ENABLE, default=False))
+    return AvroValues(values[AVRO_SCHEMA]) if chosen == "avro" else None
+
+
+KEY_FORMAT = Key(
+    "keyFormat",
+    _key_format,
+    "what keys are encoded in; an id is a text as it is, and anything else in JSON",
+    default={"type": "text"},
+    example={"type": "json"},
+)
+
+
+_EGRESS_KEY_FORMATS = Variants(
+    KEY_FORMATS.invalid, {name: KEY_FORMATS.shapes[name] for name in ("text", "json")}
+)
+
+
+@described(_EGRESS_KEY_FORMATS.schema)
+def _egress_key_format(node: Node, problems: Problems) -> JsonValues | AvroValues | None:
+    _EGRESS_KEY_FORMATS.read(node, problems)
+    return _key_format(node, Problems())
+
+
+EGRESS_KEY_FORMAT = attrs.evolve(
+    KEY_FORMAT,
+    read=_egress_key_format,
+    doc="what keys are encoded in, for the transforms; a text that they make is written as it is",
 )
 
 
@@ -82,7 +134,7 @@ def _value_format(node: Node, problems: Problems) -> ValueFormat | Deserializer 
         case "text":
             return TEXT
         case "json":
-            return JsonValues()
+            return JsonValues(values.get(SCHEMAS_ENABLE, default=False))
         case "protobuf":
             return ProtobufValues(values[DESCRIPTOR_SET], values[MESSAGE])
         case "avro":

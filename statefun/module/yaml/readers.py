@@ -83,14 +83,15 @@ def integer(minimum: int, maximum: int = 2**31 - 1) -> Reader[int]:
 
 def choice(what: str, options: Mapping[str, T]) -> Reader[T]:
     """One of the given words in any case; ``what`` names them in messages."""
+    by_lower_case = {option.lower(): value for option, value in options.items()}
 
     @described(scalar_schema(" or ".join(f"`{option}`" for option in options), enum=[*options]))
     def read(node: Node, problems: Problems) -> T:
         scalar = expect(node, ScalarNode, f"one of {', '.join(options)}", problems)
-        if scalar.text.lower() not in options:
+        if scalar.text.lower() not in by_lower_case:
             sentence = f"Invalid {what}: {scalar.source}; valid values are [{', '.join(options)}]"
             raise problems.report(scalar.location, scalar.path, sentence)
-        return options[scalar.text.lower()]
+        return by_lower_case[scalar.text.lower()]
 
     return read
 
@@ -133,6 +134,16 @@ def _typename(string: str) -> TypeName:
         ) from None
 
 
+def _regular_expression(string: str) -> str:
+    try:
+        re.compile(string)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
+    if re.search(r"\(\?P|\\[1-9]", string):
+        raise ValueError("has a named group or a back-reference, which Spark reads otherwise")
+    return string
+
+
 def _matching(pattern: re.Pattern[str], sentence: str) -> Callable[[str], str]:
     def parse(string: str) -> str:
         if not pattern.fullmatch(string):
@@ -153,6 +164,12 @@ duration: Reader[timedelta] = parsed(
 date: Reader[datetime] = parsed(
     parse_date, "a date", scalar_schema("date", type=["string", "integer"])
 )
+regular_expression: Reader[str] = parsed(
+    _regular_expression,
+    "a regular expression",
+    scalar_schema("regular expression", type="string", minLength=1),
+)
+"""A regular expression that Java reads as Python does."""
 typename: Reader[TypeName] = parsed(_typename, "a typename, <namespace>/<name>", _TYPENAME_SCHEMA)
 functions: Reader[str] = parsed(
     _matching(

@@ -179,6 +179,8 @@ class Variants:
     invalid: str
     """Message for other types, such as ``Invalid colour: {type}; valid values are [{types}]``."""
     shapes: Mapping[str, tuple[Key[Any], ...]]
+    prefix: str = ""
+    """What types may begin with, which changes nothing."""
 
     @property
     def schema(self) -> Schema:
@@ -189,7 +191,7 @@ class Variants:
             "oneOf": [
                 {
                     **shape,
-                    "properties": {"type": {"const": name}, **shape["properties"]},
+                    "properties": {"type": self._names(name), **shape["properties"]},
                     "required": ["type", *shape["required"]],
                 }
                 for name, shape in shapes.items()
@@ -225,16 +227,20 @@ class Variants:
         own = tuple(entry for entry in mapping.entries if entry.key.text not in foreign)
         return chosen, shape.read(attrs.evolve(mapping, entries=own), problems)
 
+    def _names(self, name: str) -> Schema:
+        return {"enum": [name, self.prefix + name]} if self.prefix else {"const": name}
+
     def _takers(self, name: str) -> str:
         takers = [kind for kind, keys in self.shapes.items() if name in (key.name for key in keys)]
         return " or ".join(takers)
 
     def _type(self, node: Node, problems: Problems) -> str:
         scalar = expect(node, ScalarNode, "a type", problems)
-        if scalar.text not in self.shapes:
+        name = scalar.text.removeprefix(self.prefix)
+        if name not in self.shapes:
             text = self.invalid.format(type=scalar.source, types=", ".join(self.shapes))
             raise problems.report(scalar.location, scalar.path, text)
-        return scalar.text
+        return name
 
 
 def expect(node: Node, kind: type[NodeT], what: str, problems: Problems) -> NodeT:

@@ -10,6 +10,7 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from statefun.module.policies import Policies
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.runtime.dispatch.failures import RETRY, FailedMessage
@@ -117,6 +118,15 @@ def _ingress_record(
 ) -> IngressRecord | None:
     origin = _record(columns, rows, retried, index)
     return None if origin is None else ingress_record(origin)
+
+
+def seen_batch(policies: Policies, call: Call) -> InvocationBatch:
+    """Return the batch of a call with records as functions see them."""
+    batch = call.batch
+    look_up = batch.record
+    if look_up is None or not policies.have_routers:
+        return batch
+    return batch._replace(record=lambda index: policies.seen_record(look_up(index)))
 
 
 def ingress_record(origin: RecordOrigin) -> IngressRecord:

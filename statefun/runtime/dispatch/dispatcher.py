@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import NamedTuple, cast
 
 from statefun.module.sinks import egress_record
@@ -24,6 +25,7 @@ from statefun.runtime.dispatch.calls import (
     failed_row,
     postponed_messages,
     retry_of,
+    seen_batch,
     waiting_row,
 )
 from statefun.runtime.dispatch.deserializing import deserialized
@@ -88,8 +90,8 @@ class Dispatcher:
         self._functions = program.functions
         self._egresses = program.egresses
         self._deserializers = program.deserializers
-        self._clock = clock
-        self._failures = Failures(program.policies, clock)
+        self._clock, self._failures = clock, Failures(program.policies, clock)
+        self._seen = partial(seen_batch, program.policies)
         self._batch = batch
         self._delivered_up_to = delivered_up_to
         self._concurrency = concurrency
@@ -129,7 +131,7 @@ class Dispatcher:
             else:
                 waiting.append(call)
         while waiting:
-            calls = [invoke_async(call.function, call.batch, self._check) for call in waiting]
+            calls = [invoke_async(each.function, self._seen(each), self._check) for each in waiting]
             results = await_all(calls, self._concurrency)
             again, self._hold_for = [], timedelta(0)
             for call, outcome in zip(waiting, results, strict=True):
@@ -147,7 +149,8 @@ class Dispatcher:
     def _run_plain(self, call: Call | None, effects: Effects) -> Call | None:
         """Run calls of plain functions, up to a call that has to be awaited."""
         while call is not None and not call.function.is_async:
-            call = self._next_call(call, invoke(call.function, call.batch, self._check), effects)
+            result = invoke(call.function, self._seen(call), self._check)
+            call = self._next_call(call, result, effects)
         return call
 
     def _first_call(self, group: Group, effects: Effects) -> Call | None:
@@ -276,8 +279,8 @@ class Dispatcher:
     def _reject(self, name: str, group: Group, effects: Effects) -> None:
         """Apply the failure policy to records that no function can receive."""
         for row in range(group.start, group.end):
-            error = rejected(name, group.columns.record(row), self._failures.policies)
-            failed = failed_row(group, row, error)
+            record, value = group.columns.record(row), group.columns.value[row]
+            failed = failed_row(group, row, rejected(name, record, value, self._failures.policies))
             self._failures.handle(failed, self._record_policy(failed), effects)
 
     def _record_policy(self, failed: FailedMessage) -> OnFailure | None:
@@ -288,8 +291,8 @@ class Dispatcher:
         """Apply the failure policy to a message on which its function has failed."""
         message = failed_message(failed, call)
         topic = None if message.record is None else message.record.topic
-        policies = self._failures.policies
-        policy = policies.of_failure(call.function.on_failure, topic, failed.error)
+        declared = call.function.on_failure
+        policy = self._failures.policies.of_failure(declared, topic, failed.error)
         self._failures.handle(message, policy, effects)
 
     def _token_in_use(self, message: Row, error: FunctionError, effects: Effects) -> None:

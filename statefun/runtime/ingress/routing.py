@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts Kafka records to rows for functions, by Spark's own expressions.
 
-Python runs here only for keys of a declared type.
+Python runs here only for keys of a declared type, and those that transforms change.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.sql.types import BinaryType
 
-from statefun.module.keys import UNDECODABLE_KEY, id_of_key
+from statefun.module.keys import UNDECODABLE_KEY, UNTRANSFORMABLE, id_of_key
 from statefun.module.letters import TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
 from statefun.module.topic_routes import RECORDS, TopicRoute, route_of
+from statefun.runtime.ingress.transformed_ids import transformed_ids
 from statefun.runtime.rows.envelope import REJECTION_NAMESPACE, REPLAYED, SEPARATOR
 from statefun.sdk.tracing import TRACE_HEADERS
 from statefun.sdk.types import default_types
@@ -37,16 +38,25 @@ def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
         for route in routes
     ]
     typenames = [F.lit(_typename(route)) for route in routes]
+    id_: Column = F.col("key")
     if any(route.key_type for route in routes):
-        records = records.withColumn("id", _decoded_ids(routes)(F.col("topic"), F.col("key")))
-    else:
-        records = records.withColumn("id", F.col("key"))
+        id_ = _decoded_ids(routes)(F.col("topic"), F.col("key"))
+    chains = [route.chain is not None and route.chain.changes_key for route in routes]
+    made = (
+        F.coalesce(_by_topic(routes, [*map(F.lit, chains)]), F.lit(False))
+        if any(chains)
+        else F.lit(False)
+    )
+    if any(chains):
+        id_ = F.when(made, transformed_ids(routes)).otherwise(id_)
+    records = records.withColumn("id", id_)
     nullable = [F.lit(_takes_tombstones(route)) for route in routes]
     return _rows(
         records,
         _by_topic(routes, targets),
         _by_topic(routes, typenames),
         _by_topic(routes, nullable) if any(map(_takes_tombstones, routes)) else F.lit(False),
+        made,
     )
 
 
@@ -79,6 +89,7 @@ def route_replays(records: DataFrame) -> DataFrame:
         F.when(both, suffix).otherwise(_rejected("no-target")),
         F.when(both, typename.cast("string")).otherwise(""),
         F.coalesce(is_record, F.lit(False)),
+        F.lit(False),
     )
 
 
@@ -109,7 +120,11 @@ def _is_text(content: Column) -> Column:
 
 
 def _rows(
-    records: DataFrame, targets: Column, typename: Column, takes_tombstones: Column
+    records: DataFrame,
+    targets: Column,
+    typename: Column,
+    takes_tombstones: Column,
+    is_transformed: Column,
 ) -> DataFrame:
     """Make the rows of records.
 
@@ -118,11 +133,13 @@ def _rows(
         targets: the part after the id in the keys of a record's targets, as an array.
         typename: the typename of a record's value.
         takes_tombstones: whether a record may have no value.
+        is_transformed: whether the id is what transforms have made of the key.
     """
     key, value, topic, id_ = F.col("key"), F.col("value"), F.col("topic"), F.col("id")
     is_text = F.coalesce(_is_text(id_), F.lit(False))
     suffixes = (
-        F.when(key.isNull(), _rejected("null-key"))
+        F.when(is_transformed & id_.isNull(), _rejected(UNTRANSFORMABLE))
+        .when(~is_transformed & key.isNull(), _rejected("null-key"))
         .when(F.length(id_) == 0, _rejected("empty-key"))
         .when(~is_text, _rejected(UNDECODABLE_KEY))
         .when(value.isNull() & ~takes_tombstones, _rejected("null-value"))
@@ -130,7 +147,7 @@ def _rows(
     )
     # Records that cannot name their address are gathered per partition, in order.
     rejected = F.encode(F.concat_ws("/", topic, F.col("partition")), "utf-8")
-    is_id = is_text & (id_ == key)
+    is_id = is_text & F.equal_null(id_, key)
     return records.select(
         F.when(is_text, id_).otherwise(rejected).alias("id"),
         F.explode(suffixes).alias("suffix"),

@@ -51,7 +51,7 @@ POLICIES = Policies(
 )
 def test_the_reason_why_a_key_was_not_decoded_is_told(topic: str, key: bytes, reason: str) -> None:
     """Whoever reads the dead letter sees what the key's type has said."""
-    error = rejected(UNDECODABLE_KEY, RecordOrigin(topic=topic, key=key), POLICIES)
+    error = rejected(UNDECODABLE_KEY, RecordOrigin(topic=topic, key=key), None, POLICIES)
 
     assert error.message.startswith(
         "the record's key is not valid UTF-8, which the id of an address"
@@ -63,8 +63,8 @@ def test_a_key_that_is_decoded_now_has_no_reason() -> None:
     """A type that asks a service may have failed for a moment; other kinds have no key to look at."""
     seven = RecordOrigin(topic="numbers", key=(7).to_bytes(4, "big"))
 
-    assert rejected(UNDECODABLE_KEY, seven, POLICIES).message.endswith("the topic's keyType")
-    assert rejected("null-key", None, POLICIES).message.startswith("the record has no key")
+    assert rejected(UNDECODABLE_KEY, seven, None, POLICIES).message.endswith("the topic's keyType")
+    assert rejected("null-key", None, None, POLICIES).message.startswith("the record has no key")
 
 
 class NamelessError(Exception):
@@ -81,6 +81,6 @@ def test_an_error_without_a_text_is_a_reason_as_well() -> None:
         raise NamelessError
 
     default_types.add(SimpleType("t/nameless", str.encode, fail))
-    error = rejected(UNDECODABLE_KEY, RecordOrigin(topic="nameless", key=b"x"), POLICIES)
+    error = rejected(UNDECODABLE_KEY, RecordOrigin(topic="nameless", key=b"x"), None, POLICIES)
 
     assert error.message.endswith("keyType: NamelessError: (its text cannot be shown)")

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transforms of a topic, put together with the formats of its records and checked."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from statefun.module.kinds.transforms import TRANSFORMS
+from statefun.module.kinds.value_formats import (
+    KEY_FORMAT,
+    READER_SCHEMA,
+    TEXT,
+    VALUE_FORMAT,
+)
+from statefun.module.topic_routes import (
+    AvroValues,
+    Deserializer,
+    JsonValues,
+    RegistryValues,
+    ValueFormat,
+)
+from statefun.module.yaml.nodes import MapNode, Node
+from statefun.module.yaml.problems import Invalid, Problems
+from statefun.module.yaml.shapes import Key, Values
+from statefun.transforms.chain import Chain
+from statefun.transforms.codecs import (
+    AvroCodec,
+    Codec,
+    JsonCodec,
+    JsonWithSchemaCodec,
+    OpaqueCodec,
+    RegistryCodec,
+    TextCodec,
+    avro_schema,
+)
+from statefun.transforms.data import TransformError
+from statefun.transforms.transform import Transform
+
+
+class ChainKeys(NamedTuple):
+    """The keys of a topic that its transforms depend on."""
+
+    transforms: Key[tuple[Transform, ...]]
+    key_format: Key[JsonValues | AvroValues | None]
+    value_format: Key[ValueFormat | Deserializer | None]
+
+
+INGRESS = ChainKeys(TRANSFORMS, KEY_FORMAT, VALUE_FORMAT)
+
+
+def read_chain(keys: ChainKeys, values: Values, node: Node, problems: Problems) -> Chain | None:
+    """Return the transforms of a topic; None if its records stay as they are.
+
+    Args:
+        keys: as its kind declares them.
+        values: of the topic.
+        node: of the topic.
+        problems: so far.
+
+    Raises:
+        Invalid: if they do not go with the formats of its keys and values, or one is invalid itself.
+    """
+    if any(values.attempted(key) and key not in values for key in keys):
+        raise Invalid
+    value_format = values.get(keys.value_format)
+    is_envelope = isinstance(value_format, JsonValues) and value_format.have_schemas
+    try:
+        chain = Chain(
+            values.get(keys.transforms, ()),
+            _key_codec(values.get(keys.key_format)),
+            _value_codec(value_format),
+            is_value_read=is_envelope,
+        )
+        if not (chain.changes_key or chain.changes_value or chain.changes_topic):
+            return None
+        if chain.reads_value and isinstance(chain.value_codec, OpaqueCodec):
+            raise TransformError(_unread(value_format))
+        chain.after()
+    except TransformError as error:
+        place = node.get(TRANSFORMS.name) if isinstance(node, MapNode) else None
+        where = place or node
+        raise problems.report(where.location, where.path, str(error)) from None
+    return chain
+
+
+def _key_codec(key_format: JsonValues | AvroValues | None) -> Codec:
+    match key_format:
+        case JsonValues(has_schemas):
+            return JsonWithSchemaCodec() if has_schemas else JsonCodec()
+        case AvroValues(schema):
+            return _avro(schema)
+        case _:
+            return TextCodec()
+
+
+def _value_codec(value_format: ValueFormat | Deserializer | None) -> Codec:
+    if value_format is TEXT:
+        return TextCodec()
+    match value_format:
+        case JsonValues(has_schemas):
+            return JsonWithSchemaCodec() if has_schemas else JsonCodec()
+        case AvroValues(schema):
+            return _avro(schema)
+        case RegistryValues(url, str(schema), subject, properties):
+            return RegistryCodec(url, properties, _avro(schema), subject)
+        case _:
+            return OpaqueCodec()
+
+
+def _avro(schema: str) -> AvroCodec:
+    try:
+        return AvroCodec(schema)
+    except TransformError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise TransformError(
+            f"the schema is no Avro schema: {type(error).__name__}: {error}"
+        ) from None
+
+
+def _unread(value_format: ValueFormat | Deserializer | None) -> str:
+    if isinstance(value_format, RegistryValues):
+        return f"values are transformed as one schema: give it, as {READER_SCHEMA.name}"
+    return (
+        "transforms of values need a valueFormat that they can read: text, json, avro or "
+        "schema-registry"
+    )
+
+
+def format_after(chain: Chain) -> ValueFormat:
+    """Return the format of the values that functions get."""
+    schema = chain.after().value
+    if isinstance(chain.value_codec, AvroCodec | RegistryCodec) and schema is not None:
+        return AvroValues(avro_schema(schema))
+    return JsonValues()

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records through the transforms of their topics, on their way to functions and from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import attrs
+
+from statefun.module.topic_routes import Deserializer, EgressTopic, TopicRoute, route_of
+from statefun.sdk.egress import KafkaEgressMessage
+from statefun.sdk.errors import DefinitionError
+from statefun.sdk.record import IngressRecord, KafkaRecord
+from statefun.sdk.types import SimpleType
+from statefun.transforms.chain import Chain, id_of
+from statefun.transforms.data import NOTHING, Data, TransformError
+from statefun.transforms.transform import Record
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@attrs.frozen
+class _Values:
+    """Reads the values of records for functions."""
+
+    chain: Chain
+
+    def read(self, record: KafkaRecord) -> Data:
+        return self.chain.value_of(place_of(record), record.value)
+
+    def write(self, data: Data) -> bytes:
+        return self.chain.value_codec.message(data)
+
+    def refuse(self, content: bytes) -> Data:
+        raise NotImplementedError(f"{len(content)} bytes are read by another type")
+
+
+def transformed_values(source: str, typename: str, chain: Chain) -> Deserializer:
+    """Return what makes the values of messages out of records by transforms.
+
+    Args:
+        source: the topic or pattern that the records come from.
+        typename: the type of the values that come out.
+        chain: the transforms.
+    """
+    values = _Values(chain)
+    # Not registered: the type of that name only reads what this one writes.
+    made = SimpleType(typename, values.write, values.refuse)
+    return Deserializer(
+        f"transforms of {source}",
+        values.read,
+        made,
+        takes_tombstones=chain.makes_values_of_nothing,
+    )
+
+
+def transformed_id(chain: Chain, record: Record, key: bytes | None, value: bytes | None) -> bytes:
+    """Return the id that a record goes to, when transforms have changed its key.
+
+    Args:
+        chain: the transforms.
+        record: its place and time.
+        key: its key.
+        value: its value.
+
+    Raises:
+        TransformError: if a transform cannot take the record, or leaves no key.
+        StatefunError: if a schema registry does not answer.
+    """
+    return id_of(chain.key_of(record, key, value)).encode()
+
+
+def seen_record(routes: Sequence[TopicRoute], record: IngressRecord) -> IngressRecord:
+    """Return a record with the name that transforms have given to its topic.
+
+    Raises:
+        TransformError: if they cannot.
+    """
+    route = route_of(routes, record.topic)
+    if route is None or route.chain is None or not route.chain.changes_topic:
+        return record
+    return record._replace(topic=route.chain.topic_of(place_of(record)))
+
+
+def place_of(record: KafkaRecord | IngressRecord) -> Record:
+    """Return the place and time of a record, for transforms."""
+    millis = (record.timestamp - _EPOCH) // timedelta(milliseconds=1)
+    return Record(record.topic, record.partition, record.offset, millis, NOTHING, NOTHING)
+
+
+def transformed_record(
+    message: KafkaEgressMessage, topics: Sequence[EgressTopic]
+) -> KafkaEgressMessage:
+    """Return the record that transforms make of another.
+
+    Args:
+        message: the record that a function sends.
+        topics: of its egress.
+
+    Raises:
+        DefinitionError: if a transform cannot take it.
+    """
+    chosen = route_of(topics, message.topic)
+    if chosen is None:
+        return message
+    time = message.timestamp or datetime.now(tz=timezone.utc)
+    millis = (time - _EPOCH) // timedelta(milliseconds=1)
+    key = None if message.key is None else message.key.encode()
+    chain = chosen.chain
+    record = Record(message.topic, message.partition, None, millis, NOTHING, NOTHING)
+    made: dict[str, Any] = {"topic": message.topic, "key": message.key, "value": message.value}
+    try:
+        if chain.changes_value:
+            data = chain.value_of(attrs.evolve(record), message.value)
+            made["value"] = None if data.value is None else chain.value_codec.write(data)
+        if chain.changes_key:
+            data = chain.key_of(attrs.evolve(record), key, message.value)
+            made["key"] = None if data.value is None else chain.key_codec.write(data).decode()
+        if chain.changes_topic:
+            made["topic"] = chain.topic_of(record)
+    except TransformError as error:
+        raise DefinitionError(
+            f"a record for egress {message.typename}, topic {message.topic}: {error}"
+        ) from error
+    return KafkaEgressMessage(
+        message.typename,
+        **made,
+        headers=message.headers,
+        partition=message.partition,
+        timestamp=time if chain.reads_time else message.timestamp,
+    )

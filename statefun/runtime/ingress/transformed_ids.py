@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ids of records whose keys transforms change, a batch of records at a time.
+
+This happens before records go to the tasks of their addresses, as an id is a part of an address.
+Values are transformed where functions run: a bad one is a dead letter as it was, and no further
+process has to read and write all records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+from pyspark.sql.types import BinaryType
+
+from statefun.module.topic_routes import TopicRoute, route_of
+from statefun.module.transforming import transformed_id
+from statefun.transforms.data import NOTHING, TransformError
+from statefun.transforms.transform import Record
+
+
+def transformed_ids(routes: Sequence[TopicRoute]) -> Column:
+    """Return the ids that transforms make of records; null where they cannot."""
+    chains = {
+        route: route.chain
+        for route in routes
+        if route.chain is not None and route.chain.changes_key
+    }
+
+    def ids_of(  # noqa: PLR0913, PLR0917 - the parts of a record
+        topics: pa.Array,
+        partitions: pa.Array,
+        offsets: pa.Array,
+        timestamps: pa.Array,
+        keys: pa.Array,
+        values: pa.Array,
+    ) -> pa.Array:
+        columns = (topics, partitions, offsets, timestamps, keys, values)
+        chosen = {topic: route_of(routes, topic) for topic in topics.unique().to_pylist()}
+        ids: list[bytes | None] = []
+        for topic, partition, offset, timestamp, key, value in zip(
+            *(column.to_pylist() for column in columns), strict=True
+        ):
+            route = chosen[topic]
+            if route not in chains:
+                ids.append(None)
+                continue
+            place = Record(topic, partition, offset, timestamp, NOTHING, NOTHING)
+            try:
+                ids.append(transformed_id(chains[route], place, key, value))
+            except TransformError:
+                ids.append(None)  # the record is rejected, which looks for the reason again
+        return pa.array(ids, pa.binary())
+
+    value = F.col("value") if any(chain.reads_value for chain in chains.values()) else F.lit(None)
+    # PySpark's type hints leave the function out.
+    vectorised: Callable[..., Column] = F.arrow_udf(ids_of, BinaryType())  # type: ignore[attr-defined]
+    return vectorised(
+        "topic", "partition", "offset", F.unix_millis("timestamp"), "key", value.cast("binary")
+    )

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single-message transforms of Kafka Connect: they change records on their way in and out.
+
+Modules, each standing on those before it:
+
+- ``data``: Connect's model of values and schemas, ``transform``: what a transform is
+- ``java_numbers``, ``java_dates``: numbers and dates as Java reads and writes them
+- ``paths``, ``field_transforms``, ``nesting``, ``casting``, ``timestamps``, ``routers``: the transforms
+- ``connect_json``, ``avro_data``: schemas and values in JSON and Avro
+- ``codecs``: the encodings of records, ``chain``: the transforms of a topic
+"""

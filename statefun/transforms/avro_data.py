@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Avro's schemas as those of Connect's model, and back.
+
+What no transform changes, such as the symbols of an enumeration or the types of a union, stays with
+a schema as a parameter, and is written again as it was. Values are without Avro's logical types:
+numbers and bytes, but for dates, times and timestamps in milliseconds, which are moments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import attrs
+
+from statefun.transforms.data import (
+    DATE,
+    DECIMAL,
+    LOGICAL,
+    TIME,
+    TIMESTAMP,
+    Field,
+    Kind,
+    Schema,
+    TransformError,
+    bytes_of,
+    decimal_of,
+    moment_of,
+    number_of,
+)
+
+_AVRO = "avro"
+"""The parameter with the Avro schema of what has no counterpart."""
+_PRIMITIVES = {
+    "int": Kind.INT32,
+    "long": Kind.INT64,
+    "float": Kind.FLOAT32,
+    "double": Kind.FLOAT64,
+    "boolean": Kind.BOOLEAN,
+    "string": Kind.STRING,
+    "bytes": Kind.BYTES,
+}
+_OF_KIND = {kind: name for name, kind in _PRIMITIVES.items()} | {
+    Kind.INT8: "int",
+    Kind.INT16: "int",
+}
+_KINDS = _PRIMITIVES | {
+    "enum": Kind.STRING,
+    "fixed": Kind.BYTES,
+    "array": Kind.ARRAY,
+    "map": Kind.MAP,
+}
+_LOGICAL = {
+    ("int", "date"): DATE,
+    ("int", "time-millis"): TIME,
+    ("long", "timestamp-millis"): TIMESTAMP,
+}
+_NAMED = {"record", "error", "enum", "fixed"}
+_UNNAMED = "ConnectDefault"
+"""The name of records that have none: Avro's need one."""
+
+
+def schema_of_avro(text: str) -> Schema:
+    """Read an Avro schema.
+
+    Raises:
+        TransformError: if it is recursive.
+    """
+    return _schema(_inlined(json.loads(text), {}, "", ()))
+
+
+def _inlined(avro: Any, known: dict[str, Any], namespace: str, inside: tuple[str, ...]) -> Any:
+    """Return a schema without references to named types: each is written out."""
+    if isinstance(avro, str):
+        full = (
+            avro if "." in avro or avro in _PRIMITIVES or avro == "null" else _full(avro, namespace)
+        )
+        full = full if full in known else avro
+        if full in inside:
+            raise TransformError(f"the schema of {full} is recursive, which transforms cannot take")
+        return known.get(full, avro)
+    if isinstance(avro, list):
+        return [_inlined(each, known, namespace, inside) for each in avro]
+    made = dict(avro)
+    if isinstance(made.get("type"), dict | list):
+        # A type in a type, such as {"type": {"type": "string"}}.
+        inner = _inlined(made.pop("type"), known, namespace, inside)
+        return {**inner, **made} if isinstance(inner, dict) else inner
+    if made.get("type") in _NAMED:
+        full = _full(made["name"], made.get("namespace", namespace))
+        namespace = full.rpartition(".")[0]
+        made["name"] = full
+        made.pop("namespace", None)
+        known[full] = made
+        inside = (*inside, full)
+        if "fields" in made:
+            made["fields"] = [
+                {**field, "type": _inlined(field["type"], known, namespace, inside)}
+                for field in made["fields"]
+            ]
+    for part in ("items", "values"):
+        if part in made:
+            made[part] = _inlined(made[part], known, namespace, inside)
+    if made.get("type") not in {*_KINDS, *_NAMED, "null"}:
+        return _inlined(made["type"], known, namespace, inside)
+    return made
+
+
+def _full(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _schema(avro: Any) -> Schema:
+    if isinstance(avro, list):
+        others = [each for each in avro if each != "null"]
+        one = _schema(others[0]) if len(others) == 1 else _opaque(Kind.UNION, others)
+        return attrs.evolve(one, is_optional="null" in avro)
+    if isinstance(avro, str):
+        return Schema(_PRIMITIVES[avro]) if avro in _PRIMITIVES else _opaque(Kind.UNION, avro)
+    type_ = avro["type"]
+    if type_ in {"record", "error"}:
+        fields = tuple(Field(each["name"], _field(each)) for each in avro["fields"])
+        return Schema(Kind.STRUCT, name=avro["name"], doc=avro.get("doc"), fields=fields)
+    name = _LOGICAL.get((type_, avro.get("logicalType", "")))
+    if name is not None:
+        return Schema(_PRIMITIVES[type_], name=name, version=1)
+    opaque = _opaque(_KINDS[type_], avro)
+    if avro.get("logicalType") == "decimal":
+        parameters = (("scale", str(avro.get("scale", 0))), *opaque.parameters)
+        return attrs.evolve(opaque, name=DECIMAL, version=1, parameters=parameters)
+    return Schema(opaque.kind) if set(avro) == {"type"} else opaque
+
+
+def _opaque(kind: Kind, avro: Any) -> Schema:
+    return Schema(kind, parameters=((_AVRO, json.dumps(avro)),))
+
+
+def _field(avro: Mapping[str, Any]) -> Schema:
+    schema = _schema(avro["type"])
+    default = avro.get("default")
+    if default is None or schema.parameters or schema.kind is Kind.STRUCT:
+        return schema
+    if schema.kind is Kind.BYTES:
+        default = default.encode("latin-1")
+    return attrs.evolve(schema, default=logical(schema, default))
+
+
+def avro_of_schema(schema: Schema) -> str:
+    """Write a schema as one of Avro.
+
+    Raises:
+        TransformError: if Avro has no such schema.
+    """
+    return json.dumps(_named_once(_avro(schema, iter(_unnamed())), {}))
+
+
+def _unnamed() -> Iterator[str]:
+    yield _UNNAMED
+    number = 1
+    while True:
+        number += 1
+        yield f"{_UNNAMED}{number}"
+
+
+def _avro(schema: Schema, names: Iterator[str]) -> Any:
+    avro = _required(schema, names)
+    if not schema.is_optional:
+        return avro
+    others = avro if isinstance(avro, list) else [avro]
+    # A default is of the first type.
+    return ["null", *others] if schema.default is None else [*others, "null"]
+
+
+def _required(schema: Schema, names: Iterator[str]) -> Any:
+    parameters = dict(schema.parameters)
+    if schema.kind is Kind.STRUCT:
+        extra: dict[str, Any] = {} if schema.doc is None else {"doc": schema.doc}
+        if schema.version is not None:
+            extra["connect.version"] = schema.version
+        name = schema.name or next(names)
+        fields = [_avro_field(field, names) for field in schema.fields]
+        return {"type": "record", "name": name, "fields": fields, **extra}
+    if _AVRO in parameters:
+        return json.loads(parameters[_AVRO])
+    for (type_, logical_type), name in _LOGICAL.items():
+        if schema.name == name:
+            return {"type": type_, "logicalType": logical_type}
+    return _OF_KIND[schema.kind]
+
+
+def _avro_field(field: Field, names: Iterator[str]) -> dict[str, Any]:
+    name, schema = field
+    made: dict[str, Any] = {"name": name, "type": _avro(schema, names)}
+    default = schema.default
+    if default is not None and schema.kind is not Kind.STRUCT:
+        default = plain(schema, default)
+        made["default"] = default.decode("latin-1") if isinstance(default, bytes) else default
+    elif schema.is_optional:
+        made["default"] = None
+    return made
+
+
+def _named_once(avro: Any, known: dict[str, Any]) -> Any:
+    """Return a schema that defines each named type once, and then refers to it."""
+    if isinstance(avro, list):
+        return [_named_once(each, known) for each in avro]
+    if not isinstance(avro, dict):
+        return avro
+    if avro.get("type") in _NAMED:
+        name = avro["name"]
+        if name in known:
+            if known[name] != avro:
+                raise TransformError(f"there would be two different types of the name {name}")
+            return name
+        known[name] = avro
+    made = dict(avro)
+    if "fields" in made:
+        made["fields"] = [
+            {**each, "type": _named_once(each["type"], known)} for each in made["fields"]
+        ]
+    for part in ("items", "values"):
+        if part in made:
+            made[part] = _named_once(made[part], known)
+    return made
+
+
+@lru_cache(maxsize=1024)
+def without_logical_types(text: str) -> str:
+    """Return an Avro schema whose values are numbers, texts and bytes alone."""
+    return json.dumps(_bare(json.loads(text)))
+
+
+def _bare(avro: Any) -> Any:
+    if isinstance(avro, list):
+        return [_bare(each) for each in avro]
+    if not isinstance(avro, dict):
+        return avro
+    return {
+        name: _bare(each) if name in {"type", "fields", "items", "values"} else each
+        for name, each in avro.items()
+        if name != "logicalType"
+    }
+
+
+@lru_cache(maxsize=1024)
+def _has_logical(schema: Schema) -> bool:
+    """Tell whether a value, or a field of it, is no value of Avro's own types."""
+    if schema.kind is Kind.STRUCT:
+        return any(_has_logical(each) for _, each in schema.fields)
+    return schema.name in LOGICAL
+
+
+def logical(schema: Schema, value: Any) -> Any:
+    """Return a value with moments and decimal numbers in the place of numbers and bytes."""
+    if value is None or not _has_logical(schema):
+        return value
+    if schema.kind is Kind.STRUCT:
+        return {name: logical(each, value[name]) for name, each in schema.fields}
+    return decimal_of(schema, value) if schema.name == DECIMAL else moment_of(schema, value)
+
+
+def plain(schema: Schema, value: Any) -> Any:
+    """Return a value with numbers and bytes in the place of moments and decimal numbers.
+
+    Raises:
+        TransformError: if a date has a time of day, or the other way round.
+        OverflowError: if a decimal number has too many digits.
+    """
+    if value is None or not _has_logical(schema):
+        return value
+    if schema.kind is Kind.STRUCT:
+        return {name: plain(each, value[name]) for name, each in schema.fields}
+    if schema.name == DECIMAL:
+        return bytes_of(schema, value, json.loads(dict(schema.parameters)[_AVRO]).get("size"))
+    return number_of(schema, value)

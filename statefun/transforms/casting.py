@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Casts values to other types, as ``org.apache.kafka.connect.transforms.Cast``."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+import attrs
+
+from statefun.transforms.data import (
+    INTEGERS,
+    LOGICAL,
+    MILLIS_PER_DAY,
+    MOMENTS,
+    Data,
+    Field,
+    Kind,
+    Moment,
+    Schema,
+    TransformError,
+    basics,
+    fields_in,
+    fields_of,
+    found,
+    number_of,
+    or_default,
+    required,
+    struct,
+)
+from statefun.transforms.field_transforms import kind_of
+from statefun.transforms.java_dates import DateFormat
+from statefun.transforms.java_numbers import (
+    parsed_float,
+    parsed_integer,
+    shortest,
+    single,
+    text_of_float,
+    truncated,
+    wrapped,
+)
+from statefun.transforms.transform import PartTransform, Record, Schemas, schema_after
+
+CAST_KINDS = (*INTEGERS, Kind.FLOAT32, Kind.FLOAT64, Kind.BOOLEAN, Kind.STRING)
+"""The kinds that values can be cast to."""
+_TAKEN = frozenset((*CAST_KINDS, Kind.BYTES))
+
+
+@attrs.frozen(cache_hash=True)
+class Cast(PartTransform):
+    """Casts fields, or the whole value."""
+
+    fields: tuple[tuple[str, Kind], ...] = ()
+    whole: Kind | None = None
+    replace_null_with_default: bool = True
+
+    def schema(self, schema: Schema) -> Schema:
+        """Cast the schema, and its default."""
+        if self.whole is not None:
+            # Connect keeps the name of dates and the like, and then refuses the value.
+            is_logical = schema.name in LOGICAL
+            after = Schema(self.whole) if is_logical else basics(schema, self.whole)
+            default = cast(Data(schema, schema.default), self.whole)
+            return attrs.evolve(after, is_optional=schema.is_optional, default=default)
+        fields_in(schema, "Cast")
+        after = struct(
+            schema, (Field(name, self._field(name, each)) for name, each in schema.fields)
+        )
+        return attrs.evolve(after, is_optional=schema.is_optional)
+
+    def check(self, schemas: Schemas) -> None:
+        """Cast a schema, if its values can be cast."""
+        schema = schemas.of(self.part)
+        if schema is not None:
+            cast_ones = (
+                [schema]
+                if self.whole is not None
+                else [each for name, each in schema.fields if name in dict(self.fields)]
+            )
+            for each in cast_ones:
+                if each.kind not in _TAKEN:
+                    raise TransformError(f"{found(Data(each, 0))} cannot be cast")
+        super().check(schemas)
+
+    def changed(self, data: Data, record: Record) -> Data:
+        """Cast the fields, or the value."""
+        del record
+        schema, value = data
+        if value is None:
+            return data
+        after = None if schema is None else schema_after(self, schema)
+        if self.whole is not None:
+            return Data(after, cast(data, self.whole))
+        before = fields_of(data, "Cast")
+        if schema is None or after is None:
+            made = {
+                name: _named(name, Data(None, before.get(name)), kind) for name, kind in self.fields
+            }
+            return Data(None, before | made)
+        kinds, made = dict(self.fields), {}
+        for (name, each), (_, new) in zip(schema.fields, after.fields, strict=True):
+            kept = or_default(each, before[name], replaced=self.replace_null_with_default)
+            if name in kinds:
+                kept = _named(name, Data(each, kept), kinds[name])
+            made[name] = required(name, new, kept)
+        return Data(after, made)
+
+    def _field(self, name: str, schema: Schema) -> Schema:
+        kind = dict(self.fields).get(name)
+        if kind is None:
+            return schema
+        default = _named(name, Data(schema, schema.default), kind)
+        return Schema(kind, schema.is_optional, default=default)
+
+
+def _named(name: str, data: Data, kind: Kind) -> Any:
+    try:
+        return cast(data, kind)
+    except TransformError as error:
+        raise TransformError(f"field {name!r}: {error}") from None
+
+
+def cast(data: Data, kind: Kind) -> Any:
+    """Return a value as another kind.
+
+    Raises:
+        TransformError: if it cannot be cast.
+    """
+    schema, value = data
+    if value is None:
+        return None
+    if kind_of(data) not in _TAKEN and not isinstance(value, Moment):
+        raise TransformError(f"{found(data)} cannot be cast to {kind.value}")
+    if kind is Kind.STRING:
+        return _text(schema, value)
+    if isinstance(value, Moment):
+        if schema is None or schema.name not in MOMENTS:
+            raise TransformError(f"a date cannot be cast to {kind.value}")
+        value = number_of(schema, value)
+    try:
+        number = _number(value, kind)
+        # Without a schema, nothing says that a float has 32 bits where it is written.
+        return shortest(number) if kind is Kind.FLOAT32 and schema is None else number
+    except ValueError as error:
+        raise TransformError(f"{found(data)} cannot be cast to {kind.value}: it {error}") from None
+    except TypeError:
+        raise TransformError(f"{found(data)} cannot be cast to {kind.value}") from None
+
+
+def _number(value: Any, kind: Kind) -> Any:
+    if kind is Kind.BOOLEAN:
+        if isinstance(value, str):
+            return value.lower() == "true"
+        return (
+            truncated(value, 64) != 0 if isinstance(value, float) else wrapped(int(value), 64) != 0
+        )
+    bits = INTEGERS.get(kind)
+    if bits is None:
+        number = parsed_float(value) if isinstance(value, str) else float(value)
+        return single(number) if kind is Kind.FLOAT32 else number
+    if isinstance(value, str):
+        return parsed_integer(value, bits)
+    if isinstance(value, float):
+        return truncated(value, bits)
+    if isinstance(value, bytes):
+        raise TypeError
+    return wrapped(int(value), bits)
+
+
+def _text(schema: Schema | None, value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        is_single = schema is not None and schema.kind is Kind.FLOAT32
+        return text_of_float(value, is_single=is_single)
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, Moment):
+        return _FORMATS[_format_of(value.millis)].format(value.millis)
+    return str(value)
+
+
+_FORMATS = (
+    DateFormat("HH:mm:ss.SSS'Z'"),
+    DateFormat("yyyy-MM-dd"),
+    DateFormat("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"),
+)
+"""Of times of the first day, of days, and of others; as in Connect's ``Values``."""
+
+
+def _format_of(millis: int) -> int:
+    if millis < MILLIS_PER_DAY:
+        return 0
+    return 2 if millis % MILLIS_PER_DAY else 1

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads and writes the keys and values of records for transforms."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import attrs
+import msgspec
+
+from statefun.formats import avro, schema_registry
+from statefun.sdk.errors import StatefunError
+from statefun.transforms.avro_data import (
+    avro_of_schema,
+    logical,
+    plain,
+    schema_of_avro,
+    without_logical_types,
+)
+from statefun.transforms.connect_json import (
+    json_of_schema,
+    json_of_value,
+    schema_of_json,
+    value_of_json,
+)
+from statefun.transforms.data import (
+    OPTIONAL_STRING,
+    Data,
+    Schema,
+    TransformError,
+)
+
+
+class Codec(ABC):
+    """The encoding of keys or values."""
+
+    schema: Schema | None = None
+    """The schema of all of them, if they have one and it is known."""
+    has_schemas: bool = True
+    """Whether they have schemas at all."""
+
+    @abstractmethod
+    def read(self, content: bytes) -> Data:
+        """Decode a key or value.
+
+        Raises:
+            Exception: if it cannot be read.
+        """
+
+    def write(self, data: Data) -> bytes:
+        """Encode what transforms have made of a key or value, for a record."""
+        return json_of(data)
+
+    def message(self, data: Data) -> bytes:
+        """Encode what transforms have made of a value, for a function."""
+        return json_of(data)
+
+
+def json_of(data: Data) -> bytes:
+    """Return JSON of a key or value, without its schema.
+
+    Raises:
+        TransformError: if it cannot be written in JSON.
+    """
+    schema, value = data
+    try:
+        if schema is None:
+            return msgspec.json.encode(value, enc_hook=_millis)
+        return msgspec.json.encode(json_of_value(schema, value))
+    except TypeError as error:
+        raise TransformError(f"cannot be written in JSON: {error}") from None
+
+
+def _millis(value: Any) -> Any:
+    return json_of_value(None, value)
+
+
+@attrs.frozen
+class TextCodec(Codec):
+    """Texts in UTF-8; what transforms make of them is JSON, if it is no text any more."""
+
+    schema: Schema | None = attrs.field(default=OPTIONAL_STRING, init=False)
+
+    def read(self, content: bytes) -> Data:
+        """Decode a text."""
+        return Data(OPTIONAL_STRING, content.decode())
+
+    def write(self, data: Data) -> bytes:
+        """Encode a text, or something else in JSON."""
+        return data.value.encode() if isinstance(data.value, str) else json_of(data)
+
+
+@attrs.frozen
+class JsonCodec(Codec):
+    """JSON without schemas."""
+
+    has_schemas: bool = attrs.field(default=False, init=False)
+
+    def read(self, content: bytes) -> Data:
+        """Decode JSON."""
+        return Data(None, msgspec.json.decode(content))
+
+
+class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
+    schema: msgspec.Raw
+    payload: Any
+
+
+@attrs.frozen
+class JsonWithSchemaCodec(Codec):
+    """JSON of a schema and a payload, as Connect's converter writes with ``schemas.enable``."""
+
+    def read(self, content: bytes) -> Data:
+        """Decode a schema and a payload of it."""
+        envelope = msgspec.json.decode(content, type=_Envelope)
+        schema = _json_schema(bytes(envelope.schema))
+        if schema is None:
+            return Data(None, envelope.payload)
+        return Data(schema, value_of_json(schema, envelope.payload))
+
+    def write(self, data: Data) -> bytes:
+        """Encode a payload with its schema."""
+        schema = msgspec.Raw(_schema_json(data.schema))
+        return msgspec.json.encode(_Envelope(schema, msgspec.Raw(json_of(data))))
+
+
+@lru_cache(maxsize=1024)
+def _json_schema(content: bytes) -> Schema | None:
+    return schema_of_json(msgspec.json.decode(content))
+
+
+@lru_cache(maxsize=1024)
+def _schema_json(schema: Schema | None) -> bytes:
+    return msgspec.json.encode(json_of_schema(schema))
+
+
+@attrs.frozen
+class AvroCodec(Codec):
+    """Avro's binary encoding, by a known schema."""
+
+    text: str
+    schema: Schema | None = attrs.field(init=False)
+    _plain: str = attrs.field(init=False, repr=False)
+
+    @schema.default
+    def _read_schema(self) -> Schema:
+        return schema_of_avro(self.text)
+
+    @_plain.default
+    def _plain_schema(self) -> str:
+        return without_logical_types(self.text)
+
+    def read(self, content: bytes) -> Data:
+        """Decode a value."""
+        return self.data_of(avro.decode(content, self._plain))
+
+    def data_of(self, value: Any) -> Data:
+        """Return a value that was read without logical types."""
+        return Data(self.schema, None if self.schema is None else logical(self.schema, value))
+
+    def read_as_written(self, content: bytes, schema: str) -> Data:
+        """Decode a value that was written with another schema."""
+        return self.data_of(avro.decode(content, without_logical_types(schema), self._plain))
+
+    def write(self, data: Data) -> bytes:
+        """Encode a value by the schema that transforms have made."""
+        if data.schema is None:
+            raise TransformError("it has no schema any more, and Avro needs one")
+        return avro.encode(
+            plain(data.schema, data.value), without_logical_types(avro_schema(data.schema))
+        )
+
+    def message(self, data: Data) -> bytes:
+        """Encode a value by the schema that transforms have made."""
+        return self.write(data)
+
+
+@lru_cache(maxsize=1024)
+def avro_schema(schema: Schema) -> str:
+    """Return a schema as one of Avro; known ones are remembered.
+
+    Raises:
+        TransformError: if Avro has no such schema.
+    """
+    return avro_of_schema(schema)
+
+
+@attrs.frozen
+class RegistryCodec(Codec):
+    """Avro by schemas in a registry, read as one known schema."""
+
+    url: str = attrs.field(repr=False)  # it may have a password in it
+    properties: Mapping[str, str] = attrs.field(repr=False, hash=False)
+    avro: AvroCodec
+    subject: str | None = None
+    """Where schemas are registered of the values that are written."""
+    schema: Schema | None = attrs.field(init=False)
+
+    @schema.default
+    def _read_schema(self) -> Schema | None:
+        return self.avro.schema
+
+    def read(self, content: bytes) -> Data:
+        """Decode a value by the schema that it was written with."""
+        schema, payload = schema_registry.written_avro(content, self.url, self.properties)
+        return self.avro.read_as_written(payload, schema)
+
+    def write(self, data: Data) -> bytes:
+        """Encode a value, and register its schema."""
+        if data.schema is None or self.subject is None:
+            raise TransformError("it needs a schema, and a subject to register it at")
+        return schema_registry.registered_avro(
+            plain(data.schema, data.value),
+            avro_schema(data.schema),
+            self.url,
+            self.subject,
+            self.properties,
+        )
+
+    def message(self, data: Data) -> bytes:
+        """Encode a value in Avro alone."""
+        return self.avro.write(data)
+
+
+@attrs.frozen
+class OpaqueCodec(Codec):
+    """Bytes that no transform looks into."""
+
+    def read(self, content: bytes) -> Data:
+        """Refuse to look into bytes."""
+        raise TransformError(f"{len(content)} bytes have no format that transforms can read")
+
+
+def read_part(codec: Codec, content: bytes | None, what: str) -> Data:
+    """Decode a key or value; null stays null.
+
+    Raises:
+        TransformError: if it cannot be read.
+        StatefunError: if a registry does not tell how.
+    """
+    if content is None:
+        return Data(codec.schema, None)
+    try:
+        return codec.read(content)
+    except StatefunError:
+        raise
+    except TransformError as error:
+        raise TransformError(f"the {what} cannot be read: {error}") from None
+    except Exception as error:
+        raise TransformError(
+            f"the {what} cannot be read: {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schemas and values in JSON, as Kafka Connect's ``JsonConverter`` writes them."""
+
+from __future__ import annotations
+
+import math
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import attrs
+
+from statefun.transforms.data import (
+    DECIMAL,
+    FLOATS,
+    INTEGERS,
+    MOMENTS,
+    OPTIONAL_STRING,
+    Data,
+    Field,
+    Kind,
+    Moment,
+    Schema,
+    TransformError,
+    bytes_of,
+    decimal_of,
+    found,
+    moment_of,
+    number_of,
+)
+from statefun.transforms.java_numbers import shortest, single, wrapped
+
+_NAMES = {Kind.FLOAT32: "float", Kind.FLOAT64: "double"}
+"""The names of kinds that have another one in JSON."""
+_KINDS = {_NAMES.get(kind, kind.value): kind for kind in Kind if kind is not Kind.UNION}
+
+
+def schema_of_json(content: Any) -> Schema | None:
+    """Read a schema; None of null.
+
+    Raises:
+        TransformError: if it is none.
+    """
+    if content is None:
+        return None
+    if not isinstance(content, dict) or content.get("type") not in _KINDS:
+        raise TransformError("a schema is an object with a type, which this one is not")
+    kind = _KINDS[content["type"]]
+    schema = Schema(
+        kind,
+        content.get("optional") is True,
+        content.get("name"),
+        content.get("version"),
+        content.get("doc"),
+        tuple((content.get("parameters") or {}).items()),
+        fields=tuple(_field(each) for each in content.get("fields") or ()),
+        items=schema_of_json(content.get("items" if kind is Kind.ARRAY else "values")),
+        keys=schema_of_json(content.get("keys")),
+    )
+    if kind in {Kind.ARRAY, Kind.MAP} and schema.items is None:
+        raise TransformError(f"the schema of {kind.value} does not say what is in it")
+    if kind is Kind.MAP and schema.keys is None:
+        raise TransformError("the schema of a map does not say what its keys are")
+    default = content.get("default")
+    return (
+        schema if default is None else attrs.evolve(schema, default=value_of_json(schema, default))
+    )
+
+
+def _field(content: Any) -> Field:
+    schema = schema_of_json(content)
+    if schema is None or not isinstance(content.get("field"), str):
+        raise TransformError("a field of a schema has no name")
+    return Field(content["field"], schema)
+
+
+def json_of_schema(schema: Schema | None) -> dict[str, Any] | None:
+    """Write a schema."""
+    if schema is None:
+        return None
+    content: dict[str, Any] = {
+        "type": _NAMES.get(schema.kind, schema.kind.value),
+        "optional": schema.is_optional,
+    }
+    if schema.kind is Kind.STRUCT:
+        content["fields"] = [
+            {**(json_of_schema(each) or {}), "field": name} for name, each in schema.fields
+        ]
+    if schema.items is not None:
+        content["items" if schema.kind is Kind.ARRAY else "values"] = json_of_schema(schema.items)
+    if schema.keys is not None:
+        content["keys"] = json_of_schema(schema.keys)
+    for name in ("name", "version", "doc"):
+        if getattr(schema, name) is not None:
+            content[name] = getattr(schema, name)
+    if schema.parameters:
+        content["parameters"] = dict(schema.parameters)
+    if schema.default is not None:
+        content["default"] = json_of_value(schema, schema.default)
+    return content
+
+
+def value_of_json(schema: Schema, content: Any) -> Any:
+    """Read a value; the default of its schema in the place of null.
+
+    Raises:
+        TransformError: if it is not as the schema says.
+    """
+    if content is None:
+        if schema.default is not None or schema.is_optional:
+            return schema.default
+        raise TransformError("null is not what its schema takes, which is required")
+    read = _LOGICAL_READ.get(schema.name or "", _READ.get(schema.kind))
+    try:
+        return content if read is None else read(schema, content)
+    except TransformError:
+        raise
+    except (AttributeError, TypeError, ValueError):
+        raise TransformError(f"there is something else than {found(Data(schema, 0))}") from None
+
+
+def _named(name: str, schema: Schema, content: Any) -> Any:
+    try:
+        return value_of_json(schema, content)
+    except TransformError as error:
+        raise TransformError(f"field {name!r}: {error}") from None
+
+
+def _struct(schema: Schema, content: Any) -> dict[str, Any]:
+    return {name: _named(name, each, content.get(name)) for name, each in schema.fields}
+
+
+def _array(schema: Schema, content: Any) -> list[Any]:
+    items = schema.items or Schema(Kind.STRING)
+    return [value_of_json(items, each) for each in _exactly(list, content)]
+
+
+def _map(schema: Schema, content: Any) -> dict[Any, Any]:
+    """Read a map: an object if its keys are texts, and else a list of pairs."""
+    keys, items = schema.keys or OPTIONAL_STRING, schema.items or OPTIONAL_STRING
+    if keys.kind is Kind.STRING:
+        return {key: value_of_json(items, value) for key, value in content.items()}
+    return {value_of_json(keys, key): value_of_json(items, value) for key, value in content}
+
+
+def _integer(schema: Schema, content: Any) -> int:
+    if isinstance(content, bool) or not isinstance(content, int):
+        raise TypeError
+    if content != wrapped(content, INTEGERS[schema.kind]):
+        raise TransformError(f"a number has more than {INTEGERS[schema.kind]} bits")
+    return content
+
+
+def _float(schema: Schema, content: Any) -> float:
+    if isinstance(content, bool):
+        raise TypeError
+    number = float(_exactly(int | float, content))
+    return single(number) if schema.kind is Kind.FLOAT32 else number
+
+
+def _exactly(kind: Any, content: Any) -> Any:
+    if not isinstance(content, kind):
+        raise TypeError
+    return content
+
+
+def _decimal(schema: Schema, content: Any) -> Decimal:
+    if isinstance(content, int | float) and not isinstance(content, bool):
+        return Decimal(str(content))
+    return decimal_of(schema, b64decode(content, validate=True))
+
+
+_READ: Mapping[Kind, Callable[[Schema, Any], Any]] = {
+    **dict.fromkeys(INTEGERS, _integer),
+    **dict.fromkeys(FLOATS, _float),
+    Kind.BOOLEAN: lambda _, content: _exactly(bool, content),
+    Kind.STRING: lambda _, content: _exactly(str, content),
+    Kind.BYTES: lambda _, content: b64decode(content, validate=True),
+    Kind.STRUCT: _struct,
+    Kind.ARRAY: _array,
+    Kind.MAP: _map,
+}
+_LOGICAL_READ: Mapping[str, Callable[[Schema, Any], Any]] = {
+    **dict.fromkeys(MOMENTS, lambda schema, content: moment_of(schema, _integer(schema, content))),
+    DECIMAL: _decimal,
+}
+
+
+def json_of_value(schema: Schema | None, value: Any) -> Any:
+    """Write a value, for an encoder of JSON.
+
+    Raises:
+        TransformError: if JSON or its schema does not have it.
+    """
+    if schema is None:
+        return value.millis if isinstance(value, Moment) else value
+    if value is None:
+        if schema.is_optional:
+            return None
+        raise TransformError("it is null, and its schema does not allow that")
+    if isinstance(value, Moment):
+        return number_of(schema, value)
+    if isinstance(value, Decimal):
+        value = bytes_of(schema, value)
+    write = _WRITTEN.get(schema.kind)
+    return value if write is None else write(schema, value)
+
+
+def _json_of_float(schema: Schema, value: float) -> float:
+    if not math.isfinite(value):
+        raise TransformError(f"JSON has no number {value}")
+    return shortest(value) if schema.kind is Kind.FLOAT32 else value
+
+
+def _json_of_map(schema: Schema, value: Mapping[Any, Any]) -> Any:
+    pairs = [
+        (json_of_value(schema.keys, key), json_of_value(schema.items, each))
+        for key, each in value.items()
+    ]
+    has_names = schema.keys is not None and schema.keys.kind is Kind.STRING
+    return dict(pairs) if has_names else pairs
+
+
+_WRITTEN: Mapping[Kind, Callable[[Schema, Any], Any]] = {
+    Kind.FLOAT32: _json_of_float,
+    Kind.FLOAT64: _json_of_float,
+    Kind.BYTES: lambda _, value: b64encode(value).decode(),
+    Kind.STRUCT: lambda schema, value: {
+        name: json_of_value(each, value[name]) for name, each in schema.fields
+    },
+    Kind.ARRAY: lambda schema, value: [json_of_value(schema.items, each) for each in value],
+    Kind.MAP: _json_of_map,
+}

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transforms that leave out, rename, mask, insert and copy fields.
+
+As the classes of the same names in ``org.apache.kafka.connect.transforms``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+import attrs
+
+from statefun.transforms.data import (
+    FLOATS,
+    INTEGERS,
+    TIMESTAMP,
+    Data,
+    Field,
+    Kind,
+    Moment,
+    Schema,
+    TransformError,
+    fields_in,
+    fields_of,
+    found,
+    or_default,
+    required,
+    struct,
+)
+from statefun.transforms.java_numbers import single, wrapped
+from statefun.transforms.transform import (
+    Part,
+    PartTransform,
+    Record,
+    Schemas,
+    Transform,
+    schema_after,
+)
+
+
+@attrs.frozen(cache_hash=True)
+class ReplaceField(PartTransform):
+    """Leaves out and renames fields."""
+
+    exclude: frozenset[str] = frozenset()
+    include: frozenset[str] = frozenset()
+    """If empty, all fields that are not excluded."""
+    renames: tuple[tuple[str, str], ...] = ()
+    replace_null_with_default: bool = True
+
+    def schema(self, schema: Schema) -> Schema:
+        """Leave out and rename fields."""
+        renames = dict(self.renames)
+        kept = [field for field in fields_in(schema, "ReplaceField") if self._keeps(field.name)]
+        return struct(
+            schema, [field._replace(name=renames.get(field.name, field.name)) for field in kept]
+        )
+
+    def changed(self, data: Data, record: Record) -> Data:
+        """Leave out and rename fields."""
+        del record
+        if data.value is None:
+            return data
+        fields, schema = fields_of(data, "ReplaceField"), data.schema
+        renames = dict(self.renames)
+        if schema is None:
+            named = {renames.get(name, name): fields[name] for name in fields if self._keeps(name)}
+            return Data(None, named)
+        after = schema_after(self, schema)
+        kept = [name for name, _ in schema.fields if self._keeps(name)]
+        value = {}
+        for old, (name, each) in zip(kept, after.fields, strict=True):
+            replaced = or_default(each, fields[old], replaced=self.replace_null_with_default)
+            value[name] = required(name, each, replaced)
+        return Data(after, value)
+
+    def _keeps(self, name: str) -> bool:
+        return name not in self.exclude and (not self.include or name in self.include)
+
+
+def _integer(bits: int) -> Callable[[str], int]:
+    return lambda text: wrapped(int(Decimal(text)), bits)
+
+
+_PARSED: Mapping[Kind, Callable[[str], Any]] = {
+    **{kind: _integer(bits) for kind, bits in INTEGERS.items()},
+    Kind.FLOAT32: lambda text: single(float(Decimal(text))),
+    Kind.FLOAT64: lambda text: float(Decimal(text)),
+    Kind.STRING: str,
+}
+"""The kinds that a replacement can have."""
+_EMPTY: Mapping[Kind, Any] = {
+    **dict.fromkeys(INTEGERS, 0),
+    **dict.fromkeys(FLOATS, 0.0),
+    Kind.BOOLEAN: False,
+    Kind.STRING: "",
+    Kind.ARRAY: [],
+    Kind.MAP: {},
+}
+
+
+@attrs.frozen(cache_hash=True)
+class MaskField(PartTransform):
+    """Replaces the values of fields."""
+
+    fields: frozenset[str]
+    replacement: str | None = None
+    """If none, each value is replaced by the empty one of its type."""
+    replace_null_with_default: bool = True
+
+    def schema(self, schema: Schema) -> Schema:
+        """Return the same schema."""
+        fields_in(schema, "MaskField")
+        return schema
+
+    def changed(self, data: Data, record: Record) -> Data:
+        """Mask fields."""
+        del record
+        before, schema = fields_of(data, "MaskField"), data.schema
+        if schema is None:
+            masked = {
+                name: self._masked(name, Data(None, before.get(name)))
+                for name in sorted(self.fields)
+            }
+            return Data(None, before | masked)
+        value = {}
+        for name, each in schema.fields:
+            kept = or_default(each, before[name], replaced=self.replace_null_with_default)
+            masked_one = self._masked(name, Data(each, kept)) if name in self.fields else kept
+            value[name] = required(name, each, masked_one)
+        return Data(schema, value)
+
+    def _masked(self, name: str, data: Data) -> Any:
+        if data.value is None:
+            return None
+        kind = kind_of(data)
+        is_moment, is_decimal = isinstance(data.value, Moment), isinstance(data.value, Decimal)
+        if self.replacement is None:
+            if is_moment:
+                return Moment(0)
+            if is_decimal:
+                return Decimal(0)
+            if kind in _EMPTY:
+                return _EMPTY[kind]
+            raise TransformError(f"field {name!r} cannot be masked: it is {found(data)}")
+        try:
+            if is_decimal:
+                return Decimal(self.replacement)
+            if kind in _PARSED and not is_moment:
+                return _PARSED[kind](self.replacement)
+        except (InvalidOperation, OverflowError, ValueError):
+            raise TransformError(
+                f"field {name!r} cannot be masked: its replacement is no number, and the field is "
+                f"{found(data)}"
+            ) from None
+        raise TransformError(
+            f"field {name!r} cannot be masked by a replacement: it is {found(data)}"
+        )
+
+
+def kind_of(data: Data) -> Kind:
+    """Return the kind of a value; one without a schema has that of what it is in Python."""
+    schema, value = data
+    if schema is not None:
+        return schema.kind
+    if isinstance(value, bool):
+        return Kind.BOOLEAN
+    kinds = {int: Kind.INT64, float: Kind.FLOAT64, str: Kind.STRING, list: Kind.ARRAY}
+    return kinds.get(type(value), Kind.MAP)
+
+
+class Insertion(NamedTuple):
+    """A field to insert."""
+
+    name: str
+    is_optional: bool = True
+
+    @classmethod
+    def parse(cls, text: str) -> Insertion:
+        """Read a name with ``!`` behind it if the field is to be required, or ``?``.
+
+        >>> Insertion.parse("topic!")
+        Insertion(name='topic', is_optional=False)
+        """
+        is_marked = text.endswith(("!", "?"))
+        return cls(text[:-1] if is_marked else text, not text.endswith("!"))
+
+
+@attrs.frozen(cache_hash=True)
+class InsertField(PartTransform):
+    """Inserts fields about the record, or with a given text."""
+
+    topic: Insertion | None = None
+    partition: Insertion | None = None
+    offset: Insertion | None = None
+    timestamp: Insertion | None = None
+    static: Insertion | None = None
+    static_value: str | None = None
+    replace_null_with_default: bool = True
+
+    def schema(self, schema: Schema) -> Schema:
+        """Insert fields."""
+        kinds = (
+            (self.topic, Kind.STRING, None),
+            (self.partition, Kind.INT32, None),
+            (self.offset, Kind.INT64, None),
+            (self.timestamp, Kind.INT64, TIMESTAMP),
+            (self.static, Kind.STRING, None),
+        )
+        inserted = [
+            Field(field.name, Schema(kind, field.is_optional, name, 1 if name else None))
+            for field, kind, name in kinds
+            if field is not None
+        ]
+        return struct(schema, [*fields_in(schema, "InsertField"), *inserted])
+
+    def changed(self, data: Data, record: Record) -> Data:
+        """Insert fields."""
+        if data.value is None:
+            return data
+        before, schema = fields_of(data, "InsertField"), data.schema
+        time: Any = record.timestamp
+        if schema is not None and time is not None:
+            time = Moment(time)
+        if self.offset is not None and record.offset is None:
+            raise TransformError("a record that is still to be written has no offset to insert")
+        made = (
+            (self.topic, record.topic),
+            (self.partition, record.partition),
+            (self.offset, record.offset),
+            (self.timestamp, time),
+            (self.static, self.static_value),
+        )
+        inserted = {
+            field.name: value for field, value in made if field is not None and value is not None
+        }
+        if schema is None:
+            return Data(None, before | inserted)
+        after = schema_after(self, schema)
+        kept = {
+            name: or_default(each, before[name], replaced=self.replace_null_with_default)
+            for name, each in schema.fields
+        }
+        both = kept | inserted
+        return Data(
+            after, {name: required(name, each, both.get(name)) for name, each in after.fields}
+        )
+
+
+@attrs.frozen(cache_hash=True)
+class ValueToKey(Transform):
+    """Makes the key of fields of the value."""
+
+    fields: tuple[str, ...]
+    replace_null_with_default: bool = True
+
+    def schema(self, schema: Schema) -> Schema:
+        """Return the key's schema."""
+        known = dict(fields_in(schema, "ValueToKey"))
+        for name in self.fields:
+            if name not in known:
+                raise TransformError(f"there is no field {name!r}")
+        return struct(None, [Field(name, known[name]) for name in self.fields])
+
+    def apply(self, record: Record) -> None:
+        """Set the key."""
+        data = record.value
+        before, schema = fields_of(data, "ValueToKey"), data.schema
+        if schema is None:
+            record.key = Data(None, {name: before.get(name) for name in self.fields})
+            return
+        after = schema_after(self, schema)
+        key = {}
+        for name, each in after.fields:
+            kept = or_default(each, before[name], replaced=self.replace_null_with_default)
+            key[name] = required(name, each, kept)
+        record.key = Data(after, key)
+
+    def check(self, schemas: Schemas) -> None:
+        """Set the key's schema."""
+        schemas.key = None if schemas.value is None else self.schema(schemas.value)
+        schemas.without = schemas.without - {Part.KEY} | (
+            {Part.KEY} if Part.VALUE in schemas.without else frozenset()
+        )

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transforms that wrap, extract and flatten values, and name their schemas.
+
+As the classes of the same names in ``org.apache.kafka.connect.transforms``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from statefun.transforms.data import (
+    Data,
+    Field,
+    Kind,
+    Schema,
+    TransformError,
+    basics,
+    fields_in,
+    fields_of,
+    or_default,
+    required,
+    struct,
+)
+from statefun.transforms.transform import PartTransform, Record, Schemas, schema_after
+
+
+@attrs.frozen(cache_hash=True)
+class HoistField(PartTransform):
+    """Makes an object with the value as its only field."""
+
+    field: str
+
+    def schema(self, schema: Schema) -> Schema:
+        """Return the schema of the object."""
+        return struct(None, [Field(self.field, schema)])
+
+    def changed(self, data: Data, record: Record) -> Data:
+        """Make an object."""
+        del record
+        schema, value = data
+        if schema is None:
+            return Data(None, {self.field: value})
+        return Data(schema_after(self, schema), {self.field: required(self.field, schema, value)})
+
+
+@attrs.frozen(cache_hash=True)
+class ExtractField(PartTransform):
+    """Takes a field in the place of the object that has it."""
+
+    path: tuple[str, ...]
+    """The names of the field and of the objects that it is in, outermost first."""
+    replace_null_with_default: bool = True
+
+    def schema(self, schema: Schema) -> Schema:
+        """Return the schema of the field."""
+        for name in self.path:
+            fields_in(schema, "ExtractField")
+            field = schema.field(name)
+            if field is None:
+                raise TransformError(f"there is no field {name!r}")
+            schema = field.schema
+        return schema
+
+    def changed(self, data: Data, record: Record) -> Data:
+        """Take a field; of null, null."""
+        del record
+        after = None if data.schema is None else schema_after(self, data.schema)
+        for number, name in enumerate(self.path, start=1):
+            schema = data.schema
+            if data.value is None:
+                break
+            value = fields_of(data, "ExtractField").get(name)
+            field = None if schema is None else schema.field(name)
+            if field is None:
+                data = Data(None, value)
+            else:
+                # On the way, defaults are always used.
+                replaced = self.replace_null_with_default or number < len(self.path)
+                data = Data(field.schema, or_default(field.schema, value, replaced=replaced))
+        return Data(after, data.value)
+
+
+_SCALARS = frozenset(Kind) - {Kind.STRUCT, Kind.MAP, Kind.UNION}
+
+
+@attrs.frozen(cache_hash=True)
+class Flatten(PartTransform):
+    """Gives an object the fields of the objects in it, by joined names."""
+
+    delimiter: str = "."
+
+    def schema(self, schema: Schema) -> Schema:
+        """Return the schema of the flat object."""
+        fields_in(schema, "Flatten")
+        fields = self._fields(schema, "", schema.default, is_optional=schema.is_optional)
+        return struct(schema, fields)
+
+    def changed(self, data: Data, record: Record) -> Data:
+        """Make the object flat."""
+        del record
+        schema, value = data
+        if value is None:
+            return data
+        fields_of(data, "Flatten")
+        if schema is None:
+            return Data(None, dict(self._flat(value, "")))
+        after = schema_after(self, schema)
+        flat = dict(self._values(schema, value, ""))
+        return Data(
+            after, {name: required(name, each, flat.get(name)) for name, each in after.fields}
+        )
+
+    def _name(self, prefix: str, name: str) -> str:
+        return f"{prefix}{self.delimiter}{name}" if prefix else name
+
+    def _flat(self, value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for name, each in value.items():
+            joined = self._name(prefix, name)
+            if isinstance(each, dict):
+                yield from self._flat(each, joined)
+            else:
+                yield joined, each
+
+    def _fields(
+        self, schema: Schema, prefix: str, outer: Mapping[str, Any] | None, *, is_optional: bool
+    ) -> Iterator[Field]:
+        """Yield fields with the defaults of the objects that they come from.
+
+        They are optional if one of these is.
+        """
+        for name, each in schema.fields:
+            joined = self._name(prefix, name)
+            optional = is_optional or each.is_optional
+            default = each.default
+            if default is None and outer is not None:
+                default = outer.get(name)
+            if each.kind is Kind.STRUCT:
+                yield from self._fields(each, joined, default, is_optional=optional)
+            elif each.kind in _SCALARS:
+                flat = attrs.evolve(basics(each), is_optional=optional, default=default)
+                yield Field(joined, flat)
+            else:
+                raise TransformError(
+                    f"Flatten does not take field {joined!r}, which is of type {each.kind.value}"
+                )
+
+    def _values(
+        self, schema: Schema, value: Mapping[str, Any], prefix: str
+    ) -> Iterator[tuple[str, Any]]:
+        for name, each in schema.fields:
+            joined = self._name(prefix, name)
+            inner = or_default(each, value[name], replaced=True)
+            if each.kind is not Kind.STRUCT:
+                yield joined, inner
+            elif inner is not None:
+                yield from self._values(each, inner, joined)
+
+
+@attrs.frozen(cache_hash=True)
+class SetSchemaMetadata(PartTransform):
+    """Sets the name and the version of a schema."""
+
+    schema_name: str | None = None
+    schema_version: int | None = None
+    replace_null_with_default: bool = True
+
+    def schema(self, schema: Schema) -> Schema:
+        """Set name and version."""
+        fields_in(schema, "SetSchemaMetadata")
+        return attrs.evolve(
+            schema,
+            name=schema.name if self.schema_name is None else self.schema_name,
+            version=schema.version if self.schema_version is None else self.schema_version,
+        )
+
+    def changed(self, data: Data, record: Record) -> Data:
+        """Set the schema's name and version."""
+        del record
+        schema, value = data
+        if schema is None:
+            if value is None:
+                return data
+            raise TransformError(_NO_SCHEMA)
+        after = schema_after(self, schema)
+        if value is not None:
+            value = {
+                name: required(
+                    name,
+                    each,
+                    or_default(each, value[name], replaced=self.replace_null_with_default),
+                )
+                for name, each in schema.fields
+            }
+        return Data(after, value)
+
+    def check(self, schemas: Schemas) -> None:
+        """Set the schema's name and version."""
+        if self.part in schemas.without:
+            raise TransformError(_NO_SCHEMA)
+        super().check(schemas)
+
+
+_NO_SCHEMA = "SetSchemaMetadata needs a schema, and there is none"

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transforms that rename the topics of records.
+
+As ``RegexRouter`` and ``TimestampRouter`` in ``org.apache.kafka.connect.transforms``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import attrs
+
+from statefun.transforms.data import TransformError
+from statefun.transforms.java_dates import DateFormat
+from statefun.transforms.transform import Record, Schemas, Transform
+
+_REFERENCE = re.compile(
+    r"\\(?P<escaped>.)|\$\{(?P<name>[A-Za-z][A-Za-z0-9]*)\}|\$(?P<number>[0-9]+)|(?P<wrong>[\\$])",
+    re.DOTALL,
+)
+
+
+class Router(Transform):
+    """Renames topics."""
+
+    def check(self, schemas: Schemas) -> None:
+        """Take all records."""
+
+
+@attrs.frozen(cache_hash=True)
+class RegexRouter(Router):
+    """Renames a topic whose whole name matches a regular expression."""
+
+    regex: str
+    replacement: str
+
+    def apply(self, record: Record) -> None:
+        """Replace the first match, if the whole name matches."""
+        pattern = re.compile(self.regex, re.ASCII)
+        if pattern.fullmatch(record.topic):
+            record.topic = pattern.sub(self._replaced, record.topic, count=1)
+
+    def _replaced(self, match: re.Match[str]) -> str:
+        return "".join(parts_of(self.replacement, match))
+
+
+def parts_of(replacement: str, match: re.Match[str]) -> Iterator[str]:
+    """Yield the parts of a replacement, as ``java.util.regex.Matcher.replaceFirst`` reads it.
+
+    ``$1`` and ``${name}`` are groups, and a backslash takes the next character as it is.
+
+    Raises:
+        TransformError: if it names no group of the expression.
+    """
+    place = 0
+    for reference in _REFERENCE.finditer(replacement):
+        yield replacement[place : reference.start()]
+        place = reference.end()
+        if reference["wrong"]:
+            raise TransformError(
+                f"{reference['wrong']} at character {reference.start() + 1} of the replacement is no "
+                "group, such as $1; write a backslash before it for the character itself"
+            )
+        if reference["escaped"]:
+            yield reference["escaped"]
+            continue
+        group: int | str = reference["name"] or ""
+        if reference["number"]:
+            # As many digits as there are groups for.
+            digits = reference["number"]
+            while len(digits) > 1 and int(digits) > match.re.groups:
+                digits = digits[:-1]
+            group = int(digits)
+            place -= len(reference["number"]) - len(digits)
+        try:
+            yield match[group] or ""
+        except IndexError:
+            raise TransformError(f"the regular expression has no group {group}") from None
+    yield replacement[place:]
+
+
+def check_replacement(regex: str, replacement: str) -> None:
+    """Check that a replacement names only groups that a regular expression has.
+
+    Raises:
+        TransformError: if it names others.
+    """
+    # An alternative that matches nothing gives a match with all groups.
+    match = re.match(f"(?:{regex})|", "", re.ASCII)
+    if match is not None:
+        list(parts_of(replacement, match))
+
+
+@attrs.frozen(cache_hash=True)
+class TimestampRouter(Router):
+    """Names topics by their name and the record's time."""
+
+    topic_format: str
+    """With ``${topic}`` and ``${timestamp}`` for the parts."""
+    timestamp_format: DateFormat
+
+    def apply(self, record: Record) -> None:
+        """Rename the topic."""
+        if record.timestamp is None:
+            raise TransformError("TimestampRouter needs a timestamp, and the record has none")
+        named = self.topic_format.replace("${topic}", record.topic)
+        try:
+            time = self.timestamp_format.format(record.timestamp)
+        except ValueError as error:
+            raise TransformError(f"the record's timestamp cannot be written: {error}") from None
+        record.topic = named.replace("${timestamp}", time)
