@@ -44,17 +44,17 @@ def schema_of_json(content: Any) -> Schema | None:
     """
     if content is None:
         return None
-    if not isinstance(content, dict) or content.get("type") not in _KINDS:
+    kind = _KINDS.get(str(content.get("type"))) if isinstance(content, dict) else None
+    if kind is None:
         raise TransformError("a schema is an object with a type, which this one is not")
-    kind = _KINDS[content["type"]]
     schema = Schema(
         kind,
         content.get("optional") is True,
-        content.get("name"),
-        content.get("version"),
-        content.get("doc"),
-        tuple((content.get("parameters") or {}).items()),
-        fields=tuple(_field(each) for each in content.get("fields") or ()),
+        _option(content, "name", str),
+        _option(content, "version", int),
+        _option(content, "doc", str),
+        _parameters(_option(content, "parameters", dict) or {}),
+        fields=tuple(map(_field, _option(content, "fields", list) or ())),
         items=schema_of_json(content.get("items" if kind is Kind.ARRAY else "values")),
         keys=schema_of_json(content.get("keys")),
     )
@@ -63,16 +63,30 @@ def schema_of_json(content: Any) -> Schema | None:
     if kind is Kind.MAP and schema.keys is None:
         raise TransformError("the schema of a map does not say what its keys are")
     default = content.get("default")
-    return (
-        schema if default is None else attrs.evolve(schema, default=value_of_json(schema, default))
-    )
+    if default is None:
+        return schema
+    return attrs.evolve(schema, default=value_of_json(schema, default))
+
+
+def _option(content: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = content.get(name)
+    if not (value is None or isinstance(value, kind)):
+        raise TransformError(f"the {name} of a schema is {value!r:.40}")
+    return value
+
+
+def _parameters(content: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    if not all(isinstance(value, str) for value in content.values()):
+        raise TransformError("a parameter of a schema is no text")
+    return tuple(content.items())
 
 
 def _field(content: Any) -> Field:
     schema = schema_of_json(content)
-    if schema is None or not isinstance(content.get("field"), str):
+    name = None if schema is None else _option(content, "field", str)
+    if schema is None or name is None:
         raise TransformError("a field of a schema has no name")
-    return Field(content["field"], schema)
+    return Field(name, schema)
 
 
 def json_of_schema(schema: Schema | None) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 def module(kafka: KafkaHarness, topics: str, egress: str = "", **arguments: str) -> str:
     """Write a module file with these topics."""
-    text = kafka.module({}, **arguments)  # type: ignore[arg-type]
+    text = kafka.module({}, **arguments)
     return text.replace("  topics:\n", f"  topics:\n{topics}") + egress
 
 

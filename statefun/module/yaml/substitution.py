@@ -87,7 +87,7 @@ class Substitution:
         if value is None:
             raise ValueError(
                 f"the environment variable {name!r} is not set; "
-                f"set it, or write ${{{name}:-default}}"
+                f"set it, or write ${{{name}:-default}}, or $${{{name}}} for the text itself"
             )
         return value
 

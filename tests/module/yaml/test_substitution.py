@@ -150,15 +150,18 @@ def test_missing_variables_are_problems(
     assert found == [
         (
             "m.yaml:3:7: spec.id: "
-            "the environment variable 'ID' is not set; set it, or write ${ID:-default}"
+            "the environment variable 'ID' is not set; set it, or write ${ID:-default}, or "
+            "$${ID} for the text itself"
         ),
         (
             "m.yaml:4:12: spec.address: "
-            "the environment variable 'HOST' is not set; set it, or write ${HOST:-default}"
+            "the environment variable 'HOST' is not set; set it, or write ${HOST:-default}, or "
+            "$${HOST} for the text itself"
         ),
         (
             "m.yaml:4:12: spec.address: "
-            "the environment variable 'PORT' is not set; set it, or write ${PORT:-default}"
+            "the environment variable 'PORT' is not set; set it, or write ${PORT:-default}, or "
+            "$${PORT} for the text itself"
         ),
     ]
 

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading the transforms of topics: what is wrong with them is told before there are records."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from statefun.module.kinds.transforms import PREFIX
+from statefun.module.loader import parse_module
+from statefun.module.topic_routes import AvroValues, JsonValues
+from statefun.sdk.errors import ModuleError
+from statefun.transforms.routers import TimestampRouter
+
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "User",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "tags", "type": {"type": "array", "items": "string"}},
+        ],
+    }
+)
+
+
+def ingress(topic: str) -> str:
+    """Write a module file with an ingress of one topic."""
+    return (
+        "kind: io.statefun.kafka.v1/ingress\n"
+        "spec:\n"
+        "  id: a/in\n"
+        "  address: kafka:9092\n"
+        "  startupPosition: {type: earliest}\n"
+        "  topics:\n"
+        f"    - {{topic: users, targets: [a/b], valueType: a/User, {topic}}}\n"
+    )
+
+
+def json_topic(*transforms: str) -> str:
+    """Write a topic of JSON with these transforms."""
+    return f"valueFormat: {{type: json}}, transforms: [{', '.join(transforms)}]"
+
+
+def egress(topic: str) -> str:
+    """Write a module file with an egress that transforms one topic."""
+    return (
+        "kind: io.statefun.kafka.v1/egress\n"
+        "spec:\n"
+        "  id: a/out\n"
+        "  address: kafka:9092\n"
+        "  topics:\n"
+        f"    - {{{topic}}}\n"
+    )
+
+
+def problem(text: str) -> str:
+    """Return the only problem of a module file."""
+    with pytest.raises(ModuleError) as caught:
+        parse_module(text)
+    [found] = caught.value.problems
+    return str(found).partition("module.yaml:")[2]
+
+
+@pytest.mark.parametrize(
+    ("transform", "text"),
+    [
+        (
+            "{type: Drop$Value}",
+            (
+                "Invalid type of transform: Drop$Value; valid types are [ReplaceField$Key, "
+                "ReplaceField$Value, MaskField$Key,"
+            ),
+        ),
+        ("{type: Cast, spec: int8}", "Invalid type of transform: Cast; valid types are ["),
+        ("{type: ValueToKey}", "missing required key 'fields': the fields"),
+        ("{type: ValueToKey, fields: ''}", "must not be empty"),
+        ("{type: ValueToKey, fields: 'a,,b'}", "has an empty name; list names of fields once each"),
+        ("{type: ValueToKey, fields: [a, a]}", "has a name twice; list names of fields once each"),
+        (
+            "{type: HoistField$Value, field: a, fields: b}",
+            "'fields' is only used with type MaskField$Key or MaskField$Value or ValueToKey",
+        ),
+        (
+            "{type: HoistField$Value, feild: a}",
+            "unknown key 'feild'; did you mean 'field'? allowed keys: field, type",
+        ),
+        (
+            "{type: Cast$Value, spec: 'a:int9'}",
+            (
+                "Invalid type: int9; valid values are [int8, int16, int32, int64, float32, float64, "
+                "boolean, string]"
+            ),
+        ),
+        ("{type: Cast$Value, spec: 'int8,a:int8'}", "'int8' is not of the form field:type, or one"),
+        ("{type: ReplaceField$Value, renames: 'a:b:c'}", "'a:b:c' is not of the form old:new"),
+        (
+            "{type: ReplaceField$Value, exclude: a, blacklist: b}",
+            "ReplaceField$Value has both exclude and blacklist; give one of them",
+        ),
+        (
+            "{type: TimestampConverter$Value, target.type: date-time}",
+            "Invalid target.type: date-time; valid values are [string, unix, Date, Time, Timestamp]",
+        ),
+        (
+            "{type: TimestampConverter$Value, target.type: string}",
+            "TimestampConverter$Value needs the option format, as its target.type is string",
+        ),
+        (
+            "{type: TimestampConverter$Value, target.type: unix, format: YYYY}",
+            "'YYYY' has the letter Y; supported are yMdDuHkKhmsSEazZX",
+        ),
+        (
+            '{type: TimestampConverter$Value, target.type: unix, format: "yyyy\'x"}',
+            "has a quote that is not closed",
+        ),
+        (
+            "{type: InsertField$Value}",
+            "InsertField$Value inserts nothing: give one of topic.field,",
+        ),
+        ("{type: InsertField$Value, static.field: a}", "needs static.value beside static.field"),
+        ("{type: SetSchemaMetadata$Value}", "needs schema.name or schema.version"),
+        (
+            "{type: SetSchemaMetadata$Value, schema.name: a}",
+            "transforms[0], SetSchemaMetadata: SetSchemaMetadata needs a schema, and there is none",
+        ),
+        ("{type: RegexRouter, regex: '(', replacement: a}", "is not a regular expression"),
+        (
+            "{type: RegexRouter, regex: a, replacement: $1}",
+            "RegexRouter the regular expression has no group 1",
+        ),
+        ("{type: RegexRouter, regex: a, replacement: a$}", "$ at character 2 of the replacement"),
+        (
+            "{type: TimestampRouter, topic.format: 'a-${topic}'}",
+            (
+                "the environment variable 'topic' is not set; set it, or write ${topic:-default}, or "
+                "$${topic} for the text itself"
+            ),
+        ),
+        (
+            "{type: ExtractField$Key, field: 'a.`b', field.syntax.version: V2}",
+            "has a backtick that is not closed",
+        ),
+    ],
+)
+def test_wrong_options_are_told_with_what_would_be_right(transform: str, text: str) -> None:
+    """Each with its place in the file."""
+    found = problem(ingress(json_topic(transform)))
+    assert found.startswith("7:")
+    assert text in found
+
+
+@pytest.mark.parametrize(
+    ("topic", "text"),
+    [
+        (
+            "transforms: [{type: Flatten$Value}]",
+            "transforms of values need a valueFormat that they can read: text, json, avro or",
+        ),
+        (
+            (
+                "valueFormat: {type: protobuf, descriptorSet: no.desc, message: a}, "
+                "transforms: [{type: ValueToKey, fields: a}]"
+            ),
+            "cannot be read: No such file or directory",
+        ),
+        (
+            (
+                "valueFormat: {type: schema-registry, url: 'http://localhost:1'}, "
+                "transforms: [{type: Flatten$Value}]"
+            ),
+            "values are transformed as one schema: give it, as schema",
+        ),
+        (
+            "valueFormat: {type: text}, transforms: [{type: Flatten$Value}]",
+            "transforms[0], Flatten: Flatten needs an object with fields, and not a value of type",
+        ),
+        (
+            (
+                f"valueFormat: {{type: avro, schema: '{AVRO}'}}, transforms: "
+                "[{type: ReplaceField$Value, exclude: id}, {type: ValueToKey, fields: id}]"
+            ),
+            "transforms[1], ValueToKey: there is no field 'id'",
+        ),
+        (
+            (
+                f"valueFormat: {{type: avro, schema: '{AVRO}'}}, transforms: "
+                "[{type: Cast$Value, spec: 'tags:string'}]"
+            ),
+            "transforms[0], Cast: a value of type array cannot be cast",
+        ),
+        (
+            "valueFormat: {type: avro, schema: '{'}, transforms: [{type: Flatten$Value}]",
+            "the schema is no Avro schema: JSONDecodeError",
+        ),
+        (
+            (
+                "valueFormat: {type: json}, keyType: io.statefun.kafka/long, "
+                "transforms: [{type: ValueToKey, fields: a}]"
+            ),
+            "'keyType' does not go with transforms or a format of keys, which make the id",
+        ),
+    ],
+)
+def test_transforms_have_to_fit_the_formats_and_each_other(topic: str, text: str) -> None:
+    """A chain that no record could pass is refused."""
+    assert text in problem(ingress(topic))
+
+
+@pytest.mark.parametrize(
+    ("topic", "text"),
+    [
+        ("topic: a", "missing required key 'transforms'"),
+        ("transforms: [{type: RegexRouter, regex: a, replacement: b}]", "needs either topic or"),
+        (
+            (
+                "topic: a, valueFormat: {type: schema-registry, url: 'http://localhost:1', "
+                f"schema: '{AVRO}'}}, transforms: [{{type: 'MaskField$Value', fields: id}}]"
+            ),
+            "missing required key 'subject'",
+        ),
+        (
+            "topic: a, keyFormat: {type: avro}, transforms: [{type: HoistField$Key, field: a}]",
+            "Invalid key format type: avro; valid types are [text, json]",
+        ),
+    ],
+)
+def test_topics_of_an_egress_are_checked(topic: str, text: str) -> None:
+    """What is wrong is told, and nothing is dropped silently."""
+    assert text in problem(egress(topic))
+
+
+def test_types_may_be_written_in_full() -> None:
+    """As in the configuration of a connector."""
+    short, full = (
+        parse_module(ingress(json_topic(f"{{type: {prefix}HoistField$Value, field: a}}")))
+        for prefix in ("", PREFIX)
+    )
+    assert short.ingresses[0].topics[0].chain == full.ingresses[0].topics[0].chain
+
+
+def test_the_default_name_of_a_timestamp_router_is_connects() -> None:
+    """A dollar sign is doubled in module files alone."""
+    [topic] = parse_module(ingress(json_topic("{type: TimestampRouter}"))).ingresses[0].topics
+    assert topic.chain is not None
+    [router] = topic.chain.transforms
+    assert isinstance(router, TimestampRouter)
+    assert router.topic_format == "${topic}-${timestamp}"
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        (json_topic("{type: Flatten$Value}"), JsonValues()),
+        ("valueFormat: {type: json, schemasEnable: true}", JsonValues()),
+        (
+            "valueFormat: {type: text}, transforms: [{type: HoistField$Value, field: a}]",
+            JsonValues(),
+        ),
+        (
+            (
+                f"valueFormat: {{type: avro, schema: '{AVRO}'}}, "
+                "transforms: [{type: ReplaceField$Value, include: id, renames: 'id:key'}]"
+            ),
+            AvroValues(
+                '{"type": "record", "name": "User", "fields": [{"name": "key", "type": "long"}]}'
+            ),
+        ),
+        (f"valueFormat: {{type: avro, schema: '{AVRO}'}}", AvroValues(AVRO)),
+        ("keyFormat: {type: json}", None),
+    ],
+)
+def test_functions_get_what_comes_out(topic: str, expected: object) -> None:
+    """JSON, or Avro by the schema that transforms make of the topic's."""
+    [route] = parse_module(ingress(topic)).ingresses[0].topics
+    assert route.value_format == expected

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import attrs
+import pytest
+from connect_records import data, schemas, values
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from statefun.formats.avro import decode, encode
+from statefun.transforms.avro_data import avro_of_schema, schema_of_avro
+from statefun.transforms.codecs import AvroCodec, JsonWithSchemaCodec, read_part
+from statefun.transforms.connect_json import json_of_schema, schema_of_json
+from statefun.transforms.data import TIMESTAMP, Data, Kind, Moment, Schema, TransformError
+
+EVERYTHING: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "com.example",
+    "doc": "an order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "SENT"]}},
+        {"name": "before", "type": ["null", "State"], "default": None},
+        {"name": "hash", "type": {"type": "fixed", "name": "Hash", "size": 2}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "exact", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {
+            "name": "price",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        },
+        {"name": "any", "type": ["null", "string", "int"]},
+        {"name": "note", "type": ["string", "null"], "default": "none"},
+        {
+            "name": "lines",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "Line",
+                    "fields": [{"name": "state", "type": "com.example.State"}],
+                },
+            },
+        },
+        {"name": "first", "type": ["null", "Line"]},
+    ],
+}
+ORDER: dict[str, Any] = {
+    "id": 7,
+    "state": "NEW",
+    "before": "SENT",
+    "hash": b"ab",
+    "at": datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=timezone.utc),
+    "exact": datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=timezone.utc),
+    "price": Decimal("12.50"),
+    "any": 3,
+    "note": None,
+    "lines": [{"state": "SENT"}],
+    "first": {"state": "NEW"},
+}
+
+
+def test_a_value_in_avro_comes_back_as_it_was() -> None:
+    """Through Connect's model, with all that it has no counterpart for."""
+    text = json.dumps(EVERYTHING)
+    codec = AvroCodec(text)
+    content = encode(ORDER, text)
+    read = codec.read(content)
+    assert codec.schema is not None
+    assert read.value["at"] == Moment(1_767_323_045_678)
+    assert read.value["price"] == Decimal("12.50")
+    assert codec.write(read) == content
+    assert decode(content, avro_of_schema(codec.schema)) == ORDER
+
+
+def test_a_name_is_defined_once() -> None:
+    """And where its first use was left out, at the next one."""
+    schema = schema_of_avro(json.dumps(EVERYTHING))
+    fields = tuple(each for each in schema.fields if each.name in {"before", "lines", "first"})
+    less = attrs.evolve(schema, fields=fields)
+    text = avro_of_schema(less)
+    value = {name: ORDER[name] for name in ("before", "lines", "first")}
+    assert decode(encode(value, text), text) == value
+    assert text.count('"symbols"') == 1
+
+
+def test_recursive_schemas_are_refused() -> None:
+    """They would never end when they are written out."""
+    recursive = {
+        "type": "record",
+        "name": "Node",
+        "fields": [{"name": "next", "type": ["null", "Node"]}],
+    }
+    with pytest.raises(TransformError, match="the schema of Node is recursive"):
+        schema_of_avro(json.dumps(recursive))
+
+
+@settings(suppress_health_check=list(HealthCheck))
+@given(schema=schemas())
+def test_schemas_in_json_come_back_as_they_were(schema: Schema) -> None:
+    """With names, versions, defaults and parameters."""
+    assert schema_of_json(json.loads(json.dumps(json_of_schema(schema)))) == schema
+
+
+@settings(suppress_health_check=list(HealthCheck))
+@given(drawn=data())
+def test_values_with_schemas_come_back_as_they_were(drawn: Data) -> None:
+    """But for null, which becomes the default."""
+    assume("'default': None" not in str(drawn))
+    codec = JsonWithSchemaCodec()
+    try:
+        content = codec.write(drawn)
+    except TransformError:
+        assume(False)
+    read = codec.read(content)
+    assert codec.write(read) == content or "default" in content.decode()
+
+
+@settings(suppress_health_check=list(HealthCheck))
+@given(
+    content=st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False)
+        | st.text(max_size=9),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(("type", "fields", "field", "items", "optional", "default", "a")),
+                inner | st.sampled_from(("int8", "struct", "array", "map", "string", "bytes")),
+                max_size=4,
+            )
+        ),
+    )
+)
+def test_any_json_is_data_or_an_error(content: Any) -> None:
+    """Whoever writes to a topic cannot make anything else of it."""
+    envelope = json.dumps({"schema": content, "payload": content}).encode()
+    try:
+        read = read_part(JsonWithSchemaCodec(), envelope, "value")
+    except TransformError:
+        return
+    hash(read.schema)
+
+
+def test_a_map_with_other_keys_is_a_list_of_pairs() -> None:
+    """As Connect's converter writes it."""
+    schema = Schema(Kind.MAP, items=Schema(Kind.BOOLEAN), keys=Schema(Kind.INT32))
+    content = JsonWithSchemaCodec().write(Data(schema, {1: True}))
+    assert json.loads(content)["payload"] == [[1, True]]
+    assert JsonWithSchemaCodec().read(content).value == {1: True}
+
+
+def test_a_date_has_no_time() -> None:
+    """A timestamp does not fit into a date, and nothing is cut off silently."""
+    schema = Schema(Kind.INT64, name=TIMESTAMP, version=1)
+    assert json.loads(JsonWithSchemaCodec().write(Data(schema, Moment(5))))["payload"] == 5
+    day = attrs.evolve(schema, name="org.apache.kafka.connect.data.Date", kind=Kind.INT32)
+    with pytest.raises(TransformError, match="a date has a time of day"):
+        JsonWithSchemaCodec().write(Data(day, Moment(5)))
+
+
+@settings(suppress_health_check=list(HealthCheck))
+@given(drawn=st.data())
+def test_values_fit_their_schemas(drawn: st.DataObject) -> None:
+    """What the strategies of these tests draw can be written."""
+    schema = drawn.draw(schemas())
+    JsonWithSchemaCodec().write(Data(schema, drawn.draw(values(schema))))
