@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -153,6 +154,80 @@ def test_an_afternoon_of_a_shop(statefun_app: Make) -> None:
     app.advance(timedelta(hours=2))
     assert [record.text for record in app.egress("test-both-out")] == ["2", "HELLO", "buy!"]
     assert app.state(bob)["total"] == 4
+
+
+@both
+def test_records_are_transformed_on_both_ways(statefun_app: Make) -> None:
+    """Ids, values, names of topics and reasons are the same, and so are records that go out."""
+    functions = StatefulFunctions()
+
+    @functions.bind("test.both/tell")
+    def tell(ctx: Context, message: Message) -> None:
+        user = message.value()
+        topic = ctx.record.topic if ctx.record else None
+        told = {"id": ctx.address.id, "user": user, "topic": topic, "nested": {"a": 1}}
+        out = KafkaEgressMessage("test.both/out", topic="test-both-out", value=json.dumps(told))
+        ctx.send(out)
+
+    by_id = [
+        {"type": "ValueToKey", "fields": "id"},
+        {"type": "ExtractField$Key", "field": "id"},
+        {"type": "Cast$Value", "spec": "age:int16"},
+        {"type": "RegexRouter", "regex": "(.*)-users", "replacement": "$1"},
+    ]
+    users = (
+        KafkaIngress.for_id("test.both/users")
+        .with_kafka_address("localhost:1")
+        .with_consumer_group_id("test-both")
+        .with_topic(
+            "test-both-users",
+            value_type="test.both/user",
+            valueFormat={"type": "json"},
+            targets=["test.both/tell"],
+            transforms=by_id,
+        )
+        .build()
+    )
+    egress_topic = {
+        "topic": "test-both-out",
+        "valueFormat": {"type": "json"},
+        "transforms": [
+            {"type": "ValueToKey", "fields": ["id"]},
+            {"type": "ExtractField$Key", "field": "id"},
+            {"type": "Flatten$Value"},
+        ],
+    }
+    out = (
+        KafkaEgress.for_id("test.both/out")
+        .with_kafka_address("localhost:1")
+        .with_option("deadLetterTopic", "test-both-dead")
+        .with_option("topics", [egress_topic])
+    )
+    app = statefun_app(functions=functions, components=[users, out.build()])
+
+    app.produce("test-both-users", None, '{"id": 7, "age": "36"}')
+    app.produce("test-both-users", "k", '{"id": 8, "age": "old"}')
+    app.produce("test-both-users", "k", '{"id": null}')
+    app.drain()
+
+    [record] = app.egress("test-both-out")
+    assert record.key == "7"
+    assert json.loads(record.text) == {
+        "id": "7",
+        "user.id": 7,
+        "user.age": 36,
+        "topic": "test-both",
+        "nested.a": 1,
+    }
+    letters = {(letter.code, str(letter.target), letter.value) for letter in app.dead_letters()}
+    assert letters == {
+        ("SF302", "test.both/tell/8", b'{"id": 8, "age": "old"}'),
+        ("SF400", "None", b'{"id": null}'),
+    }
+    assert {letter.message.rpartition(": ")[2] for letter in app.dead_letters()} == {
+        "it is no whole number",
+        "the key is null, and it becomes the id of an address",
+    }
 
 
 @both

@@ -13,6 +13,7 @@ from harness import KafkaHarness, run
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.formats.avro import encode
+from statefun.inspect.dead_letters import DeadLetters
 from statefun.module.loader import parse_module
 from statefun.sdk.types import default_types
 
@@ -163,6 +164,56 @@ def test_a_bad_value_is_a_bad_record_where_its_key_stays(
     summary = run(text, echo(out), checkpoint)
     assert (summary.invocations, summary.skipped) == (1, 1)
     assert told(kafka, out) == [["b", {"count": 1}, "orders"]]
+
+
+def test_a_dead_letter_goes_through_the_transforms_again(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """Straight to its function, or by its topic: each time as the record that it was."""
+    users, out, dead = kafka.topic("users"), kafka.topic("out"), kafka.topic("dead")
+    again = kafka.topic("dead-again")
+    text = module(
+        kafka,
+        f"""\
+    - topic: '{users}'
+      valueType: test/counted
+      valueFormat: {{type: json}}
+      transforms:
+        - {{type: ValueToKey, fields: id}}
+        - {{type: ExtractField$Key, field: id}}
+        - {{type: HoistField$Value, field: user}}
+        - {{type: InsertField$Value, offset.field: offset}}
+      targets: [test.fns/echo]
+""",
+        dead_letters=dead,
+    ).replace(f"deadLetterTopic: {dead}\n", f"deadLetterTopic: {dead}\n  replayTopic: {again}\n")
+    failing = StatefulFunctions()
+
+    @failing.bind("test.fns/echo")
+    def fail(ctx: Context, message: Message) -> None:
+        raise ValueError("not today")
+
+    kafka.send(users, [(None, '{"id":1}'), ("k", '{"id":2}')])
+    run(text, failing, checkpoint)
+    letters = DeadLetters(parse_module(text))
+    found = sorted(letters.read(), key=lambda letter: letter.facts["offset"])
+    # A record without a key has the one that it got.
+    assert [letter.key for letter in found] == [b"1", b"k"]
+    assert [letter.facts["target"] for letter in found] == ["test.fns/echo/1", "test.fns/echo/2"]
+
+    letters.replay([letter.id for letter in found], to_target=True)
+    run(text, failing, checkpoint)
+    again_found = sorted(letters.read(), key=lambda letter: letter.facts["offset"])[-2:]
+    assert [letter.key for letter in again_found] == [b"1", b"k"]
+
+    straight, by_topic = again_found
+    letters.replay([straight.id], to_target=True)
+    letters.replay([by_topic.id], to_target=False)
+    run(text, echo(out), checkpoint)
+    assert told(kafka, out) == [
+        ["1", {"user": {"id": 1}, "offset": 0}, "users"],
+        ["2", {"user": {"id": 2}, "offset": 2}, "users"],
+    ]
 
 
 def test_avro_values_get_the_schema_that_transforms_make(
