@@ -77,20 +77,29 @@ def encode(value: Any, schema: str) -> bytes:
     return buffer.getvalue()
 
 
-def decode(content: bytes, written_as: str, read_as: str | None = None) -> Any:
+def decode(
+    content: bytes, written_as: str, read_as: str | None = None, *, names_branches: bool = False
+) -> Any:
     """Decode ``content``.
 
     Args:
         content: the encoded value, without further bytes.
         written_as: the schema that it was written with.
         read_as: the schema of the returned value, if it differs.
+        names_branches: whether a value of a union of several named types has its type beside it.
 
     Raises:
         ValueError: if something follows the value.
     """
     buffer = io.BytesIO(content)
     reader = None if read_as is None else _parsed(read_as)
-    value = _library().schemaless_reader(buffer, _parsed(written_as), reader)
+    value = _library().schemaless_reader(
+        buffer,
+        _parsed(written_as),
+        reader,
+        return_named_type=names_branches,
+        return_named_type_override=names_branches,
+    )
     rest = len(content) - buffer.tell()
     if rest:
         raise ValueError(f"{rest} bytes follow the value")

@@ -12,7 +12,7 @@ import attrs
 
 from statefun.module.connectors import ConnectorEgress, ConnectorIngress
 from statefun.module.location import Location
-from statefun.module.topic_routes import Deserializer, EgressTopic, TopicRoute, names_only
+from statefun.module.topic_routes import Deserializer, TopicRoute, TransformedTopic, names_only
 from statefun.module.urls import without_login
 from statefun.sdk.address import TypeName
 from statefun.sdk.egress import KafkaEgressMessage
@@ -134,7 +134,7 @@ class KafkaEgress:
     """The topic from which replayed dead letters come back to their functions."""
     serializer: Callable[[Any], KafkaEgressMessage | None] | None = None
     """Converts values to records; returns None to leave a value out."""
-    topics: tuple[EgressTopic, ...] = ()
+    topics: tuple[TransformedTopic, ...] = ()
     """The topics whose records are transformed."""
 
 

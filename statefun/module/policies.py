@@ -26,6 +26,8 @@ class Policies:
     """Policies for records that no function can receive, by topic, where declared."""
     unregistered: OnFailure = OnFailure.FAIL
     """The policy for messages to functions that are not registered."""
+    routes: tuple[TopicRoute, ...] = attrs.field(init=False)
+    """The routes of all topics."""
     have_routers: bool = attrs.field(init=False)
     """Whether functions see other names of topics than Kafka has."""
 
@@ -41,9 +43,8 @@ class Policies:
 
     def of_topic(self, topic: str) -> OnFailure | None:
         """Return the policy for a topic's records that no function can receive, if declared."""
-        policies = dict(self.records)
-        route = route_of(policies, topic)
-        return None if route is None else policies[route]
+        route = self.route_of(topic)
+        return next((policy for each, policy in self.records if each is route), None)
 
     def of_failure(
         self, declared: FailurePolicy | None, topic: str | None, error: StatefunError
@@ -62,7 +63,11 @@ class Policies:
 
     def route_of(self, topic: str) -> TopicRoute | None:
         """Return the route of a topic's records, if there is one."""
-        return route_of(dict(self.records), topic)
+        return route_of(self.routes, topic)
+
+    @routes.default
+    def _routes_of_records(self) -> tuple[TopicRoute, ...]:
+        return tuple(route for route, _ in self.records)
 
     @have_routers.default
     def _look_for_routers(self) -> bool:
@@ -72,7 +77,7 @@ class Policies:
 
     def seen_record(self, record: IngressRecord | None) -> IngressRecord | None:
         """Return a record as functions see it, with the name that transforms give to its topic."""
-        return None if record is None else seen_record([*dict(self.records)], record)
+        return None if record is None else seen_record(self.routes, record)
 
     @property
     def default(self) -> OnFailure:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from statefun.module.model import MAX_RECORD_SIZE, Module
-from statefun.module.topic_routes import EgressTopic
+from statefun.module.topic_routes import TransformedTopic
 from statefun.module.transforming import transformed_record
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError, UnknownEgressError
@@ -54,19 +54,18 @@ class Sink(NamedTuple):
     """The limit of a record, in bytes: key, value and headers together."""
     cure: str = "send less"
     """What to do about a record that is too large."""
+    topics: Sequence[TransformedTopic] = ()
+    """The topics whose records are transformed."""
 
     @classmethod
     def for_kafka(
         cls,
         max_record_size: int = MAX_RECORD_SIZE,
         serializer: Serializer | None = None,
-        topics: Sequence[EgressTopic] = (),
+        topics: Sequence[TransformedTopic] = (),
     ) -> Sink:
         """Return the sink of a Kafka egress; without a serializer it takes records alone."""
-        convert: Convert = partial(_kafka_record, serializer)
-        if topics:
-            convert = partial(_transformed, convert, topics)
-        return cls(convert, max_record_size, _KAFKA_CURE)
+        return cls(partial(_kafka_record, serializer), max_record_size, _KAFKA_CURE, topics)
 
 
 def sinks_of(module: Module) -> dict[str, Sink]:
@@ -87,13 +86,14 @@ def sinks_of(module: Module) -> dict[str, Sink]:
 
 
 def egress_record(
-    message: EgressMessage, egresses: Mapping[str, Sink]
+    message: EgressMessage, egresses: Mapping[str, Sink], now: int
 ) -> KafkaEgressMessage | None:
     """Return the record of ``message``; None if the egress's serializer drops it.
 
     Args:
         message: a message that a function sends.
         egresses: all declared egresses, by id.
+        now: the time of the micro-batch, in milliseconds since the epoch.
 
     Raises:
         UnknownEgressError: if ``egresses`` has no such egress.
@@ -106,16 +106,11 @@ def egress_record(
         )
     sink = egresses[message.typename]
     record = sink.convert(message)
+    if record is not None and sink.topics:
+        record = transformed_record(record, sink.topics, now)
     if record is not None:
         _check_size(record, sink)
     return record
-
-
-def _transformed(
-    convert: Convert, topics: Sequence[EgressTopic], message: EgressMessage
-) -> KafkaEgressMessage | None:
-    record = convert(message)
-    return None if record is None else transformed_record(record, topics)
 
 
 def _kafka_record(

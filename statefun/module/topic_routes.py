@@ -117,12 +117,13 @@ class TopicRoute:
 
 
 @attrs.frozen
-class EgressTopic:
+class TransformedTopic:
     """The transforms of the records for a topic, or for all topics that a pattern matches."""
 
     topic: str
     """A topic's name, or a regular expression for the whole name."""
-    chain: Chain
+    chain: Chain | None
+    """None if they stay as they are."""
     is_pattern: bool = False
 
     def takes(self, topic: str) -> bool:

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import attrs
 
-from statefun.module.topic_routes import Deserializer, EgressTopic, TopicRoute, route_of
+from statefun.module.topic_routes import Deserializer, TopicRoute, TransformedTopic, route_of
 from statefun.sdk.egress import KafkaEgressMessage
-from statefun.sdk.errors import DefinitionError
+from statefun.sdk.errors import DefinitionError, StatefunError
+from statefun.sdk.raised import class_name, text_of
 from statefun.sdk.record import IngressRecord, KafkaRecord
 from statefun.sdk.types import SimpleType
 from statefun.transforms.chain import Chain, id_of
@@ -69,10 +70,15 @@ def transformed_id(chain: Chain, record: Record, key: bytes | None, value: bytes
         TransformError: if a transform cannot take the record, or leaves no key.
         StatefunError: if a schema registry does not answer.
     """
-    return id_of(chain.key_of(record, key, value)).encode()
+    try:
+        return id_of(chain.key_of(record, key, value)).encode()
+    except (StatefunError, TransformError):
+        raise
+    except Exception as error:
+        raise TransformError(error_text(error)) from error
 
 
-def seen_record(routes: Sequence[TopicRoute], record: IngressRecord) -> IngressRecord:
+def seen_record(routes: Iterable[TopicRoute], record: IngressRecord) -> IngressRecord:
     """Return a record with the name that transforms have given to its topic.
 
     Raises:
@@ -84,6 +90,12 @@ def seen_record(routes: Sequence[TopicRoute], record: IngressRecord) -> IngressR
     return record._replace(topic=route.chain.topic_of(place_of(record)))
 
 
+def error_text(error: Exception) -> str:
+    """Return what went wrong with a record."""
+    text = text_of(error)
+    return text if isinstance(error, TransformError) else f"{class_name(error)}: {text}"
+
+
 def place_of(record: KafkaRecord | IngressRecord) -> Record:
     """Return the place and time of a record, for transforms."""
     millis = (record.timestamp - _EPOCH) // timedelta(milliseconds=1)
@@ -91,22 +103,22 @@ def place_of(record: KafkaRecord | IngressRecord) -> Record:
 
 
 def transformed_record(
-    message: KafkaEgressMessage, topics: Sequence[EgressTopic]
+    message: KafkaEgressMessage, topics: Sequence[TransformedTopic], now: int
 ) -> KafkaEgressMessage:
     """Return the record that transforms make of another.
 
     Args:
         message: the record that a function sends.
         topics: of its egress.
+        now: the time of a record that has none, in milliseconds since the epoch.
 
     Raises:
         DefinitionError: if a transform cannot take it.
     """
     chosen = route_of(topics, message.topic)
-    if chosen is None:
+    if chosen is None or chosen.chain is None:
         return message
-    time = message.timestamp or datetime.now(tz=timezone.utc)
-    millis = (time - _EPOCH) // timedelta(milliseconds=1)
+    millis = now if message.timestamp_millis is None else message.timestamp_millis
     key = None if message.key is None else message.key.encode()
     chain = chosen.chain
     record = Record(message.topic, message.partition, None, millis, NOTHING, NOTHING)
@@ -114,20 +126,25 @@ def transformed_record(
     try:
         if chain.changes_value:
             data = chain.value_of(attrs.evolve(record), message.value)
-            made["value"] = None if data.value is None else chain.value_codec.write(data)
+            made["value"] = chain.value_codec.write(data)
         if chain.changes_key:
             data = chain.key_of(attrs.evolve(record), key, message.value)
-            made["key"] = None if data.value is None else chain.key_codec.write(data).decode()
+            written = chain.key_codec.write(data)
+            made["key"] = None if written is None else written.decode()
         if chain.changes_topic:
             made["topic"] = chain.topic_of(record)
-    except TransformError as error:
+    except StatefunError:
+        raise
+    except Exception as error:
         raise DefinitionError(
-            f"a record for egress {message.typename}, topic {message.topic}: {error}"
+            f"a record for egress {message.typename}, topic {message.topic}: {error_text(error)}"
         ) from error
     return KafkaEgressMessage(
         message.typename,
         **made,
         headers=message.headers,
         partition=message.partition,
-        timestamp=time if chain.reads_time else message.timestamp,
+        timestamp=_EPOCH + timedelta(milliseconds=millis)
+        if chain.reads_time
+        else message.timestamp,
     )

@@ -365,12 +365,15 @@ class RecordOrigin(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     TIMESTAMP_FIELD_NUMBER: _builtins.int
     HEADERS_FIELD_NUMBER: _builtins.int
+    KEYLESS_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     topic: _builtins.str
     partition: _builtins.int
     offset: _builtins.int
     timestamp: _builtins.int
     """milliseconds since the epoch"""
+    keyless: _builtins.bool
+    """had no key; else a missing one is the id"""
     @_builtins.property
     def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordOrigin.Header]: ...
     def __init__(
@@ -382,10 +385,11 @@ class RecordOrigin(_message.Message):
         offset: _builtins.int = ...,
         timestamp: _builtins.int = ...,
         headers: _abc.Iterable[Global___RecordOrigin.Header] | None = ...,
+        keyless: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "headers", b"headers", "key", b"key", "offset", b"offset", "partition", b"partition", "timestamp", b"timestamp", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "headers", b"headers", "key", b"key", "keyless", b"keyless", "offset", b"offset", "partition", b"partition", "timestamp", b"timestamp", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__key: _TypeAlias = _typing.Literal["key"]  # noqa: Y015
     _WhichOneofArgType__key: _TypeAlias = _typing.Literal["_key", b"_key"]  # noqa: Y015

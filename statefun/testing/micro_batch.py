@@ -15,6 +15,7 @@ from statefun.module.policies import Policies
 from statefun.module.rejected_records import rejected
 from statefun.module.sinks import EgressRecord, egress_record, sinks_of
 from statefun.module.topic_routes import RECORDS
+from statefun.module.transforming import place_of
 from statefun.remote.circuit import take_news
 from statefun.sdk.address import Address
 from statefun.sdk.context import DelayedMessage, token_in_use
@@ -54,6 +55,8 @@ class Functions:
         self._policies = Policies.of(module, OnFailure.FAIL)
         self._deserializers = module.deserializers
         self._twice = twice
+        self._begun = 0
+        """The time of the micro-batch, in milliseconds since the epoch."""
 
     def run(
         self,
@@ -68,6 +71,7 @@ class Functions:
             NotDeterministicError: if functions are called twice, and one of them is not.
         """
         effects = Effects()
+        self._begun = (now - _EPOCH) // _MILLISECOND
         coroutines = []
         for address, messages in groups:
             kept = present(states.get(address, {}), now)
@@ -113,7 +117,7 @@ class Functions:
         if isinstance(sent, Message):
             self._functions.for_typename(sent.target_typename)
             return sent
-        return egress_record(sent, self._sinks)
+        return egress_record(sent, self._sinks, self._begun)
 
     def _deserialized(
         self,
@@ -252,7 +256,8 @@ class Functions:
         """
         nowhere = Address("statefun.rejected", reason, "")
         message = Pending(nowhere, None, TypedValue("", b""), record)
-        error = rejected(reason, record, self._policies.route_of(record.topic))
+        route = self._policies.route_of(record.topic)
+        error = rejected(reason, place_of(record), route, record.key, record.value)
         policy = self._policies.of_topic(record.topic)
         self._handle(message, error, class_name(error), policy, effects, now)
 

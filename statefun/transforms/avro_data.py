@@ -19,6 +19,7 @@ from statefun.transforms.data import (
     DATE,
     DECIMAL,
     LOGICAL,
+    OPAQUE,
     TIME,
     TIMESTAMP,
     Field,
@@ -31,8 +32,8 @@ from statefun.transforms.data import (
     number_of,
 )
 
-_AVRO = "avro"
-"""The parameter with the Avro schema of what has no counterpart."""
+_DEFAULT = "avro.default"
+"""The parameter with the default of a field whose type has no counterpart."""
 _PRIMITIVES = {
     "int": Kind.INT32,
     "long": Kind.INT64,
@@ -83,28 +84,27 @@ def _inlined(avro: Any, known: dict[str, Any], namespace: str, inside: tuple[str
         return known.get(full, avro)
     if isinstance(avro, list):
         return [_inlined(each, known, namespace, inside) for each in avro]
+    type_ = avro["type"]
+    if not isinstance(type_, str) or type_ not in {*_KINDS, *_NAMED}:
+        # A type in a type, such as {"type": {"type": "string"}} or {"type": "null"}.
+        inner = _inlined(type_, known, namespace, inside)
+        rest = {name: each for name, each in avro.items() if name != "type"}
+        return {**inner, **rest} if isinstance(inner, dict) else inner
     made = dict(avro)
-    if isinstance(made.get("type"), dict | list):
-        # A type in a type, such as {"type": {"type": "string"}}.
-        inner = _inlined(made.pop("type"), known, namespace, inside)
-        return {**inner, **made} if isinstance(inner, dict) else inner
-    if made.get("type") in _NAMED:
-        full = _full(made["name"], made.get("namespace", namespace))
+    if type_ in _NAMED:
+        full = _full(made["name"], made.pop("namespace", namespace))
         namespace = full.rpartition(".")[0]
         made["name"] = full
-        made.pop("namespace", None)
         known[full] = made
         inside = (*inside, full)
-        if "fields" in made:
-            made["fields"] = [
-                {**field, "type": _inlined(field["type"], known, namespace, inside)}
-                for field in made["fields"]
-            ]
+    if "fields" in made:
+        made["fields"] = [
+            {**field, "type": _inlined(field["type"], known, namespace, inside)}
+            for field in made["fields"]
+        ]
     for part in ("items", "values"):
         if part in made:
             made[part] = _inlined(made[part], known, namespace, inside)
-    if made.get("type") not in {*_KINDS, *_NAMED, "null"}:
-        return _inlined(made["type"], known, namespace, inside)
     return made
 
 
@@ -117,8 +117,12 @@ def _schema(avro: Any) -> Schema:
         others = [each for each in avro if each != "null"]
         one = _schema(others[0]) if len(others) == 1 else _opaque(Kind.UNION, others)
         return attrs.evolve(one, is_optional="null" in avro)
-    if isinstance(avro, str):
-        return Schema(_PRIMITIVES[avro]) if avro in _PRIMITIVES else _opaque(Kind.UNION, avro)
+    if isinstance(avro, str) and avro in _PRIMITIVES:
+        return Schema(_PRIMITIVES[avro])
+    return _schema_of_type(avro) if isinstance(avro, dict) else _NULL
+
+
+def _schema_of_type(avro: Mapping[str, Any]) -> Schema:
     type_ = avro["type"]
     if type_ in {"record", "error"}:
         fields = tuple(Field(each["name"], _field(each)) for each in avro["fields"])
@@ -134,14 +138,24 @@ def _schema(avro: Any) -> Schema:
 
 
 def _opaque(kind: Kind, avro: Any) -> Schema:
-    return Schema(kind, parameters=((_AVRO, json.dumps(avro)),))
+    return Schema(kind, parameters=((OPAQUE, json.dumps(avro)),))
+
+
+_NULL = attrs.evolve(_opaque(Kind.UNION, "null"), is_optional=True)
 
 
 def _field(avro: Mapping[str, Any]) -> Schema:
     schema = _schema(avro["type"])
     default = avro.get("default")
-    if default is None or schema.parameters or schema.kind is Kind.STRUCT:
+    if schema.kind is Kind.STRUCT:
         return schema
+    schema = attrs.evolve(schema, doc=avro.get("doc"))
+    if default is None:
+        return schema
+    if schema.parameters:
+        # As it is written there, for when the field is written again.
+        parameters = (*schema.parameters, (_DEFAULT, json.dumps(default)))
+        return attrs.evolve(schema, parameters=parameters)
     if schema.kind is Kind.BYTES:
         default = default.encode("latin-1")
     return attrs.evolve(schema, default=logical(schema, default))
@@ -166,11 +180,13 @@ def _unnamed() -> Iterator[str]:
 
 def _avro(schema: Schema, names: Iterator[str]) -> Any:
     avro = _required(schema, names)
-    if not schema.is_optional:
+    if not schema.is_optional or avro == "null":
         return avro
     others = avro if isinstance(avro, list) else [avro]
+    others = [each for each in others if each != "null"]
     # A default is of the first type.
-    return ["null", *others] if schema.default is None else [*others, "null"]
+    has_default = schema.default is not None or _DEFAULT in dict(schema.parameters)
+    return [*others, "null"] if has_default else ["null", *others]
 
 
 def _required(schema: Schema, names: Iterator[str]) -> Any:
@@ -182,8 +198,8 @@ def _required(schema: Schema, names: Iterator[str]) -> Any:
         name = schema.name or next(names)
         fields = [_avro_field(field, names) for field in schema.fields]
         return {"type": "record", "name": name, "fields": fields, **extra}
-    if _AVRO in parameters:
-        return json.loads(parameters[_AVRO])
+    if OPAQUE in parameters:
+        return json.loads(parameters[OPAQUE])
     for (type_, logical_type), name in _LOGICAL.items():
         if schema.name == name:
             return {"type": type_, "logicalType": logical_type}
@@ -193,8 +209,12 @@ def _required(schema: Schema, names: Iterator[str]) -> Any:
 def _avro_field(field: Field, names: Iterator[str]) -> dict[str, Any]:
     name, schema = field
     made: dict[str, Any] = {"name": name, "type": _avro(schema, names)}
-    default = schema.default
-    if default is not None and schema.kind is not Kind.STRUCT:
+    default, parameters = schema.default, dict(schema.parameters)
+    if schema.doc is not None and schema.kind is not Kind.STRUCT:
+        made["doc"] = schema.doc
+    if default is None and _DEFAULT in parameters:
+        made["default"] = json.loads(parameters[_DEFAULT])
+    elif default is not None and schema.kind is not Kind.STRUCT:
         default = plain(schema, default)
         made["default"] = default.decode("latin-1") if isinstance(default, bytes) else default
     elif schema.is_optional:
@@ -273,5 +293,5 @@ def plain(schema: Schema, value: Any) -> Any:
     if schema.kind is Kind.STRUCT:
         return {name: plain(each, value[name]) for name, each in schema.fields}
     if schema.name == DECIMAL:
-        return bytes_of(schema, value, json.loads(dict(schema.parameters)[_AVRO]).get("size"))
+        return bytes_of(schema, value, json.loads(dict(schema.parameters)[OPAQUE]).get("size"))
     return number_of(schema, value)

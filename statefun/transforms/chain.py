@@ -164,7 +164,8 @@ def id_of(key: Data) -> str:
     """
     if key.value is None:
         raise TransformError("the key is null, and it becomes the id of an address")
-    return key.value if isinstance(key.value, str) else json_of(key).decode()
+    # Objects with the same fields are one id.
+    return key.value if isinstance(key.value, str) else json_of(key, order="sorted").decode()
 
 
 def _applied(steps: Sequence[Step], record: Record) -> Record:
@@ -173,4 +174,7 @@ def _applied(steps: Sequence[Step], record: Record) -> Record:
             step.transform.apply(record)
         except TransformError as error:
             raise step.failed(error) from None
+        except Exception as error:
+            # Whatever is in a record, such as a number that is too large, it is that record's fault.
+            raise step.failed(TransformError(f"{type(error).__name__}: {error}")) from error
     return record

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import msgspec
@@ -27,6 +29,7 @@ from statefun.transforms.connect_json import (
     value_of_json,
 )
 from statefun.transforms.data import (
+    NOTHING,
     OPTIONAL_STRING,
     Data,
     Schema,
@@ -50,32 +53,53 @@ class Codec(ABC):
             Exception: if it cannot be read.
         """
 
-    def write(self, data: Data) -> bytes:
-        """Encode what transforms have made of a key or value, for a record."""
-        return json_of(data)
+    def write(self, data: Data) -> bytes | None:
+        """Encode what transforms have made of a key or value, for a record; None for none."""
+        return None if data.value is None else json_of(data)
 
     def message(self, data: Data) -> bytes:
         """Encode what transforms have made of a value, for a function."""
         return json_of(data)
 
 
-def json_of(data: Data) -> bytes:
+def json_of(data: Data, order: Literal["sorted"] | None = None) -> bytes:
     """Return JSON of a key or value, without its schema.
+
+    Args:
+        data: the key or value.
+        order: whether the names of objects are sorted.
 
     Raises:
         TransformError: if it cannot be written in JSON.
     """
     schema, value = data
     try:
-        if schema is None:
-            return msgspec.json.encode(value, enc_hook=_millis)
-        return msgspec.json.encode(json_of_value(schema, value))
-    except TypeError as error:
-        raise TransformError(f"cannot be written in JSON: {error}") from None
+        if schema is not None:
+            return msgspec.json.encode(json_of_value(schema, value), order=order)
+        content = msgspec.json.encode(value, enc_hook=_millis, order=order)
+        if b"null" in content:
+            _check_finite(value)  # a number that is not becomes null
+    except TransformError:
+        raise
+    except Exception as error:
+        raise TransformError(
+            f"it cannot be written in JSON: {type(error).__name__}: {error}"
+        ) from error
+    return content
 
 
 def _millis(value: Any) -> Any:
     return json_of_value(None, value)
+
+
+def _check_finite(value: Any) -> None:
+    if isinstance(value, dict):
+        value = [*value.values()]
+    if isinstance(value, list):
+        for each in value:
+            _check_finite(each)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise TransformError(f"JSON has no number {value}")
 
 
 @attrs.frozen
@@ -88,9 +112,9 @@ class TextCodec(Codec):
         """Decode a text."""
         return Data(OPTIONAL_STRING, content.decode())
 
-    def write(self, data: Data) -> bytes:
+    def write(self, data: Data) -> bytes | None:
         """Encode a text, or something else in JSON."""
-        return data.value.encode() if isinstance(data.value, str) else json_of(data)
+        return data.value.encode() if isinstance(data.value, str) else super().write(data)
 
 
 @attrs.frozen
@@ -106,7 +130,12 @@ class JsonCodec(Codec):
 
 class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
     schema: msgspec.Raw
-    payload: Any
+    payload: msgspec.Raw
+
+
+_EXACT = msgspec.json.Decoder(float_hook=Decimal)
+"""Reads fractions as decimal numbers, with all of their digits."""
+_REMEMBERED_BYTES = 16 * 1024
 
 
 @attrs.frozen
@@ -116,23 +145,30 @@ class JsonWithSchemaCodec(Codec):
     def read(self, content: bytes) -> Data:
         """Decode a schema and a payload of it."""
         envelope = msgspec.json.decode(content, type=_Envelope)
-        schema = _json_schema(bytes(envelope.schema))
+        raw = bytes(envelope.schema)
+        # What is remembered comes from outside, and has to have an end.
+        schema = _json_schema(raw) if len(raw) <= _REMEMBERED_BYTES else _read_schema(raw)
         if schema is None:
-            return Data(None, envelope.payload)
-        return Data(schema, value_of_json(schema, envelope.payload))
+            return Data(None, msgspec.json.decode(envelope.payload))
+        payload = _EXACT.decode(envelope.payload)
+        return Data(schema, value_of_json(schema, payload))
 
-    def write(self, data: Data) -> bytes:
+    def write(self, data: Data) -> bytes | None:
         """Encode a payload with its schema."""
+        if data == NOTHING:
+            return None
         schema = msgspec.Raw(_schema_json(data.schema))
         return msgspec.json.encode(_Envelope(schema, msgspec.Raw(json_of(data))))
 
 
-@lru_cache(maxsize=1024)
-def _json_schema(content: bytes) -> Schema | None:
-    return schema_of_json(msgspec.json.decode(content))
+def _read_schema(content: bytes) -> Schema | None:
+    return schema_of_json(_EXACT.decode(content))
 
 
-@lru_cache(maxsize=1024)
+_json_schema = lru_cache(maxsize=128)(_read_schema)
+
+
+@lru_cache(maxsize=128)
 def _schema_json(schema: Schema | None) -> bytes:
     return msgspec.json.encode(json_of_schema(schema))
 
@@ -155,7 +191,7 @@ class AvroCodec(Codec):
 
     def read(self, content: bytes) -> Data:
         """Decode a value."""
-        return self.data_of(avro.decode(content, self._plain))
+        return self.data_of(avro.decode(content, self._plain, names_branches=True))
 
     def data_of(self, value: Any) -> Data:
         """Return a value that was read without logical types."""
@@ -163,22 +199,22 @@ class AvroCodec(Codec):
 
     def read_as_written(self, content: bytes, schema: str) -> Data:
         """Decode a value that was written with another schema."""
-        return self.data_of(avro.decode(content, without_logical_types(schema), self._plain))
+        written = without_logical_types(schema)
+        return self.data_of(avro.decode(content, written, self._plain, names_branches=True))
 
-    def write(self, data: Data) -> bytes:
+    def write(self, data: Data) -> bytes | None:
         """Encode a value by the schema that transforms have made."""
-        if data.schema is None:
-            raise TransformError("it has no schema any more, and Avro needs one")
-        return avro.encode(
-            plain(data.schema, data.value), without_logical_types(avro_schema(data.schema))
-        )
+        return None if data.value is None else self.message(data)
 
     def message(self, data: Data) -> bytes:
         """Encode a value by the schema that transforms have made."""
-        return self.write(data)
+        if data.schema is None:
+            raise TransformError("it has no schema any more, and Avro needs one")
+        bare = without_logical_types(avro_schema(data.schema))
+        return avro.encode(plain(data.schema, data.value), bare)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def avro_schema(schema: Schema) -> str:
     """Return a schema as one of Avro; known ones are remembered.
 
@@ -208,8 +244,10 @@ class RegistryCodec(Codec):
         schema, payload = schema_registry.written_avro(content, self.url, self.properties)
         return self.avro.read_as_written(payload, schema)
 
-    def write(self, data: Data) -> bytes:
+    def write(self, data: Data) -> bytes | None:
         """Encode a value, and register its schema."""
+        if data.value is None:
+            return None
         if data.schema is None or self.subject is None:
             raise TransformError("it needs a schema, and a subject to register it at")
         return schema_registry.registered_avro(
@@ -222,7 +260,7 @@ class RegistryCodec(Codec):
 
     def message(self, data: Data) -> bytes:
         """Encode a value in Avro alone."""
-        return self.avro.write(data)
+        return self.avro.message(data)
 
 
 @attrs.frozen

@@ -169,7 +169,7 @@ def _integer(schema: Schema, content: Any) -> int:
 def _float(schema: Schema, content: Any) -> float:
     if isinstance(content, bool):
         raise TypeError
-    number = float(_exactly(int | float, content))
+    number = float(_exactly(int | float | Decimal, content))
     return single(number) if schema.kind is Kind.FLOAT32 else number
 
 
@@ -180,8 +180,8 @@ def _exactly(kind: Any, content: Any) -> Any:
 
 
 def _decimal(schema: Schema, content: Any) -> Decimal:
-    if isinstance(content, int | float) and not isinstance(content, bool):
-        return Decimal(str(content))
+    if isinstance(content, int | Decimal) and not isinstance(content, bool):
+        return Decimal(content)
     return decimal_of(schema, b64decode(content, validate=True))
 
 
@@ -232,7 +232,7 @@ def _json_of_map(schema: Schema, value: Mapping[Any, Any]) -> Any:
         (json_of_value(schema.keys, key), json_of_value(schema.items, each))
         for key, each in value.items()
     ]
-    has_names = schema.keys is not None and schema.keys.kind is Kind.STRING
+    has_names = schema.keys is None or schema.keys.kind is Kind.STRING  # Avro's have no schema
     return dict(pairs) if has_names else pairs
 
 

@@ -7,7 +7,7 @@ Names and meanings are those of the package ``org.apache.kafka.connect.data``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -47,6 +47,8 @@ TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 MOMENTS = frozenset({DATE, TIME, TIMESTAMP})
 """The names of schemas whose values are moments."""
+OPAQUE = "avro"
+"""The parameter that holds an Avro schema which has no counterpart, such as one with symbols."""
 LOGICAL = MOMENTS | {DECIMAL}
 """The names of schemas whose values are not of their kind."""
 
@@ -54,11 +56,24 @@ LOGICAL = MOMENTS | {DECIMAL}
 MILLIS_PER_DAY = 24 * 60 * 60 * 1000
 
 
-class Moment(NamedTuple):
+class Moment:
     """A point in time, as ``java.util.Date``: the value of a date, a time of day or a timestamp."""
 
-    millis: int
-    """Milliseconds since the epoch."""
+    # Encoders of JSON know tuples and classes of attrs, and would not ask what it is.
+    __slots__ = ("millis",)
+
+    def __init__(self, millis: int) -> None:
+        self.millis = millis
+        """Milliseconds since the epoch."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Moment) and self.millis == other.millis
+
+    def __hash__(self) -> int:
+        return hash(self.millis)
+
+    def __repr__(self) -> str:
+        return f"Moment({self.millis})"
 
 
 def number_of(schema: Schema, moment: Moment) -> int:
@@ -82,6 +97,11 @@ def moment_of(schema: Schema, number: int) -> Moment:
     return Moment(number * MILLIS_PER_DAY if schema.name == DATE else number)
 
 
+_MAX_SCALE = 1000
+_EXACTLY = Context(prec=10_000, traps=[Inexact, InvalidOperation, Overflow])
+"""Computes with decimal numbers without rounding."""
+
+
 def scale_of(schema: Schema) -> int:
     """Return how many decimals the decimal numbers of a schema have.
 
@@ -89,19 +109,30 @@ def scale_of(schema: Schema) -> int:
         TransformError: if the schema does not say it.
     """
     try:
-        return int(dict(schema.parameters)["scale"])
+        scale = int(dict(schema.parameters)["scale"])
     except (KeyError, ValueError):
         raise TransformError("the schema of a decimal number has no scale") from None
+    if abs(scale) > _MAX_SCALE:
+        raise TransformError(f"the scale of a decimal number is {scale}")
+    return scale
 
 
 def decimal_of(schema: Schema, content: bytes) -> Decimal:
     """Return the decimal number that bytes stand for: its digits, as a whole number."""
-    return Decimal(int.from_bytes(content, "big", signed=True)).scaleb(-scale_of(schema))
+    return _EXACTLY.scaleb(Decimal(int.from_bytes(content, "big", signed=True)), -scale_of(schema))
 
 
 def bytes_of(schema: Schema, number: Decimal, size: int | None = None) -> bytes:
-    """Return the bytes that stand for a decimal number; ``size`` of them, or as many as it needs."""
-    unscaled = int(number.scaleb(scale_of(schema)))
+    """Return the bytes that stand for a decimal number; ``size`` of them, or as many as it needs.
+
+    Raises:
+        TransformError: if it has more decimals than its schema.
+        ArithmeticError: if it has too many digits.
+    """
+    shifted = _EXACTLY.scaleb(number, scale_of(schema))
+    unscaled = int(shifted)
+    if unscaled != shifted:
+        raise TransformError("a decimal number has more decimals than its schema")
     return unscaled.to_bytes(size or (unscaled.bit_length() + 8) // 8, "big", signed=True)
 
 
@@ -172,7 +203,11 @@ def basics(schema: Schema, kind: Kind | None = None) -> Schema:
         name=schema.name,
         version=schema.version,
         doc=schema.doc,
-        parameters=schema.parameters,
+        parameters=tuple(
+            each
+            for each in schema.parameters
+            if not each[0].startswith(OPAQUE) or kind in {None, schema.kind}
+        ),
         items=None if kind else schema.items,
         keys=None if kind else schema.keys,
     )

@@ -15,6 +15,8 @@ import attrs
 from statefun.transforms.data import (
     FLOATS,
     INTEGERS,
+    LOGICAL,
+    OPAQUE,
     TIMESTAMP,
     Data,
     Field,
@@ -114,6 +116,17 @@ class MaskField(PartTransform):
         """Return the same schema."""
         fields_in(schema, "MaskField")
         return schema
+
+    def check(self, schemas: Schemas) -> None:
+        """Make sure that the fields can be masked."""
+        schema = schemas.of(self.part)
+        for name, each in fields_in(schema, "MaskField") if schema is not None else ():
+            if name in self.fields and (OPAQUE in dict(each.parameters) or each.kind not in _EMPTY):
+                if each.name in LOGICAL:
+                    continue
+                raise TransformError(
+                    f"field {name!r} cannot be masked: it is {found(Data(each, 0))} of its own"
+                )
 
     def changed(self, data: Data, record: Record) -> Data:
         """Mask fields."""

@@ -7,7 +7,7 @@ As ``RegexRouter`` and ``TimestampRouter`` in ``org.apache.kafka.connect.transfo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 
@@ -42,13 +42,20 @@ class RegexRouter(Router):
             record.topic = pattern.sub(self._replaced, record.topic, count=1)
 
     def _replaced(self, match: re.Match[str]) -> str:
-        return "".join(parts_of(self.replacement, match))
+        return "".join(parts_of(self.replacement, match.re.groups, match.__getitem__))
 
 
-def parts_of(replacement: str, match: re.Match[str]) -> Iterator[str]:
+def parts_of(
+    replacement: str, groups: int, group_of: Callable[[int | str], str | None]
+) -> Iterator[str]:
     """Yield the parts of a replacement, as ``java.util.regex.Matcher.replaceFirst`` reads it.
 
     ``$1`` and ``${name}`` are groups, and a backslash takes the next character as it is.
+
+    Args:
+        replacement: the replacement.
+        groups: how many groups the expression has.
+        group_of: returns what a group has matched; raises IndexError if there is none.
 
     Raises:
         TransformError: if it names no group of the expression.
@@ -69,12 +76,12 @@ def parts_of(replacement: str, match: re.Match[str]) -> Iterator[str]:
         if reference["number"]:
             # As many digits as there are groups for.
             digits = reference["number"]
-            while len(digits) > 1 and int(digits) > match.re.groups:
+            while len(digits) > 1 and int(digits) > groups:
                 digits = digits[:-1]
             group = int(digits)
             place -= len(reference["number"]) - len(digits)
         try:
-            yield match[group] or ""
+            yield group_of(group) or ""
         except IndexError:
             raise TransformError(f"the regular expression has no group {group}") from None
     yield replacement[place:]
@@ -86,10 +93,14 @@ def check_replacement(regex: str, replacement: str) -> None:
     Raises:
         TransformError: if it names others.
     """
-    # An alternative that matches nothing gives a match with all groups.
-    match = re.match(f"(?:{regex})|", "", re.ASCII)
-    if match is not None:
-        list(parts_of(replacement, match))
+    pattern = re.compile(regex, re.ASCII)
+
+    def group(name: int | str) -> str:
+        if name not in pattern.groupindex and name not in range(pattern.groups + 1):
+            raise IndexError
+        return ""
+
+    list(parts_of(replacement, pattern.groups, group))
 
 
 @attrs.frozen(cache_hash=True)

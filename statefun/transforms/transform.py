@@ -95,7 +95,7 @@ class _MakesSchemas(Protocol):
     def schema(self, schema: Schema) -> Schema: ...
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def schema_after(transform: _MakesSchemas, schema: Schema) -> Schema:
     """Return the schema that comes out of another; known ones are remembered."""
     return transform.schema(schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from statefun.formats import avro
 from statefun.module.kinds.transforms import TRANSFORMS
 from statefun.module.kinds.value_formats import (
     KEY_FORMAT,
@@ -22,6 +23,7 @@ from statefun.module.topic_routes import (
 from statefun.module.yaml.nodes import MapNode, Node
 from statefun.module.yaml.problems import Invalid, Problems
 from statefun.module.yaml.shapes import Key, Values
+from statefun.sdk.errors import StatefunError
 from statefun.transforms.chain import Chain
 from statefun.transforms.codecs import (
     AvroCodec,
@@ -34,6 +36,7 @@ from statefun.transforms.codecs import (
     avro_schema,
 )
 from statefun.transforms.data import TransformError
+from statefun.transforms.field_transforms import InsertField
 from statefun.transforms.transform import Transform
 
 
@@ -75,7 +78,7 @@ def read_chain(keys: ChainKeys, values: Values, node: Node, problems: Problems) 
             return None
         if chain.reads_value and isinstance(chain.value_codec, OpaqueCodec):
             raise TransformError(_unread(value_format))
-        chain.after()
+        format_after(chain)
     except TransformError as error:
         place = node.get(TRANSFORMS.name) if isinstance(node, MapNode) else None
         where = place or node
@@ -128,8 +131,29 @@ def _unread(value_format: ValueFormat | Deserializer | None) -> str:
 
 
 def format_after(chain: Chain) -> ValueFormat:
-    """Return the format of the values that functions get."""
+    """Return the format of the values that functions get.
+
+    Raises:
+        TransformError: if the transforms do not fit each other, or the schemas.
+    """
     schema = chain.after().value
     if isinstance(chain.value_codec, AvroCodec | RegistryCodec) and schema is not None:
         return AvroValues(avro_schema(schema))
     return JsonValues()
+
+
+def check_outgoing(chain: Chain) -> None:
+    """Check the transforms of records on their way out.
+
+    Raises:
+        TransformError: if no record could pass.
+    """
+    for transform in chain.transforms:
+        if isinstance(transform, InsertField) and transform.offset is not None:
+            raise TransformError("InsertField: a record that is still to be written has no offset")
+    made = format_after(chain)
+    if isinstance(made, AvroValues):
+        try:
+            avro.check_schema("the values that come out", made.schema)
+        except StatefunError as error:
+            raise TransformError(error.message) from None

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import attrs
 
-from statefun.module.kinds.chains import ChainKeys, read_chain
+from statefun.module.kinds.chains import ChainKeys, check_outgoing, read_chain
 from statefun.module.kinds.kafka_topics import TOPIC, TOPIC_PATTERN
 from statefun.module.kinds.routes import routes
 from statefun.module.kinds.transforms import TRANSFORMS
 from statefun.module.kinds.value_formats import EGRESS_KEY_FORMAT, SUBJECT, VALUE_FORMAT
-from statefun.module.topic_routes import EgressTopic, RegistryValues
+from statefun.module.topic_routes import RegistryValues, TransformedTopic
 from statefun.module.yaml.nodes import Node
 from statefun.module.yaml.problems import Invalid, Problems
 from statefun.module.yaml.shapes import Shape, described
+from statefun.transforms.data import TransformError
 
 _TOPIC = attrs.evolve(
     TOPIC,
@@ -34,7 +35,7 @@ _SHAPE = Shape((_TOPIC, _PATTERN, _FORMAT, EGRESS_KEY_FORMAT, _TRANSFORMS))
 
 
 @described(_SHAPE.schema)
-def _egress_topic(node: Node, problems: Problems) -> EgressTopic:
+def _egress_topic(node: Node, problems: Problems) -> TransformedTopic:
     values = _SHAPE.read(node, problems)
     given = [key for key in (_TOPIC, _PATTERN) if values.attempted(key)]
     if len(given) != 1:
@@ -47,7 +48,11 @@ def _egress_topic(node: Node, problems: Problems) -> EgressTopic:
         problems.report(node.location, f"{node.path}.{_FORMAT.name}", sentence)
     if chain is None:
         raise Invalid  # it was reported: transforms are required
-    return EgressTopic(name, chain, is_pattern=given == [_PATTERN])
+    try:
+        check_outgoing(chain)
+    except TransformError as error:
+        raise problems.report(node.location, f"{node.path}.{TRANSFORMS.name}", str(error)) from None
+    return TransformedTopic(name, chain, is_pattern=given == [_PATTERN])
 
 
 egress_topics = routes(_egress_topic, TOPIC.name, TOPIC_PATTERN.name)

@@ -91,6 +91,8 @@ def _casts(node: Node, problems: Problems) -> Mapping[str, Kind]:
     if len(words) == 1 and ":" not in words[0]:
         return {"": _kind(words[0], node, problems)}
     pairs = [_pair(word, node, problems, "field:type, or one type alone") for word in words]
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise problems.report(node.location, node.path, "has a field twice; list fields once each")
     return {name: _kind(kind, node, problems) for name, kind in pairs}
 
 
@@ -102,12 +104,31 @@ def _kind(name: str, node: Node, problems: Problems) -> Kind:
     return kinds[name.lower()]
 
 
-_PATTERN = parsed(
-    DateFormat, "a pattern of dates", scalar_schema("pattern of dates", type="string")
-)
-_INSERTION = parsed(
-    Insertion.parse, "the name of a field", scalar_schema("field name", type="string")
-)
+def _pattern(string: str) -> DateFormat:
+    if not string.strip():
+        raise ValueError("is empty")
+    return DateFormat(string)
+
+
+def _insertion(string: str) -> Insertion:
+    insertion = Insertion.parse(string.strip())
+    if not insertion.name:
+        raise ValueError("has no name of a field")
+    return insertion
+
+
+def _regex(string: str) -> str:
+    """Return Java's regular expression as Python writes it."""
+    translated = re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", string)
+    try:
+        re.compile(translated)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
+    return translated
+
+
+_PATTERN = parsed(_pattern, "a pattern of dates", scalar_schema("pattern of dates", type="string"))
+_INSERTION = parsed(_insertion, "the name of a field", scalar_schema("field name", type="string"))
 
 EXCLUDE = Key("exclude", _words("names of fields"), "the fields to leave out", example="c1,c2")
 INCLUDE = Key(
@@ -157,7 +178,7 @@ TIMESTAMP_FORMAT = Key(
 )
 REGEX = Key(
     "regex",
-    regular_expression,
+    parsed(_regex, "a regular expression", regular_expression.schema),
     "the regular expression that the whole name has to match",
     required=True,
     example="(.*)-v[0-9]+",

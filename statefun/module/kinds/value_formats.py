@@ -123,7 +123,7 @@ def _egress_key_format(node: Node, problems: Problems) -> JsonValues | AvroValue
 EGRESS_KEY_FORMAT = attrs.evolve(
     KEY_FORMAT,
     read=_egress_key_format,
-    doc="what keys are encoded in, for the transforms; a text that they make is written as it is",
+    doc="what keys are encoded in, for the transforms; without a format, a text that they make is written as it is",
 )
 
 

@@ -107,7 +107,7 @@ def flag(what: str) -> Reader[bool]:
     return Described(read, scalar_schema("`true` or `false`", type="boolean"))
 
 
-def parsed(parse: Callable[[str], T], what: str, schema: Schema) -> Reader[T]:
+def parsed(parse: Callable[[str], T], what: str, schema: Schema) -> Described[T]:
     """A single value that ``parse`` takes, or refuses with a ValueError that ends the sentence."""
 
     @described(schema)
@@ -164,7 +164,7 @@ duration: Reader[timedelta] = parsed(
 date: Reader[datetime] = parsed(
     parse_date, "a date", scalar_schema("date", type=["string", "integer"])
 )
-regular_expression: Reader[str] = parsed(
+regular_expression: Described[str] = parsed(
     _regular_expression,
     "a regular expression",
     scalar_schema("regular expression", type="string", minLength=1),

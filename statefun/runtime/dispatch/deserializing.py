@@ -7,7 +7,7 @@ a record's value stays as it was read, under a typename that names the deseriali
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from statefun.module.topic_routes import RECORDS, Deserializer
@@ -35,7 +35,11 @@ def is_record(typename: str) -> bool:
     return typename.startswith(RECORDS)
 
 
-def deserialized(call: Call, deserializers: Mapping[str, Deserializer]) -> Deserialized:
+Find = Callable[[str, str], Deserializer | None]
+"""Finds a deserializer by its name and the topic of a record."""
+
+
+def deserialized(call: Call, find: Find) -> Deserialized:
     """Replace the records among the messages of ``call`` by decoded values."""
     invocations = call.batch.invocations
     if not any(is_record(invocation.argument.typename) for invocation in invocations):
@@ -47,7 +51,7 @@ def deserialized(call: Call, deserializers: Mapping[str, Deserializer]) -> Deser
             try:
                 with Alarm(call.function.timeout, call.batch.target) as alarm:
                     alarm.begin()
-                    value = _value(call, index, deserializers)
+                    value = _value(call, index, find)
             except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
                 failed.append(failed_message(_failure(call, index, error), call))
                 continue
@@ -66,12 +70,12 @@ def deserialized(call: Call, deserializers: Mapping[str, Deserializer]) -> Deser
     )
 
 
-def _value(call: Call, index: int, deserializers: Mapping[str, Deserializer]) -> TypedValue | None:
+def _value(call: Call, index: int, find: Find) -> TypedValue | None:
     """Return the decoded value of a record; None to leave the record out."""
     typename, content = call.batch.invocations[index].argument
     name = typename.removeprefix(RECORDS)
-    deserializer = deserializers.get(name)
     origin = call.record(index)
+    deserializer = None if origin is None else find(name, origin.topic)
     if deserializer is None or origin is None:
         raise ValueDecodeError(f"there is no deserializer {name} any more that could read it")
     value = deserializer.read(_kafka_record(call, origin, content))
@@ -80,7 +84,9 @@ def _value(call: Call, index: int, deserializers: Mapping[str, Deserializer]) ->
 
 def _kafka_record(call: Call, origin: RecordOrigin, content: bytes | None) -> KafkaRecord:
     topic, partition, offset, timestamp, headers = ingress_record(origin)
-    key = origin.key if origin.HasField("key") else call.batch.target.id.encode()
+    key: bytes | None = call.batch.target.id.encode()
+    if origin.keyless or origin.HasField("key"):
+        key = None if origin.keyless else origin.key
     return KafkaRecord(key, content, topic, partition, offset, timestamp, headers)
 
 

@@ -89,7 +89,7 @@ class Dispatcher:
     ) -> None:
         self._functions = program.functions
         self._egresses = program.egresses
-        self._deserializers = program.deserializers
+        self._deserializer_of = program.deserializer_of
         self._clock, self._failures = clock, Failures(program.policies, clock)
         self._seen = partial(seen_batch, program.policies)
         self._batch = batch
@@ -188,7 +188,7 @@ class Dispatcher:
 
     def _deserialized(self, call: Call, effects: Effects) -> Call | None:
         """Return a call with decoded records; None if no message is left."""
-        values = deserialized(call, self._deserializers)
+        values = deserialized(call, self._deserializer_of)
         for failed in values.failed:
             self._failures.handle(failed, self._record_policy(failed), effects)
         return values.call
@@ -309,7 +309,7 @@ class Dispatcher:
         if isinstance(sent, Message):
             self._target(sent)
             return sent
-        return egress_record(sent, self._egresses)
+        return egress_record(sent, self._egresses, self._clock.begun)
 
     def _collect(self, call: Call, result: InvocationResult, effects: Effects) -> None:
         """Take over the messages of a call, in the order that the reference prescribes."""

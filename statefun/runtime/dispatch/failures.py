@@ -150,7 +150,7 @@ class Failures:
 
 def _key(failed: FailedMessage) -> bytes | None:
     """Return the key of the message's record, or else the target's id."""
-    if failed.record is not None and failed.record.HasField("key"):
-        return failed.record.key
+    if failed.record is not None and (failed.record.keyless or failed.record.HasField("key")):
+        return None if failed.record.keyless else failed.record.key
     id_, _, typename = failed.target.rpartition(SEPARATOR)
     return None if typename == f"{REJECTION_NAMESPACE}/null-key".encode() else id_

@@ -51,6 +51,13 @@ class Program:
         policies = Policies.of(module, unregistered)
         return cls(functions, sinks_of(module), policies, module.deserializers)
 
+    def deserializer_of(self, name: str, topic: str) -> Deserializer | None:
+        """Return a deserializer; one that is gone has the place of another one of its topic."""
+        if name in self.deserializers:
+            return self.deserializers[name]
+        route = self.policies.route_of(topic)
+        return None if route is None else route.deserializer
+
 
 _loaded: dict[str, Program] = {}
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from statefun.module import rejected_records
 from statefun.module.policies import Policies
 from statefun.protocol.runtime_pb2 import RecordOrigin
-from statefun.runtime.dispatch.calls import ingress_record
 from statefun.sdk.errors import RecordError
-from statefun.sdk.record import KafkaRecord
+from statefun.transforms.data import NOTHING
+from statefun.transforms.transform import Record
 
 
 def rejected(
@@ -25,6 +25,6 @@ def rejected(
     if origin is None:
         return rejected_records.rejected(name, None, None)
     key = origin.key if origin.HasField("key") else None
-    topic, partition, offset, timestamp, headers = ingress_record(origin)
-    record = KafkaRecord(key, value, topic, partition, offset, timestamp, headers)
-    return rejected_records.rejected(name, record, policies.route_of(topic))
+    topic, time = origin.topic, origin.timestamp
+    place = Record(topic, origin.partition, origin.offset, time, NOTHING, NOTHING)
+    return rejected_records.rejected(name, place, policies.route_of(topic), key, value)

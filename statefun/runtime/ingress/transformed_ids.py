@@ -15,19 +15,17 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.sql.types import BinaryType
 
-from statefun.module.topic_routes import TopicRoute, route_of
+from statefun.module.topic_routes import TopicRoute, TransformedTopic, route_of
 from statefun.module.transforming import transformed_id
+from statefun.transforms.chain import Chain
 from statefun.transforms.data import NOTHING, TransformError
 from statefun.transforms.transform import Record
 
 
 def transformed_ids(routes: Sequence[TopicRoute]) -> Column:
     """Return the ids that transforms make of records; null where they cannot."""
-    chains = {
-        route: route.chain
-        for route in routes
-        if route.chain is not None and route.chain.changes_key
-    }
+    # What decides between topics, but not users' code, which is of no use there.
+    chains = [TransformedTopic(each.topic, each.chain, each.is_pattern) for each in routes]
 
     def ids_of(  # noqa: PLR0913, PLR0917 - the parts of a record
         topics: pa.Array,
@@ -38,25 +36,32 @@ def transformed_ids(routes: Sequence[TopicRoute]) -> Column:
         values: pa.Array,
     ) -> pa.Array:
         columns = (topics, partitions, offsets, timestamps, keys, values)
-        chosen = {topic: route_of(routes, topic) for topic in topics.unique().to_pylist()}
+        chosen = {topic: _chain_of(chains, topic) for topic in topics.unique().to_pylist()}
         ids: list[bytes | None] = []
         for topic, partition, offset, timestamp, key, value in zip(
             *(column.to_pylist() for column in columns), strict=True
         ):
-            route = chosen[topic]
-            if route not in chains:
+            chain = chosen[topic]
+            if chain is None:
                 ids.append(None)
                 continue
             place = Record(topic, partition, offset, timestamp, NOTHING, NOTHING)
             try:
-                ids.append(transformed_id(chains[route], place, key, value))
+                ids.append(transformed_id(chain, place, key, value))
             except TransformError:
                 ids.append(None)  # the record is rejected, which looks for the reason again
         return pa.array(ids, pa.binary())
 
-    value = F.col("value") if any(chain.reads_value for chain in chains.values()) else F.lit(None)
+    reads_values = any(each.chain.reads_value for each in routes if each.chain is not None)
+    value = F.col("value") if reads_values else F.lit(None)
     # PySpark's type hints leave the function out.
     vectorised: Callable[..., Column] = F.arrow_udf(ids_of, BinaryType())  # type: ignore[attr-defined]
     return vectorised(
         "topic", "partition", "offset", F.unix_millis("timestamp"), "key", value.cast("binary")
     )
+
+
+def _chain_of(topics: Sequence[TransformedTopic], topic: str) -> Chain | None:
+    chosen = route_of(topics, topic)
+    chain = None if chosen is None else chosen.chain
+    return chain if chain is not None and chain.changes_key else None

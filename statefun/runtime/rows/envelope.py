@@ -52,6 +52,9 @@ SCHEMA = StructType(
 REPLAYED = "replayed:"
 """The prefix of replayed records' topics in rows: a real topic's name has no colon."""
 
+KEYLESS = "statefun-keyless"
+"""A header in rows: the record had no key, and its id comes from elsewhere."""
+
 REJECTION_NAMESPACE = "statefun.rejected"
 """The namespace that gets records that no function can receive; each reason has a type."""
 

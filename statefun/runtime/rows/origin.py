@@ -53,6 +53,8 @@ def original(origin: RecordOrigin) -> RecordOrigin:
         first.key = origin.key
     if _KEY in facts and facts[_KEY].HasField("value"):
         first.key = facts[_KEY].value
+    elif _KEY in facts:
+        first.keyless = True
     try:
         first.topic = facts[_TOPIC].value.decode()
         for name in _NUMBERS:

@@ -229,7 +229,7 @@ def test_whatever_a_deserializer_raises_is_about_its_record() -> None:
     address, function = Address("t", "f", "x"), functions.for_typename("t/f")
     call = call_for(group, address, function, range(3), may_be_retried=False)
 
-    result = deserialized(call, {"t/in": Deserializer("t/in", read, USER)})
+    result = deserialized(call, lambda _name, _topic: Deserializer("t/in", read, USER))
 
     assert result.call is not None
     assert list(result.call.rows) == [0, 2]

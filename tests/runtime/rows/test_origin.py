@@ -44,7 +44,9 @@ def test_a_replayed_record_comes_from_where_it_came_from_at_first(
     once = original(replayed(first, key, id_))
     twice = original(replayed(once, key, id_))
 
-    if key not in {None, id_}:
+    if key is None:
+        first.keyless = True
+    elif key != id_:
         first.key = key
     assert once == first
     assert twice == first
