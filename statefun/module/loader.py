@@ -18,7 +18,6 @@ from statefun.module.model import (
     KafkaEgress,
     KafkaIngress,
     Module,
-    PlaygroundEgress,
     PlaygroundIngress,
     Unsupported,
 )
@@ -173,7 +172,6 @@ class _Loading:
             connector_ingresses=self._of(ConnectorIngress),
             connector_egresses=self._of(ConnectorEgress),
             playground_ingresses=self._of(PlaygroundIngress),
-            playground_egresses=self._of(PlaygroundEgress),
             unsupported=self._of(Unsupported),
         )
 

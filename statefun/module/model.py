@@ -214,13 +214,11 @@ class PlaygroundIngress:
 
 
 @attrs.frozen
-class PlaygroundEgress:
-    """An ``io.statefun.playground.v1/egress``: records that are taken over HTTP."""
+class PlaygroundDoor:
+    """The settings of an ``io.statefun.playground.v1/egress``: records are taken there over HTTP."""
 
     port: int
     topics: tuple[str, ...]
-    location: Location
-    id: TypeName = PLAYGROUND
     host: str = LOOPBACK
     """The address to listen at."""
 
@@ -243,7 +241,6 @@ Component = (
     | ConnectorIngress
     | ConnectorEgress
     | PlaygroundIngress
-    | PlaygroundEgress
     | Unsupported
 )
 """A part of a module."""
@@ -259,7 +256,6 @@ class Module:
     connector_ingresses: tuple[ConnectorIngress, ...] = ()
     connector_egresses: tuple[ConnectorEgress, ...] = ()
     playground_ingresses: tuple[PlaygroundIngress, ...] = ()
-    playground_egresses: tuple[PlaygroundEgress, ...] = ()
     unsupported: tuple[Unsupported, ...] = ()
 
     @property
@@ -275,9 +271,15 @@ class Module:
         return (*self.ingresses, *self.connector_ingresses)
 
     @property
-    def all_egresses(self) -> tuple[KafkaEgress | ConnectorEgress | PlaygroundEgress, ...]:
+    def all_egresses(self) -> tuple[KafkaEgress | ConnectorEgress, ...]:
         """The egresses of all kinds."""
-        return (*self.egresses, *self.connector_egresses, *self.playground_egresses)
+        return (*self.egresses, *self.connector_egresses)
+
+    @property
+    def playground_doors(self) -> tuple[PlaygroundDoor, ...]:
+        """Where records are taken over HTTP."""
+        settings = [egress.settings for egress in self.connector_egresses]
+        return tuple(each for each in settings if isinstance(each, PlaygroundDoor))
 
     @property
     def has_ingress(self) -> bool:
@@ -287,7 +289,7 @@ class Module:
     @property
     def has_playground(self) -> bool:
         """Whether anything comes or goes over HTTP."""
-        return bool(self.playground_ingresses or self.playground_egresses)
+        return bool(self.playground_ingresses or self.playground_doors)
 
     @property
     def dead_letters(self) -> KafkaEgress | None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,8 +13,6 @@ from statefun.module.transforming import transformed_record
 from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError, UnknownEgressError
 from statefun.sdk.types import default_types
-
-PLAYGROUND_RECORD_TYPENAME = "io.statefun.playground/EgressRecord"
 
 
 class EgressRecord(NamedTuple):
@@ -78,11 +75,7 @@ def sinks_of(module: Module) -> dict[str, Sink]:
         str(egress.id): Sink(egress.convert, egress.max_record_size)
         for egress in module.connector_egresses
     }
-    playground = {
-        str(egress.id): Sink(partial(_playground_record, egress.topics), MAX_RECORD_SIZE)
-        for egress in module.playground_egresses
-    }
-    return kafka | connectors | playground
+    return kafka | connectors
 
 
 def egress_record(
@@ -121,39 +114,6 @@ def _kafka_record(
     if serializer is None or message.typed_value.typename == KAFKA_RECORD_TYPENAME:
         return KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
     return _serialized(message, serializer)
-
-
-def _playground_record(topics: Sequence[str], message: EgressMessage) -> KafkaEgressMessage:
-    """Return the record in a message to the playground, which has one of its topics."""
-    if isinstance(message, KafkaEgressMessage):
-        record = message
-    elif message.typed_value.typename == PLAYGROUND_RECORD_TYPENAME:
-        record = _payload_record(message)
-    else:
-        record = KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
-    if record.topic not in topics:
-        raise DefinitionError(
-            f"egress {record.typename} has no topic {record.topic}; declared are "
-            f"{', '.join(topics)}"
-        )
-    return record
-
-
-def _payload_record(message: EgressMessage) -> KafkaEgressMessage:
-    """Return the record in a value of the playground: JSON with a topic and a payload.
-
-    From ``EgressRecord`` of the playground of Stateful Functions 3.x.
-    """
-    try:
-        content = json.loads(message.typed_value.value)
-        topic, payload = content["topic"], content["payload"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DefinitionError(
-            f"a value of type {PLAYGROUND_RECORD_TYPENAME} is a JSON object with topic and payload, "
-            f"which this one is not: {type(error).__name__}: {error}"
-        ) from error
-    text = payload if isinstance(payload, str) else json.dumps(payload)
-    return KafkaEgressMessage(message.typename, topic=topic, value=text)
 
 
 def _check_size(record: KafkaEgressMessage, sink: Sink) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 
 import attrs
@@ -26,8 +26,6 @@ from statefun.runtime.checkpoint.lock import (
 )
 from statefun.runtime.checkpoint.playground_store import FILE, PlaygroundStore
 from statefun.runtime.egress.connector_lanes import ConnectorFactory
-from statefun.runtime.egress.lane_set import EgressFactory
-from statefun.runtime.egress.playground_lanes import PlaygroundLanes
 from statefun.runtime.explanation import explained
 from statefun.runtime.garbage import frozen
 from statefun.runtime.ingress.feedback import accepted, feedback_offset
@@ -103,9 +101,7 @@ class Application:
             )
             with closing(group_offsets), frozen(), self._playground() as store:
                 egresses = {str(egress.id): egress for egress in self._module.egresses}
-                publisher = Publisher(
-                    egresses, settings, group_offsets, retention, self._others(store)
-                )
+                publisher = Publisher(egresses, settings, group_offsets, retention, self._others)
                 try:
                     self._publish_leftovers(publisher, prepared)
                     prepared = attrs.evolve(prepared, store=store)
@@ -140,24 +136,12 @@ class Application:
         ):
             yield store
 
-    def _others(self, store: PlaygroundStore | None) -> Callable[[str], list[EgressFactory]]:
+    def _others(self, run: str) -> list[ConnectorFactory]:
         """Return what makes the lanes of egresses that are not Kafka's, for a run."""
         checkpoint = self._settings.checkpoint
-
-        def others(run: str) -> list[EgressFactory]:
-            return [
-                *(
-                    ConnectorFactory(egress, checkpoint, run)
-                    for egress in self._module.connector_egresses
-                ),
-                *(
-                    PlaygroundLanes(egress, store, checkpoint)
-                    for egress in self._module.playground_egresses
-                    if store is not None
-                ),
-            ]
-
-        return others
+        return [
+            ConnectorFactory(egress, checkpoint, run) for egress in self._module.connector_egresses
+        ]
 
     def _publish_leftovers(self, publisher: Publisher, prepared: Prepared) -> None:
         """Publish what an earlier run has committed, before this one sends anything."""

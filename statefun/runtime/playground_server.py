@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import attrs
 
 from statefun.module.model import LOOPBACK, MAX_RECORD_SIZE, Module
-from statefun.runtime.checkpoint.playground_store import PlaygroundStore
+from statefun.runtime.checkpoint.playground_store import OPEN, PlaygroundStore
 from statefun.runtime.rows.envelope import address_key
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.errors import DefinitionError, PlatformError, StatefunError
@@ -81,9 +81,9 @@ class Playground:
         self._doors: dict[tuple[str, int], _Door] = {}
         for ingress in module.playground_ingresses:
             self._door(ingress.host, ingress.port).takes_messages = True
-        for egress in module.playground_egresses:
-            door = self._door(egress.host, egress.port)
-            door.topics = [*door.topics, *egress.topics]
+        for each in module.playground_doors:
+            door = self._door(each.host, each.port)
+            door.topics = [*door.topics, *each.topics]
         self._running = ExitStack()
 
     def __enter__(self) -> Self:
@@ -102,6 +102,8 @@ class Playground:
                 thread.start()
                 started.callback(thread.join)
                 started.callback(server.shutdown)
+                OPEN[host, port] = self._store
+                started.callback(OPEN.pop, (host, port))
                 _tell(host, port, door)
             self._running = started.pop_all()
         return self

@@ -120,10 +120,6 @@ class InProcessApplication(TestedApplication):
                 else DeliverySemantic.AT_LEAST_ONCE
                 for egress in self._module.connector_egresses
             },
-            **{
-                str(egress.id): DeliverySemantic.EXACTLY_ONCE
-                for egress in self._module.playground_egresses
-            },
         }
         self._random = random.Random(seed)  # noqa: S311 - orders, not secrets
         self._crashes_now: Decide | None = None

@@ -3,8 +3,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from statefun.module.connectors import ConnectorEgress
 from statefun.module.kinds.kind import Kind
-from statefun.module.model import LOOPBACK, PLAYGROUND, PlaygroundEgress, PlaygroundIngress
+from statefun.module.model import (
+    LOOPBACK,
+    MAX_RECORD_SIZE,
+    PLAYGROUND,
+    PlaygroundDoor,
+    PlaygroundIngress,
+)
+from statefun.module.playground_records import playground_record
 from statefun.module.yaml.components import Component
 from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.readers import integer, list_of, text, typename
@@ -37,11 +47,22 @@ def read_ingress(component: Component, problems: Problems) -> PlaygroundIngress:
     return PlaygroundIngress(values[PORT], component.location, values.get(HOST, LOOPBACK))
 
 
-def read_egress(component: Component, problems: Problems) -> PlaygroundEgress:
+def read_egress(component: Component, problems: Problems) -> ConnectorEgress:
     """Read an egress."""
     values = EGRESS.read(component.spec, problems)
     port, topics, id_ = values[PORT], values[TOPICS], values.get(ID, PLAYGROUND)
-    return PlaygroundEgress(port, topics, component.location, id_, values.get(HOST, LOOPBACK))
+    host = values.get(HOST, LOOPBACK)
+    return ConnectorEgress(
+        id_,
+        component.kind,
+        component.location,
+        "statefun.runtime.egress.playground_writing:write_playground",
+        f"playground at {host}:{port}",
+        partial(playground_record, topics),
+        PlaygroundDoor(port, topics, host),
+        MAX_RECORD_SIZE,
+        is_exactly_once=True,
+    )
 
 
 KINDS = (

@@ -2,8 +2,8 @@
 """What the playground has accepted and published, in a database within the checkpoint.
 
 A message is accepted when it is here, on the disk. It enters a micro-batch by its number, which is
-part of Spark's offsets. Records of committed batches come here, together with the batch's number,
-and wait until somebody takes them.
+part of Spark's offsets. Records of committed batches come here, together with the marker of their
+lane's progress, and wait until somebody takes them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS records (
     number INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, payload BLOB NOT NULL
 );
 CREATE INDEX IF NOT EXISTS records_of_topics ON records (topic, number);
-CREATE TABLE IF NOT EXISTS published (egress TEXT PRIMARY KEY, batch INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS lanes (name TEXT PRIMARY KEY, marker TEXT NOT NULL);
 """
 _READ_AT_ONCE = 10_000
 _BYTES_AT_ONCE = 8 * 1024 * 1024
@@ -133,18 +133,26 @@ class PlaygroundStore:
         with self._lock, self._transaction():
             self._database.execute("DELETE FROM posted WHERE number <= ?", (last,))
 
-    def publish(self, egress: str, batch: int, records: Iterable[tuple[str, bytes]]) -> None:
-        """Add the records of a committed batch, once: a batch that is there already is left out."""
+    def marker(self, lane: str) -> str | None:
+        """Return what :meth:`publish` has written last of a lane."""
+        with self._lock, self._named():
+            query = "SELECT marker FROM lanes WHERE name = ?"
+            row = self._database.execute(query, (lane,)).fetchone()
+            return None if row is None else row[0]
+
+    def publish(self, lane: str, marker: str, records: Iterable[tuple[str, bytes]]) -> None:
+        """Add records, together with the marker of their lane's progress: both or neither.
+
+        Args:
+            lane: the name of the lane.
+            marker: its progress.
+            records: their topics and payloads.
+        """
         with self._came, self._transaction():
-            newest = self._value("SELECT batch FROM published WHERE egress = ?", egress)
-            if newest is not None and newest >= batch:
-                return
             self._database.executemany(
                 "INSERT INTO records (topic, payload) VALUES (?, ?)", records
             )
-            self._database.execute(
-                "INSERT OR REPLACE INTO published VALUES (?, ?)", (egress, batch)
-            )
+            self._database.execute("INSERT OR REPLACE INTO lanes VALUES (?, ?)", (lane, marker))
             self._came.notify_all()
 
     def take(self, topic: str, seconds: float) -> Taken | None:
@@ -212,3 +220,7 @@ class PlaygroundStore:
 
     def _failed(self, error: sqlite3.Error) -> CheckpointError:
         return CheckpointError(f"the playground's database {self._path} cannot be used: {error}")
+
+
+OPEN: dict[tuple[str, int], PlaygroundStore] = {}
+"""The stores of this process, by the address and port where they are served."""
