@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 
 from statefun.sdk.address import Address
-from statefun.sdk.errors import ValueDecodeError
+from statefun.sdk.errors import FunctionError, InvocationError, ValueDecodeError
 
 _MAX_TEXT = 10_000
 """Characters of an exception's text: some exceptions quote their whole input."""
@@ -45,10 +45,15 @@ def traceback_of(error: BaseException, *, skip: int = 0) -> str:
     return _cut(_attempt(formatted) or f"{class_name(error)}: {text_of(error)}\n", _MAX_TRACEBACK)
 
 
-def deserializer_failed(name: str, target: Address, error: BaseException) -> ValueDecodeError:
-    """Return the error of a record that a deserializer has failed on."""
+def deserializer_failed(name: str, target: Address, error: BaseException) -> InvocationError:
+    """Return the error of a record that a deserializer has failed on.
+
+    If a service such as a schema registry does not answer, nothing is wrong with the record.
+    """
     if type(error) is ValueDecodeError:
         return error
+    if type(error) is FunctionError:
+        return FunctionError(f"a record for {target} cannot be read now: {error.message}")
     return ValueDecodeError(
         f"the deserializer {name} failed on a record for {target}: {class_name(error)}: "
         f"{text_of(error)}"

@@ -140,7 +140,8 @@ class Functions:
                     yield message._replace(decoded=argument)
             except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
                 failure = deserializer_failed(name, message.target, error)
-                policy = self._policies.of_topic(message.record.topic)
+                topic = message.record.topic
+                policy = self._policies.of_failure(function.on_failure, topic, failure)
                 self._handle(message, failure, class_name(error), policy, effects, now)
 
     def _collect(  # noqa: PLR0913, PLR0917 - the parts of a call

@@ -231,6 +231,42 @@ def test_records_are_transformed_on_both_ways(statefun_app: Make) -> None:
 
 
 @both
+def test_a_registry_that_does_not_answer_makes_no_record_bad(statefun_app: Make) -> None:
+    """The function's policy decides, as for any service that it needs, and not the topic's."""
+    functions = StatefulFunctions()
+
+    @functions.bind("test.both/read", on_failure=Retry(2, timedelta(seconds=1)))
+    def read(ctx: Context, message: Message) -> None:
+        raise AssertionError(message.value())
+
+    schema = json.dumps({"type": "record", "name": "A", "fields": [{"name": "a", "type": "int"}]})
+    registry = {"url": "http://127.0.0.1:1", "schema": schema, "properties": {"max.retries": "0"}}
+    users = (
+        KafkaIngress.for_id("test.both/registered")
+        .with_kafka_address("localhost:1")
+        .with_consumer_group_id("test-both")
+        .with_failure_policy(OnFailure.SKIP)
+        .with_topic(
+            "test-both-registered",
+            value_type="test.both/registered",
+            valueFormat={"type": "schema-registry", **registry},
+            targets=["test.both/read"],
+            transforms=[{"type": "MaskField$Value", "fields": "a"}],
+        )
+        .build()
+    )
+    app = statefun_app(functions=functions, components=[users, *components()[2:]])
+
+    app.produce("test-both-registered", "k", b"\0\0\0\0\1\2")
+    app.drain()
+    app.advance(seconds=2)
+
+    [letter] = app.dead_letters()
+    assert (letter.code, letter.attempts, letter.value) == ("SF301", 2, b"\0\0\0\0\1\2")
+    assert "cannot be read now: the schema registry does not answer" in letter.message
+
+
+@both
 def test_what_fails_follows_its_policy(statefun_app: Make) -> None:
     """Retries wait, and then there are dead letters: of functions, values and records."""
     app = statefun_app(functions=program(), components=components())

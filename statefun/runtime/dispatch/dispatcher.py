@@ -49,13 +49,13 @@ from statefun.sdk.event_loop import await_all
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import (
-    FailedInvocation,
     Invocation,
     InvocationBatch,
     InvocationResult,
     Postponed,
 )
 from statefun.sdk.message import Message
+from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import TypedValue
 
 _LONGEST_HOLD = timedelta(seconds=5)
@@ -190,7 +190,7 @@ class Dispatcher:
         """Return a call with decoded records; None if no message is left."""
         values = deserialized(call, self._deserializer_of)
         for failed in values.failed:
-            self._failures.handle(failed, self._record_policy(failed), effects)
+            self._handle(failed, call.function, effects)
         return values.call
 
     def _wake_up(self, group: Group, rows: Sequence[int], effects: Effects) -> Sequence[int]:
@@ -212,7 +212,7 @@ class Dispatcher:
         self._invocations += count if result.postponed is None else result.postponed.first
         self._collect(call, result, effects)
         for failed in result.failures:
-            self._fail(failed, call, effects)
+            self._handle(failed_message(failed, call), call.function, effects)
         group, values = call.group, call.group.values
         if call.key == group.key:
             values.apply(result.state_mutations)
@@ -287,13 +287,12 @@ class Dispatcher:
         record = failed.record
         return None if record is None else self._failures.policies.of_topic(record.topic)
 
-    def _fail(self, failed: FailedInvocation, call: Call, effects: Effects) -> None:
+    def _handle(self, failed: FailedMessage, function: StatefulFunction, effects: Effects) -> None:
         """Apply the failure policy to a message on which its function has failed."""
-        message = failed_message(failed, call)
-        topic = None if message.record is None else message.record.topic
-        declared = call.function.on_failure
-        policy = self._failures.policies.of_failure(declared, topic, failed.error)
-        self._failures.handle(message, policy, effects)
+        topic = None if failed.record is None else failed.record.topic
+        policies = self._failures.policies
+        policy = policies.of_failure(function.on_failure, topic, failed.error)
+        self._failures.handle(failed, policy, effects)
 
     def _token_in_use(self, message: Row, error: FunctionError, effects: Effects) -> None:
         """Apply the failure policy to a delayed message whose token is in use."""
