@@ -6,15 +6,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Literal
 
 import attrs
-import msgspec
 
 from statefun.formats import avro, schema_registry
 from statefun.sdk.errors import StatefunError
+from statefun.transforms import json_text
 from statefun.transforms.avro_data import (
     avro_of_schema,
     logical,
@@ -75,8 +74,8 @@ def json_of(data: Data, order: Literal["sorted"] | None = None) -> bytes:
     schema, value = data
     try:
         if schema is not None:
-            return msgspec.json.encode(json_of_value(schema, value), order=order)
-        content = msgspec.json.encode(value, enc_hook=_millis, order=order)
+            return json_text.encode(json_of_value(schema, value), order=order)
+        content = json_text.encode(value, _millis, order)
         if b"null" in content:
             _check_finite(value)  # a number that is not becomes null
     except TransformError:
@@ -125,16 +124,9 @@ class JsonCodec(Codec):
 
     def read(self, content: bytes) -> Data:
         """Decode JSON."""
-        return Data(None, msgspec.json.decode(content))
+        return Data(None, json_text.decode(content))
 
 
-class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
-    schema: msgspec.Raw
-    payload: msgspec.Raw
-
-
-_EXACT = msgspec.json.Decoder(float_hook=Decimal)
-"""Reads fractions as decimal numbers, with all of their digits."""
 _REMEMBERED_BYTES = 16 * 1024
 
 
@@ -144,25 +136,22 @@ class JsonWithSchemaCodec(Codec):
 
     def read(self, content: bytes) -> Data:
         """Decode a schema and a payload of it."""
-        envelope = msgspec.json.decode(content, type=_Envelope)
-        raw = bytes(envelope.schema)
+        raw, payload = json_text.read_envelope(content)
         # What is remembered comes from outside, and has to have an end.
         schema = _json_schema(raw) if len(raw) <= _REMEMBERED_BYTES else _read_schema(raw)
         if schema is None:
-            return Data(None, msgspec.json.decode(envelope.payload))
-        payload = _EXACT.decode(envelope.payload)
-        return Data(schema, value_of_json(schema, payload))
+            return Data(None, json_text.decode(payload))
+        return Data(schema, value_of_json(schema, json_text.decode_exactly(payload)))
 
     def write(self, data: Data) -> bytes | None:
         """Encode a payload with its schema."""
         if data == NOTHING:
             return None
-        schema = msgspec.Raw(_schema_json(data.schema))
-        return msgspec.json.encode(_Envelope(schema, msgspec.Raw(json_of(data))))
+        return b'{"schema":%b,"payload":%b}' % (_schema_json(data.schema), json_of(data))
 
 
 def _read_schema(content: bytes) -> Schema | None:
-    return schema_of_json(_EXACT.decode(content))
+    return schema_of_json(json_text.decode_exactly(content))
 
 
 _json_schema = lru_cache(maxsize=128)(_read_schema)
@@ -170,7 +159,7 @@ _json_schema = lru_cache(maxsize=128)(_read_schema)
 
 @lru_cache(maxsize=128)
 def _schema_json(schema: Schema | None) -> bytes:
-    return msgspec.json.encode(json_of_schema(schema))
+    return json_text.encode(json_of_schema(schema))
 
 
 @attrs.frozen
