@@ -142,6 +142,9 @@ class Playground:
         class Handler(_Handler):
             is_for_this_machine = host in {LOOPBACK, "::1", "localhost"}
 
+            def has_stopped(self) -> bool:
+                return store.is_closed
+
             @_answering
             def do_PUT(self) -> None:
                 if not door.takes_messages:
@@ -222,6 +225,9 @@ def _answering(serve: Callable[[Any], None]) -> Callable[[Any], None]:
         except _RefusedError as refused:
             handler.answer(refused.status, f"{refused}\n".encode(), refused.headers)
         except StatefunError as error:
+            if handler.has_stopped():  # a connection that was kept alive has still asked
+                handler.answer(HTTPStatus.SERVICE_UNAVAILABLE, b"the application has stopped\n")
+                return
             logger.warning("playground: %s", error)
             handler.answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"{error}\n".encode())
 
@@ -234,6 +240,10 @@ class _Handler(BaseHTTPRequestHandler):
     is_for_this_machine = True
     _has_answered = False
     _has_unread_body = False
+
+    def has_stopped(self) -> bool:
+        """Tell whether nothing is accepted any more."""
+        return False
 
     def begin(self) -> None:
         """Begin with a request of the connection."""

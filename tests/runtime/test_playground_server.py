@@ -212,6 +212,19 @@ def test_a_client_that_has_gone_takes_nothing(played: Played) -> None:
     assert played.ask("GET", "/greetings", port=played.egress_port) == (200, "Hello")
 
 
+def test_an_application_that_has_stopped_accepts_nothing(played: Played) -> None:
+    """A connection that is still open is told so, and the request is no error of the application's."""
+    with closing(HTTPConnection("127.0.0.1", played.port, timeout=10)) as client:
+        answers = []
+        for _ in range(2):
+            client.request("PUT", "/a.fns/any/Ada", b"x")
+            answer = client.getresponse()
+            answers.append((answer.status, answer.read()))
+            played.store.close()
+
+    assert answers == [(200, b""), (503, b"the application has stopped\n")]
+
+
 def test_a_port_that_is_taken_is_an_error(played: Played, tmp_path: Path) -> None:
     """It says which."""
     module = parse_module(f"kind: io.statefun.playground.v1/ingress\nspec: {{port: {played.port}}}")

@@ -81,7 +81,8 @@ class PlaygroundStore:
         self._came = threading.Condition(self._lock)
         self._out: set[int] = set()
         """The records that are being taken."""
-        self._is_closed = False
+        self.is_closed = False
+        """Whether it was closed, and cannot be used any more."""
         try:
             self._database = sqlite3.connect(
                 self._path, isolation_level=None, check_same_thread=False
@@ -162,7 +163,7 @@ class PlaygroundStore:
         """
         deadline = time.monotonic() + seconds
         with self._came, self._named():
-            while not self._is_closed:
+            while not self.is_closed:
                 found = self._database.execute(
                     "SELECT number, payload FROM records WHERE topic = ? ORDER BY number LIMIT ?",
                     (topic, len(self._out) + 1),
@@ -190,7 +191,7 @@ class PlaygroundStore:
     def close(self) -> None:
         """Let nobody wait any more, and close the database."""
         with self._came:
-            self._is_closed = True
+            self.is_closed = True
             self._database.close()
             self._came.notify_all()
 
