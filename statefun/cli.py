@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from statefun.dev import commands as dev_commands
 from statefun.inspect import outbox_command
 from statefun.inspect.clusters import cluster_findings, position_findings
+from statefun.inspect.connector_checks import connector_findings
 from statefun.inspect.dead_letters import DeadLetter, DeadLetters
 from statefun.inspect.endpoint_checks import endpoint_findings
 from statefun.inspect.stored_findings import checkpoint_findings
@@ -102,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
     validate_.add_argument(
         "--connect",
         action="store_true",
-        help="ask Kafka clusters (topics, rights, ...) and endpoints, too",
+        help="ask clusters (topics, rights, ...), streams, folders and endpoints, too",
     )
     validate_.add_argument(
         "--checkpoint", help="compare with the state in a checkpoint: a folder or its URI"
@@ -152,6 +153,7 @@ def _validate(options: argparse.Namespace) -> int:
     validation = validate(*_app_and_modules(options.files))
     if options.connect and validation.module is not None:
         validation.findings += cluster_findings(validation.module, _PATIENCE)
+        validation.findings += connector_findings(validation.module, _PATIENCE)
         validation.findings += endpoint_findings(validation.module, validation.functions)
     if options.checkpoint and validation.module is not None:
         checkpoint = Folder.at(options.checkpoint)

@@ -101,6 +101,20 @@ def test_mistakes_in_them_are_said(folder: Path) -> None:
     assert "did you mean 'com.example.lines.v1/egress'?" in done.stdout
 
 
+def test_their_checkers_are_asked(folder: Path) -> None:
+    """By ``--connect`` alone."""
+    file = folder / "module.yaml"
+    file.write_text(file.read_text().replace(f"{folder}/lines", f"{folder}/nowhere/lines"))
+
+    assert ran(folder, "statefun.cli", "validate", "app.py").returncode == 0
+    done = ran(folder, "statefun.cli", "validate", "--connect", "app.py")
+
+    assert done.returncode == 1
+    assert (
+        f"module.yaml:10:1: egress com.example/lines: nothing may be written into {folder}/nowhere"
+    ) in done.stdout
+
+
 def test_a_package_that_is_broken_is_told_of(folder: Path) -> None:
     """Programs without its kinds can run."""
     (folder / "site" / "example_numbers" / "kinds.py").write_text("import nowhere\n")

@@ -135,6 +135,7 @@ def read_ingress(component: Component, problems: Problems) -> ConnectorIngress:
         topics=tuple(route for route, _ in found),
         location=component.location,
         reader="statefun.files.file_source:read_files",
+        checker="statefun.files.file_checks:check_ingress",
         settings=settings,
         failure_policy=values.get(FAILURE_POLICY),
     )
@@ -150,6 +151,7 @@ def read_egress(component: Component, problems: Problems) -> ConnectorEgress:
         kind=component.kind,
         location=component.location,
         writer="statefun.files.file_writing:write_files",
+        checker="statefun.files.file_checks:check_egress",
         address=folder,
         convert=file_record,
         settings=EgressFiles(f"egress {values[ID]}", folder, format_),

@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from fnmatch import fnmatchcase
 from typing import BinaryIO, NamedTuple
 
 import attrs
@@ -22,6 +21,7 @@ from statefun.files.file_log import Entry, FileLog, FileRange, FileState, path_o
 from statefun.files.file_settings import FileFormat, Files, IngressFiles, OnChange
 from statefun.files.parsing import change_of, changed, digest_of, encode_task, read_task
 from statefun.files.parts import Piece, lines_of, rows_of
+from statefun.files.places import checked_place
 from statefun.files.scanning import TooLongError
 from statefun.sdk.errors import ConnectorError
 
@@ -39,7 +39,6 @@ _QUIET_BOUNDED = timedelta(seconds=1)
 _KNOWN_FOR = timedelta(days=7)
 """A file that comes back is known if it has not been older than that."""
 _NO_STATE = FileState(0, 0, 0, is_all=False, size=0, digest="")
-_HIDDEN = (".", "_")
 
 
 def read_files(reading: Reading) -> DataFrame:
@@ -50,7 +49,6 @@ def read_files(reading: Reading) -> DataFrame:
     """
     settings: IngressFiles = reading.ingress.settings
     source = FileSource(settings, reading.folder, reading.records_per_batch)
-    source.check()
     return reading.planned(source, read_task)
 
 
@@ -77,12 +75,19 @@ class FileSource:
         settings: the files, and what to do when one of them changes.
         folder: of the checkpoint, for the log.
         records_per_batch: how many records a micro-batch takes at most.
+
+    Raises:
+        ConfigurationError: if pyarrow knows no file system of a path.
+        ConnectorError: if there is no folder or file of a path.
     """
 
     def __init__(self, settings: IngressFiles, folder: Folder, records_per_batch: int) -> None:
         self._settings = settings
         # Once: a folder that goes away for a while is still one.
-        self._places = {route: _split(files.path) for route, files in settings.files.items()}
+        self._places = {
+            route: checked_place(settings.owner, files.path)
+            for route, files in settings.files.items()
+        }
         self._log = FileLog(folder)
         self._most = records_per_batch
         self._next_look = 0.0
@@ -91,19 +96,6 @@ class FileSource:
         self._told: set[str] = set()
         self._seen: dict[str, tuple[FileFacts, bool]] = {}
         """Files in which there was nothing to read, and whether there may be after a while."""
-
-    def check(self) -> None:
-        """Check that all folders are there.
-
-        Raises:
-            ConnectorError: if one is not.
-        """
-        for route, files in self._settings.files.items():
-            folder, name = self._places[route]
-            if not folder.exists() or (not _is_pattern(name) and not folder.has(name)):
-                raise ConnectorError(
-                    f"{self._settings.owner}: there is no {files.path}; make it, or correct the path"
-                )
 
     def initial_offset(self) -> Offset:
         """Begin before the first entry of the log."""
@@ -163,15 +155,15 @@ class FileSource:
         """
         every: dict[str, _Found] = {}
         missing = set()
-        for route, (folder, pattern) in self._places.items():
+        for route, place in self._places.items():
+            folder = place.folder
             if not folder.exists():
                 missing.add(without_query(folder.location))
                 self._tell(f"folder {folder.location} is not there", "it is waited for")
             listed = [
                 _Found(route, folder, name, facts)
                 for name, facts in folder.files().items()
-                if (fnmatchcase(name, pattern) if _is_pattern(pattern) else name == pattern)
-                and not name.startswith(_HIDDEN)
+                if place.takes(name)
             ]
             for found in sorted(listed, key=lambda found: (found.facts.modified, found.name)):
                 other = every.setdefault(found.path, found)
@@ -200,7 +192,9 @@ class FileSource:
                 ranges.append(attrs.evolve(part, first=total))
                 total += part.count
         there = {found.path for found in listed}
-        folders = {without_query(folder.location) for folder, _ in self._places.values()} - missing
+        folders = {
+            without_query(place.folder.location) for place in self._places.values()
+        } - missing
         gone: list[str] = []
         for path, state in states.items():
             if path in there or path.rpartition("/")[0] not in folders:
@@ -331,19 +325,3 @@ def _ranges(
         yield FileRange(
             found.route, location, found.name, piece.start, piece.end, line, 0, piece.lines, after
         )
-
-
-def _split(path: str) -> tuple[Folder, str]:
-    """Return the folder of a path, and the pattern for the names of its files, or a name."""
-    location, mark, query = path.partition("?") if "://" in path else (path, "", "")
-    parent, _, name = location.rstrip("/").rpartition("/")
-    if _is_pattern(name):
-        return Folder.at(parent + mark + query), name
-    folder = Folder.at(location + mark + query)
-    if folder.exists():
-        return folder, "*"
-    return Folder.at(parent + mark + query), name
-
-
-def _is_pattern(name: str) -> bool:
-    return any(mark in name for mark in "*?[")

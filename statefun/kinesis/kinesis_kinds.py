@@ -159,6 +159,7 @@ def read_ingress(component: Component, problems: Problems) -> ConnectorIngress:
         topics=topics,
         location=component.location,
         reader="statefun.kinesis.reading:read_kinesis",
+        checker="statefun.kinesis.checking:check_ingress",
         settings=IngressSettings(
             connection, _start(values), values.get(ON_DATA_LOSS, OnDataLoss.FAIL)
         ),
@@ -177,6 +178,7 @@ def read_egress(component: Component, problems: Problems) -> ConnectorEgress:
         kind=component.kind,
         location=component.location,
         writer="statefun.kinesis.writing:write_kinesis",
+        checker="statefun.kinesis.checking:check_egress",
         address=connection.place,
         convert=kinesis_record,
         settings=EgressSettings(connection, most, threads),

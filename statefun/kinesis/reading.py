@@ -28,6 +28,7 @@ from statefun.components.running import (
     write_framed,
 )
 from statefun.kinesis.aws_client import Trouble, connect, failed
+from statefun.kinesis.checking import check_streams
 from statefun.kinesis.connection import Connection, FromEnd, IngressSettings, OnDataLoss
 from statefun.kinesis.shard_list import ShardList
 from statefun.kinesis.shard_position import (
@@ -38,7 +39,6 @@ from statefun.kinesis.shard_position import (
 )
 from statefun.kinesis.shard_reader import Fetched, Room, Shard, ShardReader
 from statefun.kinesis.shard_tasks import read_task, tasks_of
-from statefun.sdk.errors import ConfigurationError
 
 logger = logging.getLogger("statefun.ingress")
 
@@ -90,6 +90,7 @@ class KinesisSource:
         *,
         is_fresh: bool,
     ) -> None:
+        self._settings = settings
         self._connection: Connection = settings.connection
         self._begin = settings.start
         self._on_data_loss = settings.on_data_loss
@@ -113,17 +114,10 @@ class KinesisSource:
         """List the shards of all streams.
 
         Raises:
+            ConfigurationError: if the startup position is still to come.
             ConnectorError: if a stream is not there, or Kinesis does not answer in time.
         """
-        if isinstance(self._begin, datetime) and self._begin > datetime.now(timezone.utc):
-            text = f"{self._connection.owner}: the date of startupPosition is still to come"
-            raise ConfigurationError(text)
-        deadline, pause = time.monotonic() + timeout.total_seconds(), _LOOK
-        while trouble := self._shards.look():
-            if not trouble.passes or time.monotonic() > deadline:
-                raise failed(self._connection, "its streams cannot be listed", trouble)
-            time.sleep(pause)
-            pause = min(pause * 2, _LIST_AGAIN.total_seconds())
+        check_streams(self._settings, self._shards, timeout)
 
     def initial_offset(self) -> Offset:
         """Return where a fresh checkpoint begins: the same at each start until it has read."""

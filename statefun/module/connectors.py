@@ -31,6 +31,12 @@ class ConnectorIngress:
     """What the reader needs to know; there may be passwords in it."""
     failure_policy: OnFailure | None = None
     """The policy for records that no function can receive; None: the runtime's default."""
+    checker: str | None = None
+    """``package.module:name`` of a function for ``statefun validate --connect``.
+
+    It takes the ingress and how long a server may take for an answer (a ``timedelta``), and yields
+    what keeps the ingress from running.
+    """
 
 
 @attrs.frozen
@@ -58,3 +64,5 @@ class ConnectorEgress:
     """How many records are given to the writer at a time."""
     is_exactly_once: bool = False
     """Whether the writer stores markers of progress together with records."""
+    checker: str | None = None
+    """``package.module:name`` of a function for ``statefun validate --connect``, as for an ingress."""

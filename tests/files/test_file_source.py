@@ -43,7 +43,6 @@ class Reader:
     def start(self, most: int = 1000) -> None:
         """Begin anew where the last micro-batch has ended."""
         self.source = FileSource(self._settings, self._log, most)
-        self.source.check()
 
     def write(self, name: str, text: str | bytes, age: float = 0) -> Path:
         """Write a file, of so many seconds ago."""

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the path of a file ingress means: a folder, and the files in it."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import attrs
+
+from statefun.components.running import Folder
+from statefun.sdk.errors import ConnectorError
+
+_HIDDEN = (".", "_")
+"""Names begin so that tools use for files in the making."""
+
+
+@attrs.frozen
+class Place:
+    """Files that are read: all of a folder, those with names of a pattern, or one.
+
+    >>> place = Place.of("/data/in/2026-*.csv")
+    >>> place.folder.location, place.takes("2026-01.csv"), place.takes("2025-01.csv")
+    ('/data/in', True, False)
+    """
+
+    folder: Folder
+    name: str
+    """The pattern of names, or a name."""
+
+    @classmethod
+    def of(cls, path: str) -> Place:
+        """Return the place of a path; a path to a folder that is there means all of its files.
+
+        Raises:
+            ConfigurationError: if pyarrow knows no such file system.
+            OSError: if the file system does not answer.
+        """
+        location, mark, query = path.partition("?") if "://" in path else (path, "", "")
+        parent, _, name = location.rstrip("/").rpartition("/")
+        folder = Folder.at(location + mark + query)
+        if not _is_pattern(name) and folder.exists():
+            return cls(folder, "*")
+        return cls(Folder.at(parent + mark + query), name)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is such a folder or file; files of a pattern may come later."""
+        return self.folder.exists() and (_is_pattern(self.name) or self.folder.has(self.name))
+
+    def takes(self, name: str) -> bool:
+        """Tell whether a file of the folder is read."""
+        is_named = fnmatchcase(name, self.name) if _is_pattern(self.name) else name == self.name
+        return is_named and not name.startswith(_HIDDEN)
+
+
+def checked_place(owner: str, path: str) -> Place:
+    """Return the place of a path.
+
+    Raises:
+        ConfigurationError: if pyarrow knows no such file system.
+        ConnectorError: if there is no such folder or file.
+    """
+    try:
+        place = Place.of(path)
+        is_there = place.is_there
+    except OSError as error:
+        raise ConnectorError(f"{owner}: {path} cannot be read: {error}") from None
+    if not is_there:
+        raise ConnectorError(f"{owner}: there is no {path}; make it, or correct the path")
+    return place
+
+
+def _is_pattern(name: str) -> bool:
+    return any(mark in name for mark in "*?[")

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks connectors whether what their ingresses and egresses need is there, before the start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pkgutil import resolve_name
+
+from statefun.inspect.validation import Finding
+from statefun.module.connectors import ConnectorEgress, ConnectorIngress
+from statefun.module.model import Module
+from statefun.sdk.errors import StatefunError
+from statefun.sdk.raised import class_name, text_of
+
+
+def connector_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
+    """Run the checkers of all connectors side by side.
+
+    Args:
+        module: the ingresses and egresses to check.
+        timeout: how long a server may take for an answer.
+    """
+
+    def ask(component: ConnectorIngress | ConnectorEgress) -> list[Finding]:
+        if component.checker is None:
+            return []
+        try:
+            check: Callable[..., Iterable[str]] = resolve_name(component.checker)
+            texts = list(check(component, timeout))
+        except StatefunError as error:
+            texts = [str(error)]
+        except Exception as error:  # noqa: BLE001 - other packages' code may raise any exception
+            what = f"{class_name(error)}: {text_of(error)}"
+            texts = [f"{component.kind} {component.id} cannot be checked: {what}"]
+        return [Finding.at(component.location, text) for text in texts]
+
+    with ThreadPoolExecutor() as threads:
+        components = (*module.connector_ingresses, *module.connector_egresses)
+        for findings in threads.map(ask, components):
+            yield from findings

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks Kinesis whether what an ingress or egress needs is there, before anything is read or written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+
+from statefun.components import ConnectorEgress, ConnectorIngress
+from statefun.kinesis.aws_client import Trouble, connect, failed, trouble_of
+from statefun.kinesis.connection import EgressSettings, IngressSettings
+from statefun.kinesis.shard_list import ShardList
+from statefun.sdk.errors import ConfigurationError, ConnectorError
+
+_FIRST_PAUSE = timedelta(milliseconds=50)
+_LONGEST_PAUSE = timedelta(seconds=1)
+_NO_RIGHT = "AccessDeniedException"
+
+
+def check_ingress(ingress: ConnectorIngress, timeout: timedelta) -> Iterator[str]:
+    """Yield what keeps an ingress from reading its streams.
+
+    Raises:
+        ConfigurationError: if the settings cannot be used.
+    """
+    settings: IngressSettings = ingress.settings
+    client = connect(settings.connection)
+    deadline = time.monotonic() + timeout.total_seconds()
+    for route in ingress.topics:
+        try:
+            left = timedelta(seconds=deadline - time.monotonic())
+            check_streams(settings, ShardList(client, [route.topic]), left)
+        except ConnectorError as error:
+            yield str(error)
+
+
+def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
+    """Yield what keeps an egress from reaching Kinesis; messages name its streams.
+
+    Raises:
+        ConfigurationError: if the settings cannot be used.
+    """
+    settings: EgressSettings = egress.settings
+    client = connect(settings.connection)
+
+    def ask() -> Trouble | None:
+        try:
+            client.list_streams(Limit=1)
+        except Exception as error:  # noqa: BLE001 - boto3 makes the classes of its errors
+            trouble = trouble_of(error)
+            # Who only writes may lack the right to list, and Kinesis has answered.
+            return None if trouble.code == _NO_RIGHT else trouble
+        return None
+
+    trouble = _patiently(ask, timeout)
+    if trouble is not None:
+        yield str(failed(settings.connection, "it cannot be reached", trouble))
+
+
+def check_streams(settings: IngressSettings, shards: ShardList, timeout: timedelta) -> None:
+    """List the shards of all streams.
+
+    Raises:
+        ConfigurationError: if the startup position is still to come.
+        ConnectorError: if a stream is not there, or Kinesis does not answer in time.
+    """
+    connection = settings.connection
+    if isinstance(settings.start, datetime) and settings.start > datetime.now(timezone.utc):
+        raise ConfigurationError(
+            f"{connection.owner}: the date of startupPosition is still to come"
+        )
+    trouble = _patiently(shards.look, timeout)
+    if trouble is not None:
+        raise failed(connection, "its streams cannot be listed", trouble)
+
+
+def _patiently(ask: Callable[[], Trouble | None], timeout: timedelta) -> Trouble | None:
+    """Ask until there is no trouble, or it will not pass, or time is over; return what is left."""
+    deadline, pause = time.monotonic() + timeout.total_seconds(), _FIRST_PAUSE.total_seconds()
+    while (trouble := ask()) and trouble.passes and time.monotonic() < deadline:
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE.total_seconds())
+    return trouble
