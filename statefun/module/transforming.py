@@ -16,7 +16,7 @@ from statefun.sdk.raised import class_name, text_of
 from statefun.sdk.record import IngressRecord, KafkaRecord
 from statefun.sdk.types import SimpleType
 from statefun.transforms.chain import Chain, id_of
-from statefun.transforms.data import NOTHING, Data, TransformError
+from statefun.transforms.data import NOTHING, TransformError
 from statefun.transforms.transform import Record
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -28,13 +28,11 @@ class _Values:
 
     chain: Chain
 
-    def read(self, record: KafkaRecord) -> Data:
-        return self.chain.value_of(place_of(record), record.value)
-
-    def write(self, data: Data) -> bytes:
+    def read(self, record: KafkaRecord) -> bytes:
+        data = self.chain.value_of(place_of(record), record.value)
         return self.chain.value_codec.message(data)
 
-    def refuse(self, content: bytes) -> Data:
+    def refuse(self, content: bytes) -> bytes:
         raise NotImplementedError(f"{len(content)} bytes are read by another type")
 
 
@@ -48,7 +46,7 @@ def transformed_values(source: str, typename: str, chain: Chain) -> Deserializer
     """
     values = _Values(chain)
     # Not registered: the type of that name only reads what this one writes.
-    made = SimpleType(typename, values.write, values.refuse)
+    made = SimpleType(typename, bytes, values.refuse)
     return Deserializer(
         f"transforms of {source}",
         values.read,

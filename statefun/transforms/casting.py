@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import math
 from base64 import b64encode
 from typing import Any
 
 import attrs
 
 from statefun.transforms.data import (
+    FLOATS,
     INTEGERS,
     LOGICAL,
     MILLIS_PER_DAY,
@@ -139,6 +141,10 @@ def cast(data: Data, kind: Kind) -> Any:
         value = number_of(schema, value)
     try:
         number = _number(value, kind)
+        if schema is None and kind in FLOATS and not math.isfinite(number):
+            raise TransformError(
+                f"{found(data)} cannot be cast to {kind.value}: JSON has no {number}"
+            )
         # Without a schema, nothing says that a float has 32 bits where it is written.
         return shortest(number) if kind is Kind.FLOAT32 and schema is None else number
     except ValueError as error:

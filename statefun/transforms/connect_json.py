@@ -23,6 +23,7 @@ from statefun.transforms.data import (
     Moment,
     Schema,
     TransformError,
+    bounded,
     bytes_of,
     decimal_of,
     found,
@@ -181,7 +182,7 @@ def _exactly(kind: Any, content: Any) -> Any:
 
 def _decimal(schema: Schema, content: Any) -> Decimal:
     if isinstance(content, int | Decimal) and not isinstance(content, bool):
-        return Decimal(content)
+        return bounded(Decimal(content))
     return decimal_of(schema, b64decode(content, validate=True))
 
 

@@ -98,7 +98,10 @@ def moment_of(schema: Schema, number: int) -> Moment:
 
 
 _MAX_SCALE = 1000
-_EXACTLY = Context(prec=10_000, traps=[Inexact, InvalidOperation, Overflow])
+_MOST_DIGITS = 10_000
+_MOST_BYTES = 4_152
+"""Those of so many digits. The time of a conversion grows with their square."""
+_EXACTLY = Context(prec=_MOST_DIGITS, traps=[Inexact, InvalidOperation, Overflow])
 """Computes with decimal numbers without rounding."""
 
 
@@ -118,8 +121,35 @@ def scale_of(schema: Schema) -> int:
 
 
 def decimal_of(schema: Schema, content: bytes) -> Decimal:
-    """Return the decimal number that bytes stand for: its digits, as a whole number."""
+    """Return the decimal number that bytes stand for: its digits, as a whole number.
+
+    Raises:
+        TransformError: if it has too many digits.
+    """
+    if len(content) > _MOST_BYTES:
+        raise _too_long()
     return _EXACTLY.scaleb(Decimal(int.from_bytes(content, "big", signed=True)), -scale_of(schema))
+
+
+def bounded(number: Decimal) -> Decimal:
+    """Return a decimal number with which can be computed.
+
+    >>> bounded(Decimal("1e100000000"))
+    Traceback (most recent call last):
+    ...
+    statefun.transforms.data.TransformError: a decimal number has more than 10,000 digits
+
+    Raises:
+        TransformError: if it has too many digits.
+    """
+    _, digits, exponent = number.as_tuple()
+    if len(digits) > _MOST_DIGITS or not isinstance(exponent, int) or abs(exponent) > _MOST_DIGITS:
+        raise _too_long()
+    return number
+
+
+def _too_long() -> TransformError:
+    return TransformError(f"a decimal number has more than {_MOST_DIGITS:,} digits")
 
 
 def bytes_of(schema: Schema, number: Decimal, size: int | None = None) -> bytes:

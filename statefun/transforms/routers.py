@@ -7,6 +7,7 @@ As ``RegexRouter`` and ``TimestampRouter`` in ``org.apache.kafka.connect.transfo
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator
 
 import attrs
@@ -43,6 +44,31 @@ class RegexRouter(Router):
 
     def _replaced(self, match: re.Match[str]) -> str:
         return "".join(parts_of(self.replacement, match.re.groups, match.__getitem__))
+
+
+_NAMED_GROUP = re.compile(r"(?P<other>\\.|\[\^?\]?(?:\\.|[^\]\\])*\])|\(\?<(?=[A-Za-z])", re.DOTALL)
+"""The beginning of a named group; or an escaped character or a class, in which there is none."""
+
+
+def python_regex(java: str) -> str:
+    r"""Return Java's regular expression as Python writes it.
+
+    >>> python_regex(r"(?<name>[(?<]+)\(?<?")
+    '(?P<name>[(?<]+)\\(?<?'
+
+    Raises:
+        ValueError: if it is none, or Java reads it otherwise; the text continues "... is".
+    """
+    translated = _NAMED_GROUP.sub(lambda found: found[0] if found["other"] else "(?P<", java)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # of what other languages read otherwise
+            re.compile(translated)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
+    except FutureWarning as warning:
+        raise ValueError(f"is read otherwise by Python than by Java: {warning}") from None
+    return translated
 
 
 def parts_of(

@@ -205,6 +205,19 @@ def test_a_scale_has_bounds(scale: str) -> None:
         JsonWithSchemaCodec().write(read)
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [b"1e1000000", b"-1e-1000000", b"1." + b"1" * 20_000, b'"%b"' % (b"/" * 100_000)],
+    ids=["large", "small", "long", "bytes"],
+)
+def test_a_decimal_number_has_bounds(payload: bytes) -> None:
+    """One record of a few bytes would take a worker for minutes."""
+    schema = {"type": "bytes", "name": DECIMAL, "parameters": {"scale": "2"}}
+    envelope = b'{"schema":%s,"payload":%b}' % (json.dumps(schema).encode(), payload)
+    with pytest.raises(TransformError, match="a decimal number has more than 10,000 digits"):
+        JsonWithSchemaCodec().read(envelope)
+
+
 def test_a_union_keeps_its_branch() -> None:
     """Also where the values of two records look the same."""
     records = [

@@ -129,6 +129,8 @@ OPTIONS = {
             {"regex": "users|users-v2", "replacement": "b"},
             {"regex": "(u)(s).*", "replacement": "$10-$20x"},
             {"regex": "(a)?(.*)", "replacement": "$1$2"},
+            {"regex": "(?<first>.)(.*)", "replacement": "${first}-$2"},
+            {"regex": r"[(?<uU]+(.*?)\(?<?", "replacement": "$1"},
         )
     ),
 }

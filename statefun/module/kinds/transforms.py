@@ -34,7 +34,12 @@ from statefun.transforms.field_transforms import (
 from statefun.transforms.java_dates import DateFormat
 from statefun.transforms.nesting import ExtractField, Flatten, HoistField, SetSchemaMetadata
 from statefun.transforms.paths import PathSyntax, path_of
-from statefun.transforms.routers import RegexRouter, TimestampRouter, check_replacement
+from statefun.transforms.routers import (
+    RegexRouter,
+    TimestampRouter,
+    check_replacement,
+    python_regex,
+)
 from statefun.transforms.timestamps import TimestampConverter, TimeType, UnixPrecision
 from statefun.transforms.transform import Part, Transform
 
@@ -117,16 +122,6 @@ def _insertion(string: str) -> Insertion:
     return insertion
 
 
-def _regex(string: str) -> str:
-    """Return Java's regular expression as Python writes it."""
-    translated = re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", string)
-    try:
-        re.compile(translated)
-    except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from None
-    return translated
-
-
 _PATTERN = parsed(_pattern, "a pattern of dates", scalar_schema("pattern of dates", type="string"))
 _INSERTION = parsed(_insertion, "the name of a field", scalar_schema("field name", type="string"))
 
@@ -178,7 +173,7 @@ TIMESTAMP_FORMAT = Key(
 )
 REGEX = Key(
     "regex",
-    parsed(_regex, "a regular expression", regular_expression.schema),
+    parsed(python_regex, "a regular expression", regular_expression.schema),
     "the regular expression that the whole name has to match",
     required=True,
     example="(.*)-v[0-9]+",

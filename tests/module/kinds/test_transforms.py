@@ -127,6 +127,10 @@ def problem(text: str) -> str:
         ),
         ("{type: RegexRouter, regex: '(', replacement: a}", "is not a regular expression"),
         (
+            "{type: RegexRouter, regex: '[a-z&&[^t]]+', replacement: a}",
+            "'[a-z&&[^t]]+' is read otherwise by Python than by Java: Possible set intersection",
+        ),
+        (
             "{type: RegexRouter, regex: a, replacement: $1}",
             "RegexRouter the regular expression has no group 1",
         ),
