@@ -11,6 +11,7 @@ import json
 import struct
 from collections.abc import Mapping
 from functools import lru_cache
+from http import HTTPStatus
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,13 @@ _NUMBERS = {
 """Properties that the client wants as numbers."""
 _DEFAULTS = {"timeout": 10}
 """In seconds; the client's own default is to wait for ever."""
-_NO_SUCH_SCHEMA = 404
+_NOT_TOLD = {
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.TOO_MANY_REQUESTS,
+}
+"""Refusals that say nothing about the schema that was asked for."""
 
 
 @attrs.frozen
@@ -80,7 +87,9 @@ class _Registered:
         try:
             return self._client().get_schema(number)
         except Exception as error:
-            if getattr(error, "http_status_code", 0) == _NO_SUCH_SCHEMA:
+            status = getattr(error, "http_status_code", 0)
+            is_refused = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
+            if is_refused and status not in _NOT_TOLD:
                 raise ValueError(f"there is no schema {number}") from error
             raise FunctionError(f"the schema registry does not answer: {error}") from error
 

@@ -23,6 +23,7 @@ from statefun.module.transforming import place_of, transformed_id
 from statefun.remote.endpoint_functions import with_endpoints
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation
+from statefun.sdk.errors import StatefunError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.types import Type, TypedValue, default_types
@@ -276,7 +277,7 @@ class InProcessApplication(TestedApplication):
     def _taken(self) -> dict[Address, dict[Hashable, list[Pending]]]:
         """Take the messages of a micro-batch: some of those that wait, of each sender the first."""
         chosen = self._random
-        everything = len(self._ready) == 1 or chosen.random() < _ALL
+        everything = len(self._ready) <= 1 or chosen.random() < _ALL
         addresses = list(self._ready)
         if not everything:
             addresses = chosen.sample(addresses, chosen.randint(1, len(addresses)))
@@ -382,6 +383,10 @@ def _id_of(record: KafkaRecord, route: TopicRoute) -> tuple[str, str]:
             id_ = transformed_id(route.chain, place_of(record), record.key, record.value).decode()
         else:
             id_ = id_of_key(record.key or b"", type_).decode()
+    except StatefunError:
+        if is_transformed:  # a schema registry does not answer, which says nothing of the record
+            raise
+        return "", UNDECODABLE_KEY
     except Exception:  # noqa: BLE001 - whatever a user's type raises
         return "", UNTRANSFORMABLE if is_transformed else UNDECODABLE_KEY
     if not id_:

@@ -23,6 +23,7 @@ from statefun import (
     Retry,
     State,
     StatefulFunctions,
+    StatefunError,
     StringType,
     make_json_type,
     state_value,
@@ -230,32 +231,49 @@ def test_records_are_transformed_on_both_ways(statefun_app: Make) -> None:
     }
 
 
-@both
-def test_a_registry_that_does_not_answer_makes_no_record_bad(statefun_app: Make) -> None:
-    """The function's policy decides, as for any service that it needs, and not the topic's."""
-    functions = StatefulFunctions()
+SCHEMA = json.dumps({"type": "record", "name": "A", "fields": [{"name": "a", "type": "int"}]})
+UNREACHABLE = {
+    "type": "schema-registry",
+    "url": "http://127.0.0.1:1",
+    "schema": SCHEMA,
+    "properties": {"max.retries": "0"},
+}
 
-    @functions.bind("test.both/read", on_failure=Retry(2, timedelta(seconds=1)))
-    def read(ctx: Context, message: Message) -> None:
-        raise AssertionError(message.value())
 
-    schema = json.dumps({"type": "record", "name": "A", "fields": [{"name": "a", "type": "int"}]})
-    registry = {"url": "http://127.0.0.1:1", "schema": schema, "properties": {"max.retries": "0"}}
-    users = (
+def registered(typename: str, *transforms: dict[str, str]) -> KafkaIngress:
+    """Return an ingress whose schema registry cannot be reached; it skips bad records."""
+    return (
         KafkaIngress.for_id("test.both/registered")
         .with_kafka_address("localhost:1")
         .with_consumer_group_id("test-both")
         .with_failure_policy(OnFailure.SKIP)
         .with_topic(
             "test-both-registered",
-            value_type="test.both/registered",
-            valueFormat={"type": "schema-registry", **registry},
+            value_type=typename,
+            valueFormat=UNREACHABLE,
             targets=["test.both/read"],
-            transforms=[{"type": "MaskField$Value", "fields": "a"}],
+            transforms=transforms,
         )
         .build()
     )
-    app = statefun_app(functions=functions, components=[users, *components()[2:]])
+
+
+def reading() -> StatefulFunctions:
+    """Return a function that is never called."""
+    functions = StatefulFunctions()
+
+    @functions.bind("test.both/read", on_failure=Retry(2, timedelta(seconds=1)))
+    def read(ctx: Context, message: Message) -> None:
+        raise AssertionError(message.value())
+
+    return functions
+
+
+@both
+def test_a_registry_that_does_not_answer_makes_no_record_bad(statefun_app: Make) -> None:
+    """The function's policy decides, as for any service that it needs, and not the topic's."""
+    users = registered("test.both/masked", {"type": "MaskField$Value", "fields": "a"})
+    app = statefun_app(functions=reading(), components=[users, *components()[2:]])
 
     app.produce("test-both-registered", "k", b"\0\0\0\0\1\2")
     app.drain()
@@ -264,6 +282,18 @@ def test_a_registry_that_does_not_answer_makes_no_record_bad(statefun_app: Make)
     [letter] = app.dead_letters()
     assert (letter.code, letter.attempts, letter.value) == ("SF301", 2, b"\0\0\0\0\1\2")
     assert "cannot be read now: the schema registry does not answer" in letter.message
+
+
+@both
+def test_keys_that_a_registry_does_not_tell_end_the_run(statefun_app: Make) -> None:
+    """Nobody knows where the record is to go; the next run goes on with it."""
+    key = {"type": "ValueToKey", "fields": "a"}
+    users = registered("test.both/keyed", key, {"type": "ExtractField$Key", "field": "a"})
+    app = statefun_app(functions=reading(), components=[users, *components()[2:]])
+
+    with pytest.raises(StatefunError, match="the schema registry does not answer"):  # noqa: PT012
+        app.produce("test-both-registered", "k", b"\0\0\0\0\1\2")
+        app.drain()
 
 
 @both

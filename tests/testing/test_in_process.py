@@ -245,6 +245,22 @@ def test_skipped_messages_are_told() -> None:
     assert app.skipped == ["function t/f failed at address t/f/x: ValueError: no (message)"]
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_rejected_records_alone_are_a_micro_batch(seed: int) -> None:
+    """They wait for no address."""
+    functions = StatefulFunctions()
+    functions.register("t/f", lambda ctx, message: None)
+    app = InProcessApplication(
+        functions=functions,
+        components=[ingress(value_type=StringType, targets=["t/f"], failurePolicy="skip")],
+        seed=seed,
+    )
+    app.produce("in", None, "1")
+    app.drain()
+
+    assert len(app.skipped) == 1
+
+
 def test_programs_and_module_files(tmp_path: Path) -> None:
     """A program is loaded as validate does it, with its own registry; module.yaml is beside it."""
     function("test.in-process/of-another-program")(lambda ctx, message: None)

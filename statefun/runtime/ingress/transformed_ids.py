@@ -8,7 +8,10 @@ process has to read and write all records.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -17,9 +20,14 @@ from pyspark.sql.types import BinaryType
 
 from statefun.module.topic_routes import TopicRoute, TransformedTopic, route_of
 from statefun.module.transforming import transformed_id
+from statefun.sdk.errors import FunctionError, StatefunError
 from statefun.transforms.chain import Chain
 from statefun.transforms.data import NOTHING, TransformError
 from statefun.transforms.transform import Record
+
+_PATIENCE = timedelta(seconds=10)
+"""How long a schema registry may be away before the run ends."""
+_PAUSE = timedelta(seconds=1)
 
 
 def transformed_ids(routes: Sequence[TopicRoute]) -> Column:
@@ -47,7 +55,7 @@ def transformed_ids(routes: Sequence[TopicRoute]) -> Column:
                 continue
             place = Record(topic, partition, offset, timestamp, NOTHING, NOTHING)
             try:
-                ids.append(transformed_id(chain, place, key, value))
+                ids.append(_patiently(partial(transformed_id, chain, place, key, value), place))
             except TransformError:
                 ids.append(None)  # the record is rejected, which looks for the reason again
         return pa.array(ids, pa.binary())
@@ -59,6 +67,26 @@ def transformed_ids(routes: Sequence[TopicRoute]) -> Column:
     return vectorised(
         "topic", "partition", "offset", F.unix_millis("timestamp"), "key", value.cast("binary")
     )
+
+
+def _patiently(transform: Callable[[], bytes], place: Record) -> bytes:
+    """Return an id; a service that it needs may be away for a while.
+
+    Raises:
+        FunctionError: if it is for longer.
+    """
+    deadline = time.monotonic() + _PATIENCE.total_seconds()
+    while True:
+        try:
+            return transform()
+        except StatefunError as error:
+            if time.monotonic() >= deadline:
+                where = f"topic {place.topic}, partition {place.partition}, offset {place.offset}"
+                raise FunctionError(
+                    f"the key of the record at {where} comes out of transforms that cannot go on: "
+                    f"{error.message}; see to it, and start again: nothing is lost"
+                ) from None
+        time.sleep(_PAUSE.total_seconds())
 
 
 def _chain_of(topics: Sequence[TransformedTopic], topic: str) -> Chain | None:
