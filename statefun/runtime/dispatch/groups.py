@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from statefun.protocol.runtime_pb2 import AddressState, RecordOrigin, Retry
-from statefun.runtime.rows.envelope import KEYLESS, address_of, headers_of
+from statefun.runtime.rows.envelope import address_of, headers_of
 from statefun.runtime.rows.origin import original
 from statefun.runtime.timers.clock import Clock, in_milliseconds
 from statefun.sdk.address import Address
@@ -104,7 +104,7 @@ class Columns:
             timestamp=int(self.cell("timestamp", row)),
         )
         for name, content in headers_of(self.cell("headers", row)):
-            if name == KEYLESS:
+            if name is None:
                 origin.keyless = True
             else:
                 origin.headers.add(key=name, value=content)

@@ -17,7 +17,7 @@ from statefun.module.keys import UNDECODABLE_KEY, UNTRANSFORMABLE, id_of_key
 from statefun.module.letters import TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
 from statefun.module.topic_routes import RECORDS, TopicRoute, route_of
 from statefun.runtime.ingress.transformed_ids import transformed_ids
-from statefun.runtime.rows.envelope import KEYLESS, REJECTION_NAMESPACE, REPLAYED, SEPARATOR
+from statefun.runtime.rows.envelope import REJECTION_NAMESPACE, REPLAYED, SEPARATOR
 from statefun.sdk.tracing import TRACE_HEADERS
 from statefun.sdk.types import default_types
 
@@ -148,8 +148,11 @@ def _rows(
     # Records that cannot name their address are gathered per partition, in order.
     rejected = F.encode(F.concat_ws("/", topic, F.col("partition")), "utf-8")
     is_id = is_text & F.equal_null(id_, key)
-    # A key that is not told is the id, but for records that had none.
-    none = F.array(F.struct(F.lit(KEYLESS).alias("key"), F.lit(None).cast("binary").alias("value")))
+    # A key that is not told is the id, but for records that had none: see headers_of.
+    nothing = F.lit(None)
+    none = F.array(
+        F.struct(nothing.cast("string").alias("key"), nothing.cast("binary").alias("value"))
+    )
     is_keyless = is_transformed & key.isNull()
     headers = F.when(is_keyless, F.concat(F.coalesce("headers", F.array()), none)).otherwise(
         F.col("headers")

@@ -52,9 +52,6 @@ SCHEMA = StructType(
 REPLAYED = "replayed:"
 """The prefix of replayed records' topics in rows: a real topic's name has no colon."""
 
-KEYLESS = "statefun-keyless"
-"""A header in rows: the record had no key, and its id comes from elsewhere."""
-
 REJECTION_NAMESPACE = "statefun.rejected"
 """The namespace that gets records that no function can receive; each reason has a type."""
 
@@ -91,15 +88,20 @@ def typename_of(key: bytes) -> str:
     return key.rpartition(SEPARATOR)[2].decode()
 
 
-def headers_of(text: str | None) -> Iterator[tuple[str, bytes | None]]:
+def headers_of(text: str | None) -> Iterator[tuple[str | None, bytes | None]]:
     """Decode the headers in a row: names and values.
+
+    One without a name, which Kafka's cannot be, says that the record had no key, and that its id comes
+    from elsewhere.
 
     >>> list(headers_of('[{"key":"a","value":"YQ=="},{"key":"none"}]'))
     [('a', b'a'), ('none', None)]
+    >>> list(headers_of('[{}]'))
+    [(None, None)]
     """
     for header in json.loads(text or "[]"):
         value = header.get("value")
-        yield header["key"], None if value is None else b64decode(value)
+        yield header.get("key"), None if value is None else b64decode(value)
 
 
 @cache
