@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
+from statefun.module.connectors import ConnectorEgress
 from statefun.module.location import Location
-from statefun.module.model import Module, Unsupported
+from statefun.module.model import Module, PlaygroundDoor, Unsupported
 from statefun.module.topic_routes import TopicRoute
 from statefun.module.value_types import register_types
 from statefun.sdk.address import TypeName
@@ -81,6 +82,7 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
             yield None, f"function {function.typename}: {error.message}"
     yield from _loops(module)
     yield from _declared_twice(module)
+    yield from _topics_of_two_ports(module)
     yield from _failure_problems(module, functions)
     if not len(functions):
         yield None, "no function is registered; decorate one with @function(...)"
@@ -119,6 +121,18 @@ def _declared_twice(module: Module) -> Iterator[Finding]:
         if first is not egress.location:
             text = f"egress {egress.id} is declared twice; it is first declared at {first}"
             yield egress.location, text
+
+
+def _topics_of_two_ports(module: Module) -> Iterator[Finding]:
+    """Find topics of the playground that could be taken at a port where they are not expected."""
+    declared: dict[str, ConnectorEgress] = {}
+    for egress in module.connector_egresses:
+        if isinstance(egress.settings, PlaygroundDoor):
+            for topic in egress.settings.topics:
+                first = declared.setdefault(topic, egress)
+                if first is not egress:
+                    text = f"egress {egress.id} has topic {topic}, which egress {first.id} has at"
+                    yield egress.location, f"{text} another port; give it another name"
 
 
 def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:

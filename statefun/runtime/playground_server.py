@@ -160,7 +160,8 @@ class Playground:
                     raise _not_allowed(door)
                 record = store.take(*_asked(self.path, door.topics))
                 if record is None:
-                    self.answer(HTTPStatus.NO_CONTENT)
+                    status = HTTPStatus.NO_CONTENT
+                    self.answer(HTTPStatus.SERVICE_UNAVAILABLE if self.has_stopped() else status)
                     return
                 try:
                     self.check_that_client_waits()

@@ -17,6 +17,7 @@ from statefun import (
     ValueSpec,
 )
 from statefun.module.binding import check_binding
+from statefun.module.loader import parse_module
 from statefun.module.location import Location
 from statefun.module.model import KafkaEgress, KafkaIngress, Module, Unsupported
 from statefun.module.topic_routes import TopicRoute
@@ -130,6 +131,22 @@ def test_an_application_without_functions_and_ingresses_is_refused() -> None:
         "  no function is registered; decorate one with @function(...)\n"
         "  no ingress is declared, so that no function would ever be invoked"
     )
+
+
+def test_a_topic_of_the_playground_has_one_port() -> None:
+    """Its records would be taken at either."""
+    egress = (
+        "kind: io.statefun.playground.v1/egress\nspec: {{id: a/{}, port: {}, topics: [b, {}]}}\n"
+    )
+    text = "---\n".join(egress.format(*each) for each in ((1, 81, "c"), (2, 82, "d")))
+
+    with pytest.raises(BindingError) as raised:
+        check_binding(parse_module(text), functions("test.fns/one"), needs_ingress=False)
+
+    assert raised.value.message.endswith(
+        "egress a/2 has topic b, which egress a/1 has at another port; give it another name"
+    )
+    assert raised.value.message.count("\n") == 1
 
 
 def test_components_that_do_not_run_are_pointed_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -154,7 +154,7 @@ def test_a_message_needs_a_length(played: Played) -> None:
 
 def test_records_are_taken(played: Played) -> None:
     """The oldest first; a wait has an end."""
-    played.store.publish("a/out/0", "{}", [("greetings", b"Hello"), ("greetings", b"{}")])
+    played.store.publish("a/out/0", None, "{}", [("greetings", b"Hello"), ("greetings", b"{}")])
     port = played.egress_port
     assert played.ask("GET", "/greetings", port=port) == (200, "Hello")
     assert played.ask("GET", "/greetings?wait=0", port=port) == (200, "{}")
@@ -168,7 +168,7 @@ def test_records_are_taken(played: Played) -> None:
 
 def test_pages_of_others_cannot_use_it(played: Played) -> None:
     """A browser on this machine could otherwise be made to take records."""
-    played.store.publish("a/out/0", "{}", [("greetings", b"Hello")])
+    played.store.publish("a/out/0", None, "{}", [("greetings", b"Hello")])
     port = played.egress_port
     assert played.ask("GET", "/greetings", port=port, Sec_Fetch_Site="cross-site")[0] == 403
     assert played.ask("GET", "/greetings", port=port) == (200, "Hello")
@@ -208,7 +208,7 @@ def test_a_client_that_has_gone_takes_nothing(played: Played) -> None:
     with socket.create_connection(("127.0.0.1", played.egress_port)) as client:
         client.sendall(b"GET /greetings HTTP/1.1\r\nHost: localhost\r\n\r\n")
         time.sleep(0.2)
-    played.store.publish("a/out/0", "{}", [("greetings", b"Hello")])
+    played.store.publish("a/out/0", None, "{}", [("greetings", b"Hello")])
     assert played.ask("GET", "/greetings", port=played.egress_port) == (200, "Hello")
 
 
@@ -247,7 +247,7 @@ kind: io.statefun.playground.v1/egress
 spec: {{port: {port}, topics: [a]}}
 """
     )
-    played.store.publish("a/out/0", "{}", [("a", b"x")])
+    played.store.publish("a/out/0", None, "{}", [("a", b"x")])
     with Playground(module, functions(), played.store):
         assert played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0] == 200
         assert played.ask("GET", "/a", port=port) == (200, "x")

@@ -137,24 +137,31 @@ class PlaygroundStore:
     def marker(self, lane: str) -> str | None:
         """Return what :meth:`publish` has written last of a lane."""
         with self._lock, self._named():
-            query = "SELECT marker FROM lanes WHERE name = ?"
-            row = self._database.execute(query, (lane,)).fetchone()
-            return None if row is None else row[0]
+            return self._marker(lane)
 
-    def publish(self, lane: str, marker: str, records: Iterable[tuple[str, bytes]]) -> None:
+    def publish(
+        self, lane: str, before: str | None, marker: str, records: Iterable[tuple[str, bytes]]
+    ) -> bool:
         """Add records, together with the marker of their lane's progress: both or neither.
 
         Args:
             lane: the name of the lane.
-            marker: its progress.
+            before: its progress so far.
+            marker: its progress from now on.
             records: their topics and payloads.
+
+        Returns:
+            Whether they were added: if its progress was another one, somebody else has taken over.
         """
         with self._came, self._transaction():
+            if self._marker(lane) != before:
+                return False
             self._database.executemany(
                 "INSERT INTO records (topic, payload) VALUES (?, ?)", records
             )
             self._database.execute("INSERT OR REPLACE INTO lanes VALUES (?, ?)", (lane, marker))
             self._came.notify_all()
+            return True
 
     def take(self, topic: str, seconds: float) -> Taken | None:
         """Wait for the next record of a topic; None if there is none in time.
@@ -214,6 +221,12 @@ class PlaygroundStore:
                 if self._database.in_transaction:  # SQLite may have rolled it back
                     self._database.execute("ROLLBACK")
                 raise
+
+    def _marker(self, lane: str) -> str | None:
+        found = self._database.execute(
+            "SELECT marker FROM lanes WHERE name = ?", (lane,)
+        ).fetchone()
+        return None if found is None else found[0]
 
     def _value(self, query: str, *parameters: object) -> int | None:
         row = self._database.execute(query, parameters).fetchone()

@@ -26,31 +26,25 @@ class PlaygroundCluster:
         self._store = OPEN[door.host, door.port]
         self._lane = f"{writing.egress.id}/{writing.lane}"
         self._went_well = writing.went_well
-        self._owner: str | None = None
+        self._progress: str | None = None
+        """As this connection knows it."""
 
     def open(self) -> Marker | None:
         """Return the lane's progress."""
-        found = self._read()
-        self._owner = None if found is None else found.owner
-        return found
+        self._progress = self._store.marker(self._lane)
+        if self._progress is None:
+            return None
+        found = json.loads(self._progress)
+        return Marker(**{**found, "digest": bytes.fromhex(found["digest"])})
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Add records, and the progress."""
-        found = self._read()
-        if found is not None and found.owner not in {self._owner, marker.owner}:
-            raise UncertainError("another run has taken over")
         content = json.dumps({**marker._asdict(), "digest": marker.digest.hex()})
         values = [(record.topic, record.value or b"") for record in records]
-        self._store.publish(self._lane, content, values)
-        self._owner = marker.owner
+        if not self._store.publish(self._lane, self._progress, content, values):
+            raise UncertainError("another run has taken over")
+        self._progress = content
         self._went_well()
 
     def close(self) -> None:
         """Leave the database to the others."""
-
-    def _read(self) -> Marker | None:
-        content = self._store.marker(self._lane)
-        if content is None:
-            return None
-        found = json.loads(content)
-        return Marker(**{**found, "digest": bytes.fromhex(found["digest"])})

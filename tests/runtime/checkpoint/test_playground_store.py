@@ -64,7 +64,7 @@ def test_a_micro_batch_reads_so_much_at_once(store: PlaygroundStore) -> None:
 
 def test_records_are_taken_in_order_and_once(store: PlaygroundStore) -> None:
     """What does not arrive is the next again."""
-    store.publish("a/out", "{}", [("t", b"1"), ("u", b"other"), ("t", b"2")])
+    store.publish("a/out", None, "{}", [("t", b"1"), ("u", b"other"), ("t", b"2")])
     first = store.take("t", 0)
     second = store.take("t", 0)
     assert first is not None
@@ -80,21 +80,31 @@ def test_records_are_taken_in_order_and_once(store: PlaygroundStore) -> None:
 
 def test_records_come_with_the_progress_of_their_lane(store: PlaygroundStore) -> None:
     """Both or neither: what fails in between leaves nothing."""
-    store.publish("a/out/0", "one", [("t", b"1")])
+    store.publish("a/out/0", None, "one", [("t", b"1")])
 
     def failing() -> Iterator[tuple[str, bytes]]:
         yield "t", b"2"
         raise OSError
 
     with pytest.raises(OSError):  # noqa: PT011 - it has no text
-        store.publish("a/out/0", "two", failing())
+        store.publish("a/out/0", "one", "two", failing())
     assert store.marker("a/out/0") == "one"
     assert store.marker("a/out/1") is None
-    store.publish("a/out/0", "two", [])
+    store.publish("a/out/0", "one", "two", [])
     assert store.marker("a/out/0") == "two"
     record = store.take("t", 0)
     assert record is not None
     store.taken(record)
+    assert store.take("t", 0) is None
+
+
+def test_who_does_not_know_the_progress_adds_nothing(store: PlaygroundStore) -> None:
+    """Another connection has gone on meanwhile."""
+    assert store.publish("a/out/0", None, "one", [("t", b"1")])
+    assert not store.publish("a/out/0", None, "two", [("t", b"2")])
+
+    assert store.marker("a/out/0") == "one"
+    assert store.take("t", 0) is not None
     assert store.take("t", 0) is None
 
 
@@ -104,7 +114,7 @@ def test_a_record_ends_a_wait(store: PlaygroundStore) -> None:
     waiting = [threading.Thread(target=lambda: found.append(store.take("t", 60))) for _ in range(2)]
     for thread in waiting:
         thread.start()
-    store.publish("a/out", "{}", [("t", b"1")])
+    store.publish("a/out", None, "{}", [("t", b"1")])
     while not found:
         threading.Event().wait(0.01)
     store.close()
