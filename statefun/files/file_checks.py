@@ -25,8 +25,13 @@ def check_ingress(ingress: ConnectorIngress, timeout: timedelta) -> Iterator[str
         except StatefunError as error:
             yield str(error)
             continue
-        if place.folder.is_local and not os.access(place.folder.location, os.R_OK | os.X_OK):
-            yield f"{settings.owner}: folder {place.folder.location} may not be read"
+        if place.folder.is_local:
+            folder = Path(place.folder.location)
+            file = folder / place.name
+            if not os.access(folder, os.R_OK | os.X_OK):
+                yield f"{settings.owner}: folder {folder} may not be read"
+            elif file.exists() and not os.access(file, os.R_OK):
+                yield f"{settings.owner}: file {file} may not be read"
 
 
 def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:

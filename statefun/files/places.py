@@ -37,10 +37,11 @@ class Place:
         """
         location, mark, query = path.partition("?") if "://" in path else (path, "", "")
         parent, _, name = location.rstrip("/").rpartition("/")
-        folder = Folder.at(location + mark + query)
-        if not _is_pattern(name) and folder.exists():
-            return cls(folder, "*")
-        return cls(Folder.at(parent + mark + query), name)
+        if not _is_pattern(name):  # which is no part of a URI
+            folder = Folder.at(location + mark + query)
+            if folder.exists():
+                return cls(folder, "*")
+        return cls(Folder.at((parent or "/") + mark + query), name)
 
     @property
     def is_there(self) -> bool:

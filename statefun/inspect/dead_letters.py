@@ -247,7 +247,12 @@ class DeadLetters:
         if connectors and not addresses:
             raise ConfigurationError(
                 f"dead letter {letter.id} came from {origin} by ingress {connectors[0].id}, which is no "
-                "topic of Kafka's; replay it with --to-target"
+                "topic of Kafka's; "
+                + (
+                    f"it was for no function: write the record to {origin} again"
+                    if letter.target_type is None
+                    else "replay it with --to-target"
+                )
             )
         if addresses and self._egress.address not in addresses:
             raise ConfigurationError(

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from statefun.inspect.dead_letters import DeadLetter, DeadLetters
+from statefun.module.letters import TARGET_TYPE_HEADER
+from statefun.module.loader import parse_module
+from statefun.sdk.errors import ConfigurationError
+
+MODULE = """
+kind: io.statefun.file.v1/ingress
+spec:
+  id: test/in
+  files: [{path: /data, format: {type: lines}, valueType: test/A, targets: [test/f]}]
+---
+kind: io.statefun.kafka.v1/egress
+spec: {id: test/out, address: kafka:9092, deadLetterTopic: dead, replayTopic: again}
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "advice"),
+    [
+        ("test/f", "which is no topic of Kafka's; replay it with --to-target"),
+        (None, "was for no function: write the record to /data again"),
+    ],
+)
+def test_letters_of_files_are_not_replayed_into_them(target: str | None, advice: str) -> None:
+    """There is always something else that can be done."""
+    letters = DeadLetters(parse_module(MODULE))
+    headers: list[tuple[str, str | bytes | None]] = [("statefun-topic", b"/data")]
+    if target is not None:
+        headers.append((TARGET_TYPE_HEADER, target.encode()))
+    letter = DeadLetter.of(0, 7, b"k", b"v", headers)
+
+    with pytest.raises(ConfigurationError, match="dead letter 0/7 came from /data") as raised:
+        letters._record(letter, to_target=False)  # noqa: SLF001 - before anything is sent
+    assert raised.value.message.endswith(advice)
