@@ -11,7 +11,7 @@ from statefun.components.running import Folder
 from statefun.sdk.errors import ConnectorError
 
 _HIDDEN = (".", "_")
-"""Names begin so that tools use for files in the making."""
+"""How the names of files begin that tools are still writing."""
 
 
 @attrs.frozen
