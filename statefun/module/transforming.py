@@ -11,7 +11,7 @@ import attrs
 
 from statefun.module.topic_routes import Deserializer, TopicRoute, TransformedTopic, route_of
 from statefun.sdk.egress import KafkaEgressMessage
-from statefun.sdk.errors import DefinitionError, StatefunError
+from statefun.sdk.errors import DefinitionError, StatefunError, ValueDecodeError
 from statefun.sdk.raised import class_name, text_of
 from statefun.sdk.record import IngressRecord, KafkaRecord
 from statefun.sdk.types import SimpleType
@@ -26,11 +26,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 class _Values:
     """Reads the values of records for functions."""
 
+    source: str
     chain: Chain
 
     def read(self, record: KafkaRecord) -> bytes:
-        data = self.chain.value_of(place_of(record), record.value)
-        return self.chain.value_codec.message(data)
+        try:
+            data = self.chain.value_of(place_of(record), record.value)
+            return self.chain.value_codec.message(data)
+        except TransformError as error:
+            text = f"the transforms of {self.source} cannot take a record: {error}"
+            raise ValueDecodeError(text) from None
 
     def refuse(self, content: bytes) -> bytes:
         raise NotImplementedError(f"{len(content)} bytes are read by another type")
@@ -44,7 +49,7 @@ def transformed_values(source: str, typename: str, chain: Chain) -> Deserializer
         typename: the type of the values that come out.
         chain: the transforms.
     """
-    values = _Values(chain)
+    values = _Values(source, chain)
     # Not registered: the type of that name only reads what this one writes.
     made = SimpleType(typename, bytes, values.refuse)
     return Deserializer(

@@ -17,7 +17,8 @@ from statefun.module.topic_routes import (
     ValueFormat,
 )
 from statefun.sdk.errors import StatefunError
-from statefun.sdk.structured import make_json_type
+from statefun.sdk.structured import StructuredType, make_json_type
+from statefun.sdk.types import default_types
 
 
 def register_types(module: Module) -> Iterator[tuple[Location, str]]:
@@ -56,7 +57,9 @@ def _register(typename: str, value_format: ValueFormat) -> None:
     # Formats are imported when they are asked for: they may need further packages.
     match value_format:
         case JsonValues():
-            make_json_type(typename)
+            known = default_types.find(typename)
+            if not (isinstance(known, StructuredType) and known.is_json):  # of the program's own
+                make_json_type(typename)
         case ProtobufValues(descriptor_set, message):
             protobuf = import_module("statefun.formats.protobuf")
             protobuf.make_described_protobuf_type(typename, descriptor_set, message)

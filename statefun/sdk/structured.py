@@ -68,6 +68,11 @@ class StructuredType(Type[T]):
             )
         return self._serializer
 
+    @property
+    def is_json(self) -> bool:
+        """Whether its values are JSON."""
+        return self._encoding == "json"
+
     def origin(self) -> str:
         """Return where the class of its values comes from."""
         return f"{text_of_annotation(self._annotation)} as {self._encoding}"

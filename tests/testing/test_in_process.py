@@ -245,6 +245,29 @@ def test_skipped_messages_are_told() -> None:
     assert app.skipped == ["function t/f failed at address t/f/x: ValueError: no (message)"]
 
 
+def test_a_topic_in_json_has_values_of_the_programs_own_type() -> None:
+    """Which reads JSON; with transforms, too."""
+    functions = StatefulFunctions()
+    ages = make_json_type("test.in-process/ages", dict[str, int])
+    got: list[object] = []
+
+    @functions.bind("t/f")
+    def handle(ctx: Context, message: Message) -> None:
+        got.append((ctx.address.id, message.as_type(ages)))
+
+    options: dict[str, Any] = {
+        "value_type": ages,
+        "targets": ["t/f"],
+        "valueFormat": {"type": "json"},
+        "transforms": [{"type": "Cast$Value", "spec": "Ada:int32"}],
+    }
+    app = InProcessApplication(functions=functions, components=[ingress(**options)])
+    app.produce("in", "x", b'{"Ada": "36"}')
+    app.drain()
+
+    assert got == [("x", {"Ada": 36})]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_rejected_records_alone_are_a_micro_batch(seed: int) -> None:
     """They wait for no address."""

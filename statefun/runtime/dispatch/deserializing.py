@@ -93,4 +93,7 @@ def _kafka_record(call: Call, origin: RecordOrigin, content: bytes | None) -> Ka
 def _failure(call: Call, index: int, error: BaseException) -> FailedInvocation:
     name = call.batch.invocations[index].argument.typename.removeprefix(RECORDS)
     failure = deserializer_failed(name, call.batch.target, error)
-    return FailedInvocation(index, failure, class_name(error), traceback_of(error))
+    says_all = failure is error
+    return FailedInvocation(
+        index, failure, class_name(error), "" if says_all else traceback_of(error)
+    )
