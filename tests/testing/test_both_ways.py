@@ -225,6 +225,8 @@ def test_records_are_transformed_on_both_ways(statefun_app: Make) -> None:
         ("SF302", "test.both/tell/8", b'{"id": 8, "age": "old"}'),
         ("SF400", "None", b'{"id": null}'),
     }
+    [bad] = [letter for letter in app.dead_letters() if letter.code == "SF302"]
+    assert bad.message.startswith("the transforms of test-both-users cannot take a record: transf")
     assert {letter.message.rpartition(": ")[2] for letter in app.dead_letters()} == {
         "it is no whole number",
         "the key is null, and it becomes the id of an address",
