@@ -13,11 +13,13 @@ from typing import Any, cast
 import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
 
 from statefun.dev import EmbeddedKafka
 from statefun.module.loader import parse_module
 from statefun.module.model import Module
 from statefun.runtime.application import Application
+from statefun.runtime.release.metrics import SOURCE
 from statefun.runtime.settings import Settings
 from statefun.runtime.summary import Summary
 from statefun.runtime.timers.clock import Clock, SystemClock
@@ -186,3 +188,13 @@ def run(
     resolved = Settings.resolve({}, None, **arguments)
     declared = parse_module(module) if isinstance(module, str) else module
     return Application(declared, functions, resolved, clock).run()
+
+
+def metrics(spark: SparkSession) -> dict[str, int]:
+    """Return the values that a sink of Spark's metrics system gets, by name."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - classes of the JVM have no other door
+    sources = jvm.org.apache.spark.SparkEnv.get().metricsSystem().getSourcesByName(SOURCE)
+    if sources.isEmpty():
+        return {}
+    gauges = sources.head().metricRegistry().getGauges()
+    return {name: gauges[name].getValue() for name in gauges}

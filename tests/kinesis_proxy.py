@@ -37,6 +37,8 @@ class KinesisProxy:
         """The streams and keys of the records in each request."""
         self.gone: set[str] = set()
         """The sequence numbers of records whose time of retention is over."""
+        self.behind: int | None = None
+        """By how many milliseconds the records that are read are behind the newest one."""
         self.asked: Counter[str] = Counter()
         """How many requests came, by operation."""
 
@@ -85,8 +87,10 @@ class KinesisProxy:
         if operation == "PutRecords":
             return self._put(headers, json.loads(body))
         status, content = self._passed(headers, body)
-        if operation == "GetRecords" and status == HTTPStatus.OK and self.gone:
+        if operation == "GetRecords" and status == HTTPStatus.OK:
             found = json.loads(content)
+            if self.behind is not None:
+                found["MillisBehindLatest"] = self.behind
             found["Records"] = [
                 each for each in found["Records"] if each["SequenceNumber"] not in self.gone
             ]

@@ -47,6 +47,7 @@ _ROOM = 128 * 1024 * 1024
 """The bytes that are fetched ahead of the query."""
 _LIST_AGAIN = timedelta(seconds=1)
 _LOOK = 0.05
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def read_kinesis(reading: Reading) -> DataFrame:
@@ -176,6 +177,19 @@ class KinesisSource:
             self._is_stopped.set()
             for reader in self._readers.values():
                 reader.stop()
+
+    def metrics(self) -> Mapping[str, int]:
+        """Return by how many milliseconds the shards of each stream are fetched behind their ends.
+
+        Of each stream it is the shard that is furthest behind.
+        """
+        behind = dict.fromkeys(self._streams, timedelta(0))
+        for (name, _), reader in list(self._readers.items()):
+            if not reader.ended:
+                behind[name] = max(behind.get(name, reader.behind), reader.behind)
+        return {
+            f"stream.{name}.millisBehindLatest": far // _MILLISECOND for name, far in behind.items()
+        }
 
     def _resolved(self) -> float | None:
         """Return the time of the first record to read, in seconds since the epoch."""

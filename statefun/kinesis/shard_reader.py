@@ -135,6 +135,8 @@ class ShardReader:
         """Whether the shard is closed, and all its records are fetched."""
         self.caught_up = False
         """Whether all records were fetched that have arrived before the bound."""
+        self.behind = timedelta(0)
+        """How far the last answer was behind the newest record."""
         self.error: StatefunError | None = None
         """Why nothing more will come."""
         self._thread = threading.Thread(
@@ -228,7 +230,8 @@ class ShardReader:
             if "Records" in answer:  # else the iterator has expired
                 found = answer["Records"]
                 is_full = len(found) == _MOST_RECORDS
-                is_all = not (is_full or answer.get("MillisBehindLatest"))
+                self.behind = timedelta(milliseconds=answer.get("MillisBehindLatest") or 0)
+                is_all = not (is_full or self.behind)
                 if not self._add(found, is_all=is_all):
                     return  # the rest is another run's
                 if iterator is None:

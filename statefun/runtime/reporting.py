@@ -53,7 +53,7 @@ class Reports:
         self._endpoint_log = EndpointLog(summary)
         self._status = Status(summary, ingresses, stops, len(prepared.connectors), line, ui)
         self._has_begun = False
-        self._metrics = Metrics(ingresses, stops, group_offsets, summary)
+        self._metrics = Metrics(ingresses, prepared.connectors, stops, group_offsets, summary)
         self._watch = IngressWatch(ingresses)
         self._jumps = JumpLog(clock)
         self._new_topics = NewTopics(settings.checkpoint, ingresses)

@@ -15,11 +15,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from harness import run, wait
+from harness import metrics, run, wait
 from kinesis_counting import application, functions, module_text
 from kinesis_proxy import KinesisProxy
 from kinesis_server import KinesisHarness
 from local_servers import free_port
+from pyspark.sql import SparkSession
 
 from statefun import ConnectorError
 from statefun.runtime.terminal import StatusLine
@@ -101,6 +102,13 @@ def test_shards_are_split_and_merged_while_it_runs(kinesis: KinesisHarness, tmp_
             kinesis.put("users", numbered(NAMES, range(start, start + 20)))
             (kinesis.split if start % 60 < 40 else kinesis.merge)("users", 0)
         kinesis.wait_for("counts", lambda found: len(found) >= total * len(NAMES))
+
+        records = "ingress.test/in.records"
+        expected = {
+            records: total * len(NAMES),
+            "ingress.test/in.stream.users.millisBehindLatest": 0,
+        }
+        wait(lambda: expected.items() <= metrics(SparkSession.active()).items())
 
     assert by_name(kinesis.read("counts")) == {name: counted(range(total)) for name in NAMES}
     rates = re.findall(r"in ([\d,]+)/s \| out ([\d,]+)/s \| batch \d+, ", screen.getvalue())

@@ -392,6 +392,21 @@ def test_profiles_that_are_not_there_are_said(
         )
 
 
+def test_it_tells_how_far_behind_it_is(kinesis: KinesisHarness, tmp_path: Path) -> None:
+    """As Kinesis says, of the shard that is furthest behind."""
+    kinesis.create("users", 1)
+    kinesis.put("users", [("Ada", b"1")])
+    with KinesisProxy(int(kinesis.url.rpartition(":")[2])) as proxy:
+        proxy.behind = 5000
+        made = Sources(kinesis, tmp_path, "{type: earliest}", proxy.url)
+        source = made.start()
+        further(source, source.initial_offset())
+        told = source.metrics()
+        made.stop()
+
+    assert told == {"stream.users.millisBehindLatest": 5000}
+
+
 def test_a_profile_is_taken_from_its_file(kinesis: KinesisHarness, tmp_path: Path) -> None:
     """As AWS's own tools write it."""
     kinesis.create("users", 1)

@@ -2,7 +2,8 @@
 """Gauges for Spark's metrics system, whose sinks export them: JMX, Prometheus, Graphite.
 
 The source is called ``statefun``. Per ingress there are ``commitsSucceeded`` and
-``commitsFailed``, per partition ``currentOffset``, ``committedOffset`` and ``lag``; see docs/operations.md.
+``commitsFailed``, per partition ``currentOffset``, ``committedOffset`` and ``lag``, or ``records`` and
+whatever its connector tells; see docs/operations.md.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from datetime import timedelta
 import attrs
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from statefun.module.connectors import ConnectorIngress
 from statefun.module.model import KafkaIngress
-from statefun.runtime.ingress.positions import positions
+from statefun.runtime.ingress.positions import positions, records_read
 from statefun.runtime.ingress.stopping import Offsets
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.spark_internals.error_texts import first_words
@@ -36,7 +38,8 @@ class Metrics:
     """The metrics of one run.
 
     Args:
-        ingresses: the ingresses in the order of the query's sources.
+        ingresses: Kafka's ingresses in the order of the query's sources.
+        connectors: the ingresses of connectors, whose sources follow.
         stops: the offsets before which each ingress stops, if it does.
         group_offsets: the committed offsets of the ingresses.
         summary: the counts of the run.
@@ -45,11 +48,13 @@ class Metrics:
     def __init__(
         self,
         ingresses: Sequence[KafkaIngress],
+        connectors: Sequence[ConnectorIngress],
         stops: Sequence[Offsets | None],
         group_offsets: GroupOffsets,
         summary: Summary,
     ) -> None:
         self._ingresses = ingresses
+        self._connectors = connectors
         self._stops = stops
         self._group_offsets = group_offsets
         self._summary = summary
@@ -120,6 +125,11 @@ class Metrics:
         for position in positions(self._ingresses, self._stops, progress):
             yield from _named(position.ingress, "currentOffset", position.read)
             yield from _named(position.ingress, "lag", position.lags)
+        others = progress.sources[len(self._ingresses) :]
+        for connector, source in zip(self._connectors, others, strict=False):
+            yield f"ingress.{connector.id}.records", records_read([source.endOffset])
+            for name, value in (source.metrics or {}).items():
+                yield f"ingress.{connector.id}.{name}", int(value)
 
     def _set(self, source: MetricsSource, name: str, value: int) -> None:
         if self._values.get(name) != value:  # every call of the JVM takes its time

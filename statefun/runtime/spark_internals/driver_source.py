@@ -12,10 +12,10 @@ stream, all of which are interfaces. Spark compares streams and logs their names
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +52,14 @@ class Source(Protocol):
         """Release whatever it holds: the query has ended."""
 
 
+@runtime_checkable
+class MeasuredSource(Source, Protocol):
+    """A source with numbers that are worth watching; Spark reports them with its progress."""
+
+    def metrics(self) -> Mapping[str, int]:
+        """Return them as they are now, by name; soon, and whatever thread asks."""
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the schema of the Arrow batches that become rows of ``schema``."""
     return to_arrow_schema(schema, timezone="UTC")
@@ -72,7 +80,8 @@ def tasks_of(
     """
     accept_calls()
     packages, none = jvm(), jvm().scala.Option.empty()
-    stream = _Stream(name, source, failed)
+    kind = _MeasuredStream if isinstance(source, MeasuredSource) else _Stream
+    stream = kind(name, source, failed)
     relation = packages.org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
     plan = relation(
         none,
@@ -214,3 +223,22 @@ class _Stream:
         except Exception as error:  # noqa: BLE001 - every error is reported as the end of the query
             self._failed(error)
             raise RuntimeError("the micro-batch was not planned") from None
+
+
+class _MeasuredStream(_Stream):
+    """The same, of a source with metrics."""
+
+    _source: MeasuredSource
+
+    class Java:
+        implements = (
+            *_Stream.Java.implements,
+            f"{_CONNECTOR}.read.streaming.ReportsSourceMetrics",
+        )
+
+    def metrics(self, _latest: Any) -> Any:
+        found = jvm().java.util.HashMap()
+        with self._kept_reason():
+            for name, value in self._source.metrics().items():
+                found[name] = str(value)
+        return found

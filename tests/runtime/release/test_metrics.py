@@ -14,8 +14,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from harness import PATIENCE, KafkaHarness, wait
-from pyspark.sql import SparkSession
+from harness import PATIENCE, KafkaHarness, metrics, wait
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.module.loader import parse_module
@@ -23,7 +22,7 @@ from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.release.group_offsets import GroupOffsets
-from statefun.runtime.release.metrics import SOURCE, Metrics
+from statefun.runtime.release.metrics import Metrics
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.session import open_session
 from statefun.runtime.spark_internals.metrics_system import MetricsSource
@@ -46,16 +45,6 @@ def running(module: str, functions: StatefulFunctions, checkpoint: Path) -> Iter
             application.stop()
             with pytest.raises(KeyboardInterrupt):
                 run.result(PATIENCE.total_seconds())
-
-
-def metrics(spark: SparkSession) -> dict[str, int]:
-    """Return the values that a sink gets, by name."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - classes of the JVM have no other door
-    sources = jvm.org.apache.spark.SparkEnv.get().metricsSystem().getSourcesByName(SOURCE)
-    if sources.isEmpty():
-        return {}
-    gauges = sources.head().metricRegistry().getGauges()
-    return {name: gauges[name].getValue() for name in gauges}
 
 
 def test_offsets_and_lags_are_told_by_partition(kafka: KafkaHarness, checkpoint: Path) -> None:
@@ -132,7 +121,7 @@ def test_partitions_are_told_little_by_little(
     told = []
 
     with closing(GroupOffsets(ingresses, [None], CommitLog(Folder.at(checkpoint)))) as groups:
-        told_of = Metrics(ingresses, [None], groups, Summary())
+        told_of = Metrics(ingresses, [], [None], groups, Summary())
         told_of.open()
         for read in (*[3] * 4, *[5] * 5):
             source = SimpleNamespace(
@@ -176,7 +165,7 @@ def test_broken_metrics_do_not_end_the_application(
 
     monkeypatch.setattr(MetricsSource, "set", set_gauge)
     with closing(GroupOffsets(ingresses, [None], CommitLog(Folder.at(checkpoint)))) as groups:
-        told_of = Metrics(ingresses, [None], groups, Summary())
+        told_of = Metrics(ingresses, [], [None], groups, Summary())
         told_of.open()
         for _ in range(3):
             told_of.update(None)
