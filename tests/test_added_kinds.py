@@ -87,6 +87,22 @@ def test_kinds_of_other_packages_run(folder: Path) -> None:
         assert totals == [sum(mine[: n + 1]) for n in range(len(mine))]
 
 
+@pytest.mark.spark
+def test_metrics_of_theirs_that_fail_end_nothing(folder: Path) -> None:
+    """It is told once."""
+    reading = folder / "site" / "example_numbers" / "reading.py"
+    reading.write_text(reading.read_text() + "\nNumbers.metrics = lambda self: {'left': 'many'}\n")
+    (folder / "once.py").write_text(
+        "import app; from statefun import run; run(available_now=True, quiet=True)"
+    )
+
+    done = ran(folder, "once")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("ingress com.example/numbers: its metrics cannot be told: Value") == 1
+    assert len((folder / "lines").read_text().splitlines()) == 1000
+
+
 def test_mistakes_in_them_are_said(folder: Path) -> None:
     """As those of other kinds are: with their places and what is known."""
     file = folder / "module.yaml"

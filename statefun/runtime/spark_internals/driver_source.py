@@ -12,6 +12,7 @@ stream, all of which are interfaces. Spark compares streams and logs their names
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -23,6 +24,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from statefun.runtime.spark_internals.jvm import accept_calls, jvm, new_array
+
+logger = logging.getLogger("statefun")
 
 TASK = "task"
 """The only column of a source's rows, which are its tasks: bytes."""
@@ -229,6 +232,7 @@ class _MeasuredStream(_Stream):
     """The same, of a source with metrics."""
 
     _source: MeasuredSource
+    _has_told = False
 
     class Java:
         implements = (
@@ -238,7 +242,11 @@ class _MeasuredStream(_Stream):
 
     def metrics(self, _latest: Any) -> Any:
         found = jvm().java.util.HashMap()
-        with self._kept_reason():
+        try:
             for name, value in self._source.metrics().items():
-                found[name] = str(value)
+                found[str(name)] = str(int(value))
+        except Exception as error:  # noqa: BLE001 - no reason to end the query
+            if not self._has_told:
+                self._has_told = True
+                logger.warning("ingress %s: its metrics cannot be told: %r", self._name, error)
         return found
