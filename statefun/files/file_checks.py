@@ -10,6 +10,7 @@ from pathlib import Path
 
 from statefun.components import ConnectorEgress, ConnectorIngress
 from statefun.components.running import Folder
+from statefun.files.file_log import without_query
 from statefun.files.file_settings import EgressFiles, IngressFiles
 from statefun.files.places import checked_place
 from statefun.sdk.errors import StatefunError
@@ -52,6 +53,6 @@ def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
             yield f"{settings.owner}: nothing may be written into {there}"
         return
     try:
-        folder.names()
+        folder.exists()
     except OSError as error:
-        yield f"{settings.owner}: folder {folder.location} cannot be reached: {error}"
+        yield f"{settings.owner}: folder {without_query(folder.location)} cannot be reached: {error}"

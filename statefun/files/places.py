@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 import attrs
 
 from statefun.components.running import Folder
+from statefun.files.file_log import without_query
 from statefun.sdk.errors import ConnectorError
 
 _HIDDEN = (".", "_")
@@ -35,6 +36,8 @@ class Place:
             ConfigurationError: if pyarrow knows no such file system.
             OSError: if the file system does not answer.
         """
+        if path.startswith("file:"):
+            path = Folder.at(path).location
         location, mark, query = path.partition("?") if "://" in path else (path, "", "")
         parent, _, name = location.rstrip("/").rpartition("/")
         if not _is_pattern(name):  # which is no part of a URI
@@ -61,13 +64,14 @@ def checked_place(owner: str, path: str) -> Place:
         ConfigurationError: if pyarrow knows no such file system.
         ConnectorError: if there is no such folder or file.
     """
+    shown = without_query(path)  # there may be a secret in it
     try:
         place = Place.of(path)
         is_there = place.is_there
     except OSError as error:
-        raise ConnectorError(f"{owner}: {path} cannot be read: {error}") from None
+        raise ConnectorError(f"{owner}: {shown} cannot be read: {error}") from None
     if not is_there:
-        raise ConnectorError(f"{owner}: there is no {path}; make it, or correct the path")
+        raise ConnectorError(f"{owner}: there is no {shown}; make it, or correct the path")
     return place
 
 

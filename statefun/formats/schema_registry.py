@@ -37,13 +37,7 @@ _NUMBERS = {
 """Properties that the client wants as numbers."""
 _DEFAULTS = {"timeout": 10}
 """In seconds; the client's own default is to wait for ever."""
-_NOT_TOLD = {
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.REQUEST_TIMEOUT,
-    HTTPStatus.TOO_MANY_REQUESTS,
-}
-"""Refusals that say nothing about the schema that was asked for."""
+_NO_SUCH_SCHEMA = {HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY}
 
 
 @attrs.frozen
@@ -87,9 +81,9 @@ class _Registered:
         try:
             return self._client().get_schema(number)
         except Exception as error:
-            status = getattr(error, "http_status_code", 0)
-            is_refused = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
-            if is_refused and status not in _NOT_TOLD:
+            # A proxy, or another server at a wrong URL, has no error code of a registry's.
+            is_told = getattr(error, "error_code", -1) > 0
+            if is_told and getattr(error, "http_status_code", 0) in _NO_SUCH_SCHEMA:
                 raise ValueError(f"there is no schema {number}") from error
             raise FunctionError(f"the schema registry does not answer: {error}") from error
 

@@ -26,14 +26,15 @@ def connector_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
     def ask(component: ConnectorIngress | ConnectorEgress) -> list[Finding]:
         if component.checker is None:
             return []
+        texts: list[str] = []
         try:
             check: Callable[..., Iterable[str]] = resolve_name(component.checker)
-            texts = list(check(component, timeout))
+            texts.extend(check(component, timeout))
         except StatefunError as error:
-            texts = [str(error)]
+            texts.append(str(error))
         except Exception as error:  # noqa: BLE001 - other packages' code may raise any exception
             what = f"{class_name(error)}: {text_of(error)}"
-            texts = [f"{component.kind} {component.id} cannot be checked: {what}"]
+            texts.append(f"{component.kind} {component.id} cannot be checked: {what}")
         return [Finding.at(component.location, text) for text in texts]
 
     with ThreadPoolExecutor() as threads:

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta, timezone
 
 from statefun.components import ConnectorEgress, ConnectorIngress
 from statefun.kinesis.aws_client import Trouble, connect, failed, trouble_of
-from statefun.kinesis.connection import EgressSettings, IngressSettings
+from statefun.kinesis.connection import Connection, EgressSettings, IngressSettings
 from statefun.kinesis.shard_list import ShardList
-from statefun.sdk.errors import ConfigurationError, ConnectorError
+from statefun.sdk.errors import ConfigurationError
 
 _FIRST_PAUSE = timedelta(milliseconds=50)
 _LONGEST_PAUSE = timedelta(seconds=1)
@@ -25,14 +25,14 @@ def check_ingress(ingress: ConnectorIngress, timeout: timedelta) -> Iterator[str
         ConfigurationError: if the settings cannot be used.
     """
     settings: IngressSettings = ingress.settings
+    check_date(settings)
     client = connect(settings.connection)
-    deadline = time.monotonic() + timeout.total_seconds()
     for route in ingress.topics:
-        try:
-            left = timedelta(seconds=deadline - time.monotonic())
-            check_streams(settings, ShardList(client, [route.topic]), left)
-        except ConnectorError as error:
-            yield str(error)
+        trouble = _patiently(ShardList(client, [route.topic]).look, timeout)
+        if trouble is not None:
+            yield str(failed(settings.connection, "its streams cannot be listed", trouble))
+            if trouble.passes:  # which is so of the other streams, too
+                return
 
 
 def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
@@ -58,18 +58,23 @@ def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
         yield str(failed(settings.connection, "it cannot be reached", trouble))
 
 
-def check_streams(settings: IngressSettings, shards: ShardList, timeout: timedelta) -> None:
+def check_date(settings: IngressSettings) -> None:
+    """Check that the startup position is not still to come.
+
+    Raises:
+        ConfigurationError: if it is.
+    """
+    if isinstance(settings.start, datetime) and settings.start > datetime.now(timezone.utc):
+        owner = settings.connection.owner
+        raise ConfigurationError(f"{owner}: the date of startupPosition is still to come")
+
+
+def check_streams(connection: Connection, shards: ShardList, timeout: timedelta) -> None:
     """List the shards of all streams.
 
     Raises:
-        ConfigurationError: if the startup position is still to come.
         ConnectorError: if a stream is not there, or Kinesis does not answer in time.
     """
-    connection = settings.connection
-    if isinstance(settings.start, datetime) and settings.start > datetime.now(timezone.utc):
-        raise ConfigurationError(
-            f"{connection.owner}: the date of startupPosition is still to come"
-        )
     trouble = _patiently(shards.look, timeout)
     if trouble is not None:
         raise failed(connection, "its streams cannot be listed", trouble)

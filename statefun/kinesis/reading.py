@@ -28,7 +28,7 @@ from statefun.components.running import (
     write_framed,
 )
 from statefun.kinesis.aws_client import Trouble, connect, failed
-from statefun.kinesis.checking import check_streams
+from statefun.kinesis.checking import check_date, check_streams
 from statefun.kinesis.connection import Connection, FromEnd, IngressSettings, OnDataLoss
 from statefun.kinesis.shard_list import ShardList
 from statefun.kinesis.shard_position import (
@@ -118,7 +118,8 @@ class KinesisSource:
             ConfigurationError: if the startup position is still to come.
             ConnectorError: if a stream is not there, or Kinesis does not answer in time.
         """
-        check_streams(self._settings, self._shards, timeout)
+        check_date(self._settings)
+        check_streams(self._connection, self._shards, timeout)
 
     def initial_offset(self) -> Offset:
         """Return where a fresh checkpoint begins: the same at each start until it has read."""
@@ -185,8 +186,7 @@ class KinesisSource:
         """
         behind = dict.fromkeys(self._streams, timedelta(0))
         for (name, _), reader in list(self._readers.items()):
-            if not reader.ended:
-                behind[name] = max(behind.get(name, reader.behind), reader.behind)
+            behind[name] = max(behind.get(name, reader.behind), reader.behind)
         return {
             f"stream.{name}.millisBehindLatest": far // _MILLISECOND for name, far in behind.items()
         }

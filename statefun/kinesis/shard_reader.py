@@ -135,14 +135,23 @@ class ShardReader:
         """Whether the shard is closed, and all its records are fetched."""
         self.caught_up = False
         """Whether all records were fetched that have arrived before the bound."""
-        self.behind = timedelta(0)
+        self._behind = timedelta(0)
         """How far the last answer was behind the newest record."""
+        self._answered = time.monotonic()
         self.error: StatefunError | None = None
         """Why nothing more will come."""
         self._thread = threading.Thread(
             target=self._run, name=f"statefun-{shard.stream}-{shard.id}", daemon=True
         )
         self._thread.start()
+
+    @property
+    def behind(self) -> timedelta:
+        """How far behind the newest record it fetches; without an answer it falls behind."""
+        silence = timedelta(seconds=time.monotonic() - self._answered)
+        if self.ended:
+            return timedelta(0)
+        return self._behind + silence if silence > _PATIENCE else self._behind
 
     def reachable(self, start: ShardPosition, most: int) -> ShardPosition:
         """Return how far one can read from ``start``: about so many records."""
@@ -230,8 +239,9 @@ class ShardReader:
             if "Records" in answer:  # else the iterator has expired
                 found = answer["Records"]
                 is_full = len(found) == _MOST_RECORDS
-                self.behind = timedelta(milliseconds=answer.get("MillisBehindLatest") or 0)
-                is_all = not (is_full or self.behind)
+                self._behind = timedelta(milliseconds=answer.get("MillisBehindLatest") or 0)
+                self._answered = time.monotonic()
+                is_all = not (is_full or self._behind)
                 if not self._add(found, is_all=is_all):
                     return  # the rest is another run's
                 if iterator is None:

@@ -11,7 +11,7 @@ import attrs
 
 from statefun.module.topic_routes import Deserializer, TopicRoute, TransformedTopic, route_of
 from statefun.sdk.egress import KafkaEgressMessage
-from statefun.sdk.errors import DefinitionError, StatefunError, ValueDecodeError
+from statefun.sdk.errors import DefinitionError, FunctionError, StatefunError, ValueDecodeError
 from statefun.sdk.raised import class_name, text_of
 from statefun.sdk.record import IngressRecord, KafkaRecord
 from statefun.sdk.types import SimpleType
@@ -19,6 +19,8 @@ from statefun.transforms.chain import Chain, id_of
 from statefun.transforms.data import NOTHING, TransformError
 from statefun.transforms.transform import Record
 
+TRANSFORMS = "transforms of "
+"""The names of deserializers that apply transforms begin so."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -53,7 +55,7 @@ def transformed_values(source: str, typename: str, chain: Chain) -> Deserializer
     # Not registered: the type of that name only reads what this one writes.
     made = SimpleType(typename, bytes, values.refuse)
     return Deserializer(
-        f"transforms of {source}",
+        f"{TRANSFORMS}{source}",
         values.read,
         made,
         takes_tombstones=chain.makes_values_of_nothing,
@@ -79,6 +81,20 @@ def transformed_id(chain: Chain, record: Record, key: bytes | None, value: bytes
         raise
     except Exception as error:
         raise TransformError(error_text(error)) from error
+
+
+def no_id(place: Record, error: StatefunError) -> FunctionError:
+    """Return the error of a record whose key cannot be made now: nobody knows where it is to go.
+
+    Args:
+        place: its place.
+        error: why not, which says nothing about the record.
+    """
+    where = f"topic {place.topic}, partition {place.partition}, offset {place.offset}"
+    return FunctionError(
+        f"the key of the record at {where} comes out of transforms that cannot go on: "
+        f"{error.message}; see to it, and start again: nothing is lost"
+    )
 
 
 def seen_record(routes: Iterable[TopicRoute], record: IngressRecord) -> IngressRecord:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pyspark.errors import PythonException
@@ -14,6 +15,7 @@ from statefun.runtime.ingress.starting_offsets import check_topics
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.shipping import lacks_statefun
 from statefun.runtime.spark_internals.error_texts import first_words, is_concurrent_update
+from statefun.sdk import errors
 from statefun.sdk.errors import CheckpointError, EngineError, KafkaError, StatefunError
 
 
@@ -37,6 +39,8 @@ def explained(
         return cause
     if lacking := lacks_statefun(str(cause)):
         return lacking
+    if own := error_of_task(str(cause)):
+        return own
     try:
         _check_ingresses(ingresses, settings)
     except KafkaError as likeliest:
@@ -49,6 +53,26 @@ def explained(
         f"the streaming query has ended: {text}; run with spark.statefun.debug=true to see "
         "what Spark says"
     )
+
+
+def error_of_task(text: str) -> StatefunError | None:
+    """Return the error of statefun's own that a task has raised, if it was one.
+
+    >>> error_of_task("statefun.sdk.errors.ConnectorError: [SF510] file /a was deleted")
+    ConnectorError('file /a was deleted')
+    """
+    found = _OWN.search(text)
+    class_ = None if found is None else getattr(errors, found["name"], None)
+    if found is None or not (isinstance(class_, type) and issubclass(class_, StatefunError)):
+        return None
+    if class_.__init__ is not StatefunError.__init__:  # it is made of more than a text
+        return None
+    return class_(found["message"].strip())
+
+
+_OWN = re.compile(
+    rf"^{re.escape(errors.__name__)}\.(?P<name>\w+): \[SF\d+\] (?P<message>.+)", re.MULTILINE
+)
 
 
 def _check_ingresses(ingresses: Sequence[KafkaIngress], settings: Settings) -> None:

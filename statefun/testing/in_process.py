@@ -11,22 +11,22 @@ from __future__ import annotations
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from statefun.module.keys import UNDECODABLE_KEY, UNTRANSFORMABLE, id_of_key
 from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress, Module
 from statefun.module.sinks import EgressRecord
 from statefun.module.topic_routes import TopicRoute, route_of
-from statefun.module.transforming import place_of, transformed_id
 from statefun.remote.endpoint_functions import with_endpoints
 from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.record import KafkaRecord
-from statefun.sdk.types import Type, TypedValue, default_types
+from statefun.sdk.types import Type, TypedValue
+from statefun.testing.arriving import id_of_record
 from statefun.testing.happenings import Delayed, Effects, Kept, Pending
 from statefun.testing.micro_batch import Functions
 from statefun.testing.outcomes import PublishedRecord, argument_of, content
@@ -127,6 +127,8 @@ class InProcessApplication(TestedApplication):
         self._now = START
         self._ready: dict[Address, dict[Hashable, deque[Pending]]] = {}
         """Messages by target and sender."""
+        self._arrived = deque[tuple[str, KafkaRecord, TopicRoute]]()
+        """Records that wait for their ids, by ingress."""
         self._rejected: list[tuple[str, KafkaRecord]] = []
         self._timetable = Timetable[Pending]()
         self._conflicts: list[tuple[Address, Delayed]] = []
@@ -186,12 +188,18 @@ class InProcessApplication(TestedApplication):
             tuple((name, as_bytes(each)) for name, each in (headers or {}).items()),
         )
         self._offsets[topic] += 1
-        for ingress, route in readers:
-            self._route(str(ingress.id), record, route)
+        self._arrived.extend((str(ingress.id), record, route) for ingress, route in readers)
+        with suppress(StatefunError):  # they wait
+            self._read()
+
+    def _read(self) -> None:
+        while self._arrived:
+            self._route(*self._arrived[0])
+            self._arrived.popleft()
 
     def _route(self, ingress: str, record: KafkaRecord, route: TopicRoute) -> None:
         """Send a record that an ingress has read to its targets."""
-        id_, reason = _id_of(record, route)
+        id_, reason = id_of_record(record, route)
         if reason:
             self._rejected.append((reason, record))
             return
@@ -205,6 +213,7 @@ class InProcessApplication(TestedApplication):
 
     def drain(self) -> None:
         """Process what there is; see :meth:`TestedApplication.drain`."""
+        self._read()
         self._settle_conflicts()
         self._release()
         while self._ready or self._rejected:
@@ -370,26 +379,3 @@ class InProcessApplication(TestedApplication):
     def _append(self, records: Sequence[EgressRecord]) -> None:
         for record in records:
             self._published[record.topic].append(PublishedRecord.of(record))
-
-
-def _id_of(record: KafkaRecord, route: TopicRoute) -> tuple[str, str]:
-    """Return the id that a record goes to, or why it can go nowhere."""
-    type_ = None if route.key_type is None else default_types.find(str(route.key_type))
-    is_transformed = route.chain is not None and route.chain.changes_key
-    if record.key is None and not is_transformed:
-        return "", "null-key"
-    try:
-        if route.chain is not None and is_transformed:
-            id_ = transformed_id(route.chain, place_of(record), record.key, record.value).decode()
-        else:
-            id_ = id_of_key(record.key or b"", type_).decode()
-    except StatefunError:
-        if is_transformed:  # a schema registry does not answer, which says nothing of the record
-            raise
-        return "", UNDECODABLE_KEY
-    except Exception:  # noqa: BLE001 - whatever a user's type raises
-        return "", UNTRANSFORMABLE if is_transformed else UNDECODABLE_KEY
-    if not id_:
-        return "", "empty-key"
-    takes_tombstones = route.deserializer is not None and route.deserializer.takes_tombstones
-    return id_, "null-value" if record.value is None and not takes_tombstones else ""

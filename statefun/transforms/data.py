@@ -99,7 +99,7 @@ def moment_of(schema: Schema, number: int) -> Moment:
 
 _MAX_SCALE = 1000
 _MOST_DIGITS = 10_000
-_MOST_BYTES = 4_152
+_MOST_BYTES = 4_154
 """Those of so many digits. The time of a conversion grows with their square."""
 _EXACTLY = Context(prec=_MOST_DIGITS, traps=[Inexact, InvalidOperation, Overflow])
 """Computes with decimal numbers without rounding."""

@@ -46,8 +46,11 @@ class RegexRouter(Router):
         return "".join(parts_of(self.replacement, match.re.groups, match.__getitem__))
 
 
-_NAMED_GROUP = re.compile(r"(?P<other>\\.|\[\^?\]?(?:\\.|[^\]\\])*\])|\(\?<(?=[A-Za-z])", re.DOTALL)
-"""The beginning of a named group; or an escaped character or a class, in which there is none."""
+_MARKS = re.compile(
+    r"(?P<escaped>\\.)|(?P<class>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<group>\(\?<(?=[A-Za-z]))",
+    re.DOTALL,
+)
+"""Escaped characters, classes, and beginnings of named groups."""
 
 
 def python_regex(java: str) -> str:
@@ -59,16 +62,25 @@ def python_regex(java: str) -> str:
     Raises:
         ValueError: if it is none, or Java reads it otherwise; the text continues "... is".
     """
-    translated = _NAMED_GROUP.sub(lambda found: found[0] if found["other"] else "(?P<", java)
+    translated = _MARKS.sub(_python_mark, java)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # of what other languages read otherwise
-            re.compile(translated)
-    except re.error as error:
+            warnings.simplefilter("error")  # of what other languages read otherwise
+            re.compile(translated, re.ASCII)
+    except (re.error, ValueError) as error:
         raise ValueError(f"is not a regular expression: {error}") from None
-    except FutureWarning as warning:
+    except (FutureWarning, DeprecationWarning) as warning:
         raise ValueError(f"is read otherwise by Python than by Java: {warning}") from None
     return translated
+
+
+def _python_mark(found: re.Match[str]) -> str:
+    bare = re.sub(r"\\.", "", (found["class"] or "")[1:], flags=re.DOTALL)
+    if "[" in bare or "&&" in bare:
+        raise ValueError(
+            f"has a class in a class, or an intersection: {found['class']}; avoid them"
+        )
+    return "(?P<" if found["group"] else found[0]
 
 
 def parts_of(

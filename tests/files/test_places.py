@@ -15,6 +15,8 @@ from statefun.sdk.errors import ConnectorError
         ("/data/*.csv", "/data", "*.csv"),
         ("/data.csv", "/", "data.csv"),
         ("/*.csv", "/", "*.csv"),
+        ("file:///data.csv", "/", "data.csv"),
+        ("file:///da%20ta/*.csv", "/da ta", "*.csv"),
         (
             "s3://bucket/in/[ab]*.csv?region=eu-west-1",
             "s3://bucket/in?region=eu-west-1",
@@ -35,10 +37,15 @@ def test_a_folder_means_all_of_its_files(tmp_path: Path) -> None:
     assert [name for name in ("a.csv", ".a.csv", "_a") if place.takes(name)] == ["a.csv"]
 
 
-def test_a_file_system_that_does_not_answer_is_told(tmp_path: Path) -> None:
-    """With the owner of the path."""
-    (tmp_path / "file").touch()
-    with pytest.raises(
-        ConnectorError, match=r"ingress a/b: (.* cannot be read|there is no .*/below)"
-    ):
-        checked_place("ingress a/b", str(tmp_path / "file" / "below"))
+def test_a_path_that_cannot_be_is_told(tmp_path: Path) -> None:
+    """With its owner, and what the file system says."""
+    with pytest.raises(ConnectorError, match=r"ingress a/b: .* cannot be read: .*too long"):
+        checked_place("ingress a/b", str(tmp_path / ("x" * 300)))
+
+
+def test_what_may_be_secret_is_not_told() -> None:
+    """The query of a URI is for pyarrow."""
+    with pytest.raises(ConnectorError) as raised:
+        checked_place("ingress a/b", "mock:///nowhere/*.csv?secret=planted")
+    assert "planted" not in str(raised.value)
+    assert "there is no mock:///nowhere/*.csv" in raised.value.message

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ from statefun import (
     Message,
     StatefulFunctions,
     TypedValue,
+    ValueDecodeError,
     make_avro_type,
     make_schema_registry_type,
     simple_type,
@@ -258,6 +261,46 @@ def test_a_registry_that_is_gone_is_no_fault_of_the_value(tmp_path: Path) -> Non
         make_schema_registry_type("test.formats/wrong", url, properties={"nonsense": "1"})
     for error in (gone, other, wrong):
         assert "planted-secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (404, b'{"error_code": 40403, "message": "no"}', ValueDecodeError),
+        (404, b"<html>not here</html>", FunctionError),
+        (400, b"<html>plain HTTP on a port of HTTPS</html>", FunctionError),
+        (407, b"", FunctionError),
+        (403, b'{"error_code": 40301, "message": "no"}', FunctionError),
+    ],
+)
+def test_only_a_registry_says_that_there_is_no_schema(
+    status: int, body: bytes, error: type[Exception]
+) -> None:
+    """A proxy, or a wrong URL, makes no value bad."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        name, properties = f"test.formats/told-{server.server_port}", {"max.retries": "0"}
+        type_ = make_schema_registry_type(name, url, properties=properties)
+        with pytest.raises(error):
+            Message("a/b", "c", TypedValue(name, b"\0\0\0\0\x01x")).as_type(type_)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def test_types_tell_what_they_are_made_of() -> None:

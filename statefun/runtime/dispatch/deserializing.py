@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from statefun.module.topic_routes import RECORDS, Deserializer
+from statefun.module.transforming import TRANSFORMS
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.runtime.dispatch.calls import Call, batch_of, failed_message, ingress_record
 from statefun.runtime.dispatch.failures import FailedMessage
@@ -93,7 +94,7 @@ def _kafka_record(call: Call, origin: RecordOrigin, content: bytes | None) -> Ka
 def _failure(call: Call, index: int, error: BaseException) -> FailedInvocation:
     name = call.batch.invocations[index].argument.typename.removeprefix(RECORDS)
     failure = deserializer_failed(name, call.batch.target, error)
-    says_all = failure is error
+    says_all = failure is error and name.startswith(TRANSFORMS)
     return FailedInvocation(
         index, failure, class_name(error), "" if says_all else traceback_of(error)
     )

@@ -104,10 +104,10 @@ class Columns:
             timestamp=int(self.cell("timestamp", row)),
         )
         for name, content in headers_of(self.cell("headers", row)):
-            if name is None:
+            if name is None and content is None:
                 origin.keyless = True
             else:
-                origin.headers.add(key=name, value=content)
+                origin.headers.add(key=name or "", value=content)
         key = self.cell("key", row)
         if key is not None:
             origin.key = bytes(key)

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's use
 from pyspark.sql.types import BinaryType
 
 from statefun.module.topic_routes import TopicRoute, TransformedTopic, route_of
-from statefun.module.transforming import transformed_id
-from statefun.sdk.errors import FunctionError, StatefunError
+from statefun.module.transforming import no_id, transformed_id
+from statefun.sdk.errors import StatefunError
 from statefun.transforms.chain import Chain
 from statefun.transforms.data import NOTHING, TransformError
 from statefun.transforms.transform import Record
@@ -81,11 +81,7 @@ def _patiently(transform: Callable[[], bytes], place: Record) -> bytes:
             return transform()
         except StatefunError as error:
             if time.monotonic() >= deadline:
-                where = f"topic {place.topic}, partition {place.partition}, offset {place.offset}"
-                raise FunctionError(
-                    f"the key of the record at {where} comes out of transforms that cannot go on: "
-                    f"{error.message}; see to it, and start again: nothing is lost"
-                ) from None
+                raise no_id(place, error) from None
         time.sleep(_PAUSE.total_seconds())
 
 

@@ -127,9 +127,11 @@ class Metrics:
             yield from _named(position.ingress, "lag", position.lags)
         others = progress.sources[len(self._ingresses) :]
         for connector, source in zip(self._connectors, others, strict=False):
-            yield f"ingress.{connector.id}.records", records_read([source.endOffset])
+            if read := records_read([source.endOffset]):
+                yield f"ingress.{connector.id}.records", read
             for name, value in (source.metrics or {}).items():
-                yield f"ingress.{connector.id}.{name}", int(value)
+                with suppress(ValueError, OverflowError):  # sources of Spark's tell what they like
+                    yield f"ingress.{connector.id}.{name}", int(float(value))
 
     def _set(self, source: MetricsSource, name: str, value: int) -> None:
         if self._values.get(name) != value:  # every call of the JVM takes its time

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -55,12 +55,11 @@ class Source(Protocol):
         """Release whatever it holds: the query has ended."""
 
 
-@runtime_checkable
 class MeasuredSource(Source, Protocol):
     """A source with numbers that are worth watching; Spark reports them with its progress."""
 
     def metrics(self) -> Mapping[str, int]:
-        """Return them as they are now, by name; soon, and whatever thread asks."""
+        """Return them as they are now, by name: at once, as each micro-batch waits for it."""
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -83,7 +82,8 @@ def tasks_of(
     """
     accept_calls()
     packages, none = jvm(), jvm().scala.Option.empty()
-    kind = _MeasuredStream if isinstance(source, MeasuredSource) else _Stream
+    has_metrics = callable(getattr(source, "metrics", None))
+    kind = _MeasuredStream if has_metrics else _Stream
     stream = kind(name, source, failed)
     relation = packages.org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
     plan = relation(

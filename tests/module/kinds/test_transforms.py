@@ -128,8 +128,17 @@ def problem(text: str) -> str:
         ("{type: RegexRouter, regex: '(', replacement: a}", "is not a regular expression"),
         (
             "{type: RegexRouter, regex: '[a-z&&[^t]]+', replacement: a}",
-            "'[a-z&&[^t]]+' is read otherwise by Python than by Java: Possible set intersection",
+            "'[a-z&&[^t]]+' has a class in a class, or an intersection: [a-z&&[^t]; avoid them",
         ),
+        (
+            r"{type: RegexRouter, regex: '[\w[.-]]+', replacement: a}",
+            "has a class in a class, or an intersection",
+        ),
+        (
+            "{type: RegexRouter, regex: '[a--b]+', replacement: a}",
+            "'[a--b]+' is read otherwise by Python than by Java: Possible set difference",
+        ),
+        ("{type: RegexRouter, regex: '(?u)a', replacement: a}", "is not a regular expression"),
         (
             "{type: RegexRouter, regex: a, replacement: $1}",
             "RegexRouter the regular expression has no group 1",

@@ -147,6 +147,25 @@ def test_partitions_are_told_little_by_little(
     ]
 
 
+def test_sources_tell_what_they_like(checkpoint: Path) -> None:
+    """Spark's own, too: what is no number is left out, and fractions are cut off."""
+    files = "{path: /data, format: {type: lines}, valueType: a/A, targets: [a/f]}"
+    text = f"kind: io.statefun.file.v1/ingress\nspec: {{id: test/in, files: [{files}]}}\n"
+    connectors = parse_module(text).connector_ingresses
+    spark = open_session(debug=False, state_partitions=2)
+    source = SimpleNamespace(endOffset="7", metrics={"avgOffsetsBehindLatest": "2.5", "is": "a"})
+
+    with closing(GroupOffsets([], [], CommitLog(Folder.at(checkpoint)))) as groups:
+        told_of = Metrics([], connectors, [], groups, Summary())
+        told_of.open()
+        told_of.update(cast("Any", SimpleNamespace(sources=[source])))
+        found = metrics(spark)
+        told_of.close()
+
+    told = {name: value for name, value in found.items() if name.startswith("ingress.")}
+    assert told == {"ingress.test/in.avgOffsetsBehindLatest": 2}
+
+
 def test_broken_metrics_do_not_end_the_application(
     kafka: KafkaHarness,
     checkpoint: Path,
