@@ -141,16 +141,14 @@ def cast(data: Data, kind: Kind) -> Any:
         value = number_of(schema, value)
     try:
         number = _number(value, kind)
-        if schema is None and kind in FLOATS and not math.isfinite(number):
-            raise TransformError(
-                f"{found(data)} cannot be cast to {kind.value}: JSON has no {number}"
-            )
-        # Without a schema, nothing says that a float has 32 bits where it is written.
-        return shortest(number) if kind is Kind.FLOAT32 and schema is None else number
     except ValueError as error:
         raise TransformError(f"{found(data)} cannot be cast to {kind.value}: it {error}") from None
     except TypeError:
         raise TransformError(f"{found(data)} cannot be cast to {kind.value}") from None
+    if schema is None and kind in FLOATS and not math.isfinite(number):
+        raise TransformError(f"{found(data)} cannot be cast to {kind.value}: JSON has no {number}")
+    # Without a schema, nothing says that a float has 32 bits where it is written.
+    return shortest(number) if kind is Kind.FLOAT32 and schema is None else number
 
 
 def _number(value: Any, kind: Kind) -> Any:

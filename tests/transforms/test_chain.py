@@ -89,3 +89,12 @@ def test_a_topic_has_the_same_transforms_wherever_it_is_read(
     found = [problem for _, problem in register_types(parse_module(text))]
     assert len(found) == problems
     assert all("both read topic" in problem for problem in found)
+
+
+def test_a_cast_tells_what_json_has_not() -> None:
+    """Once, with the field."""
+    with pytest.raises(TransformError) as raised:
+        chain('{type: Cast$Value, spec: "n:float32"}').value_of(place(), b'{"n": "1e50"}')
+    assert str(raised.value) == (
+        "transforms[0], Cast: field 'n': a text cannot be cast to float32: JSON has no number inf"
+    )
