@@ -52,7 +52,7 @@ class FileCluster:
             if content is None:
                 return None
             self._name_files(content["files"])
-            marker = Marker(**{**content["marker"], "digest": _digest(content)})
+            marker = Marker.of_json(content["marker"])
         except OSError as error:
             raise UncertainError(str(error)) from error
         self._owner = marker.owner
@@ -86,7 +86,7 @@ class FileCluster:
         if found is not None and found["marker"]["owner"] not in {self._owner, marker.owner}:
             raise UncertainError("another run has taken over")
         content = {
-            "marker": {**marker._asdict(), "digest": marker.digest.hex()},
+            "marker": marker.to_json(),
             "files": files,
         }
         folder, _, name = self._marker_name.rpartition("/")
@@ -145,7 +145,3 @@ def _has_empty(type_: pa.DataType) -> bool:
     if pa.types.is_struct(type_) and not type_.num_fields:
         return True
     return any(_has_empty(type_.field(index).type) for index in range(type_.num_fields))
-
-
-def _digest(content: dict[str, Any]) -> bytes:
-    return bytes.fromhex(content["marker"]["digest"])

@@ -19,9 +19,9 @@ claimed all lanes, one has opened each of them behind the other's claim, and see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import attrs
 
@@ -59,6 +59,20 @@ class Marker(NamedTuple):
     """The run that has published this."""
     owner: str
     """The run that the lane belongs to."""
+
+    @classmethod
+    def of_json(cls, content: Mapping[str, Any]) -> Marker:
+        """Read what :meth:`to_json` has returned.
+
+        >>> marker = Marker(7, 0, b"digest", "this run", "this run")
+        >>> Marker.of_json(marker.to_json()) == marker
+        True
+        """
+        return cls(**{**content, "digest": bytes.fromhex(content["digest"])})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return {**self._asdict(), "digest": self.digest.hex()}
 
 
 class Cluster(Protocol):

@@ -34,12 +34,11 @@ class PlaygroundCluster:
         self._progress = self._store.marker(self._lane)
         if self._progress is None:
             return None
-        found = json.loads(self._progress)
-        return Marker(**{**found, "digest": bytes.fromhex(found["digest"])})
+        return Marker.of_json(json.loads(self._progress))
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Add records, and the progress."""
-        content = json.dumps({**marker._asdict(), "digest": marker.digest.hex()})
+        content = json.dumps(marker.to_json())
         values = [(record.topic, record.value or b"") for record in records]
         if not self._store.publish(self._lane, self._progress, content, values):
             raise UncertainError("another run has taken over")
