@@ -15,6 +15,7 @@ from statefun.module.transforming import TRANSFORMS
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.runtime.dispatch.calls import Call, batch_of, failed_message, ingress_record
 from statefun.runtime.dispatch.failures import FailedMessage
+from statefun.runtime.rows.origin import key_of
 from statefun.sdk.deadline import Alarm
 from statefun.sdk.errors import ValueDecodeError
 from statefun.sdk.invocation_batch import FailedInvocation
@@ -85,9 +86,7 @@ def _value(call: Call, index: int, find: Find) -> TypedValue | None:
 
 def _kafka_record(call: Call, origin: RecordOrigin, content: bytes | None) -> KafkaRecord:
     topic, partition, offset, timestamp, headers = ingress_record(origin)
-    key: bytes | None = call.batch.target.id.encode()
-    if origin.keyless or origin.HasField("key"):
-        key = None if origin.keyless else origin.key
+    key = key_of(origin, call.batch.target.id.encode())
     return KafkaRecord(key, content, topic, partition, offset, timestamp, headers)
 
 

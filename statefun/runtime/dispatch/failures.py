@@ -20,7 +20,7 @@ from statefun.runtime.dispatch.groups import Row
 from statefun.runtime.printable import printable
 from statefun.runtime.rows.effects import Effects
 from statefun.runtime.rows.envelope import REJECTION_NAMESPACE, SEPARATOR, address_of
-from statefun.runtime.rows.origin import facts_of
+from statefun.runtime.rows.origin import facts_of, key_of
 from statefun.runtime.timers.clock import Clock, in_milliseconds
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
@@ -150,7 +150,6 @@ class Failures:
 
 def _key(failed: FailedMessage) -> bytes | None:
     """Return the key of the message's record, or else the target's id."""
-    if failed.record is not None and (failed.record.keyless or failed.record.HasField("key")):
-        return None if failed.record.keyless else failed.record.key
     id_, _, typename = failed.target.rpartition(SEPARATOR)
-    return None if typename == f"{REJECTION_NAMESPACE}/null-key".encode() else id_
+    key = None if typename == f"{REJECTION_NAMESPACE}/null-key".encode() else id_
+    return key if failed.record is None else key_of(failed.record, key)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from statefun.module import rejected_records
 from statefun.module.policies import Policies
 from statefun.protocol.runtime_pb2 import RecordOrigin
+from statefun.runtime.rows.origin import key_of
 from statefun.sdk.errors import RecordError
 from statefun.transforms.data import NOTHING
 from statefun.transforms.transform import Record
@@ -24,7 +25,8 @@ def rejected(
     """
     if origin is None:
         return rejected_records.rejected(name, None, None)
-    key = origin.key if origin.HasField("key") else None
     topic, time = origin.topic, origin.timestamp
     place = Record(topic, origin.partition, origin.offset, time, NOTHING, NOTHING)
-    return rejected_records.rejected(name, place, policies.route_of(topic), key, value)
+    return rejected_records.rejected(
+        name, place, policies.route_of(topic), key_of(origin, None), value
+    )

@@ -23,6 +23,13 @@ def facts_of(origin: RecordOrigin) -> dict[str, str | int]:
     return {name: getattr(origin, name) for name in ("topic", *_NUMBERS)}
 
 
+def key_of(origin: RecordOrigin, id_: bytes | None) -> bytes | None:
+    """Return the key of a record: the id of its address, if it does not say otherwise."""
+    if origin.keyless:
+        return None
+    return origin.key if origin.HasField("key") else id_
+
+
 def replay_headers(
     facts: Mapping[str, str], key: bytes | None, id_: bytes | None
 ) -> Iterator[tuple[str, bytes | None]]:
