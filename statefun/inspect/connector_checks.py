@@ -12,7 +12,7 @@ from statefun.inspect.validation import Finding
 from statefun.module.connectors import ConnectorEgress, ConnectorIngress
 from statefun.module.model import Module
 from statefun.sdk.errors import StatefunError
-from statefun.sdk.raised import class_name, text_of
+from statefun.sdk.raised import line_of
 
 
 def connector_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
@@ -33,8 +33,8 @@ def connector_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
         except StatefunError as error:
             texts.append(str(error))
         except Exception as error:  # noqa: BLE001 - other packages' code may raise any exception
-            what = f"{class_name(error)}: {text_of(error)}"
-            texts.append(f"{component.kind} {component.id} cannot be checked: {what}")
+            what = f"{component.kind} {component.id}"
+            texts.append(f"{what} cannot be checked: {line_of(error)}")
         return [Finding.at(component.location, text) for text in texts]
 
     with ThreadPoolExecutor() as threads:

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from statefun.module.keys import UNDECODABLE_KEY, UNTRANSFORMABLE, id_of_key, rejection
 from statefun.module.topic_routes import TopicRoute
-from statefun.module.transforming import transformed_id
+from statefun.module.transforming import error_text, transformed_id
 from statefun.sdk.errors import RecordError
-from statefun.sdk.raised import class_name, text_of
 from statefun.sdk.types import default_types
-from statefun.transforms.data import TransformError
 from statefun.transforms.transform import Record
 
 
@@ -36,8 +34,6 @@ def rejected(
             id_of_key(key or b"", type_)
         elif place is not None and name == UNTRANSFORMABLE and route and route.chain:
             transformed_id(route.chain, place, key, value)
-    except TransformError as error:
-        text += f": {error}"
     except Exception as error:  # noqa: BLE001 - it is the reason, whatever it is
-        text += f": {class_name(error)}: {text_of(error)}"
+        text += f": {error_text(error)}"
     return RecordError(text)

@@ -12,7 +12,7 @@ import attrs
 from statefun.module.topic_routes import Deserializer, TopicRoute, TransformedTopic, route_of
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError, FunctionError, StatefunError, ValueDecodeError
-from statefun.sdk.raised import class_name, text_of
+from statefun.sdk.raised import line_of, text_of
 from statefun.sdk.record import IngressRecord, KafkaRecord
 from statefun.sdk.types import SimpleType
 from statefun.transforms.chain import Chain, id_of
@@ -111,8 +111,7 @@ def seen_record(routes: Iterable[TopicRoute], record: IngressRecord) -> IngressR
 
 def error_text(error: Exception) -> str:
     """Return what went wrong with a record."""
-    text = text_of(error)
-    return text if isinstance(error, TransformError) else f"{class_name(error)}: {text}"
+    return text_of(error) if isinstance(error, TransformError) else line_of(error)
 
 
 def place_of(record: KafkaRecord | IngressRecord) -> Record:

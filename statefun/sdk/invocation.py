@@ -35,7 +35,7 @@ from statefun.sdk.invocation_batch import (
     InvocationResult,
 )
 from statefun.sdk.message import Message, received
-from statefun.sdk.raised import class_name, text_of, traceback_of
+from statefun.sdk.raised import class_name, line_of, text_of, traceback_of
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.storage import Storage, changes, restore
 from statefun.sdk.types import TypedValue
@@ -219,7 +219,7 @@ def _failed(
         if type(error) is placed:
             return FailedInvocation(index, placed(text_of(error.message)), placed.__name__, text)
     place = f"function {target.typename} failed at address {target}"
-    failure = FunctionError(f"{place}: {class_name(error)}: {text_of(error)}")
+    failure = FunctionError(f"{place}: {line_of(error)}")
     return FailedInvocation(index, failure, class_name(error), text)
 
 

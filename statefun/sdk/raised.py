@@ -33,6 +33,15 @@ def text_of(error: object) -> str:
     return "(its text cannot be shown)" if text is None else _cut(text, _MAX_TEXT)
 
 
+def line_of(error: BaseException) -> str:
+    """Return the class of an exception, and its text.
+
+    >>> line_of(KeyError("user"))
+    "KeyError: 'user'"
+    """
+    return f"{class_name(error)}: {text_of(error)}"
+
+
 def traceback_of(error: BaseException, *, skip: int = 0) -> str:
     """Return an exception's traceback as Python prints it, without its first frames."""
 
@@ -42,7 +51,7 @@ def traceback_of(error: BaseException, *, skip: int = 0) -> str:
             frames = frames.tb_next if frames else None
         return "".join(traceback.format_exception(type(error), error, frames))
 
-    return _cut(_attempt(formatted) or f"{class_name(error)}: {text_of(error)}\n", _MAX_TRACEBACK)
+    return _cut(_attempt(formatted) or f"{line_of(error)}\n", _MAX_TRACEBACK)
 
 
 def deserializer_failed(name: str, target: Address, error: BaseException) -> InvocationError:
@@ -55,8 +64,7 @@ def deserializer_failed(name: str, target: Address, error: BaseException) -> Inv
     if type(error) is FunctionError:
         return FunctionError(f"a record for {target} cannot be read now: {error.message}")
     return ValueDecodeError(
-        f"the deserializer {name} failed on a record for {target}: {class_name(error)}: "
-        f"{text_of(error)}"
+        f"the deserializer {name} failed on a record for {target}: {line_of(error)}"
     )
 
 
