@@ -259,6 +259,15 @@ def or_default(schema: Schema, value: Any, *, replaced: bool) -> Any:
     return schema.default if value is None and replaced else value
 
 
+def copied(field: Field, value: Any, *, replaced: bool) -> Any:
+    """Return the value of a field; its default in the place of null, if that is to be ``replaced``.
+
+    Raises:
+        TransformError: if it is null and may not be.
+    """
+    return required(field.name, field.schema, or_default(field.schema, value, replaced=replaced))
+
+
 def fields_in(schema: Schema, purpose: str) -> tuple[Field, ...]:
     """Return the fields of a struct.
 

@@ -24,6 +24,7 @@ from statefun.transforms.data import (
     Moment,
     Schema,
     TransformError,
+    copied,
     fields_in,
     fields_of,
     found,
@@ -72,10 +73,11 @@ class ReplaceField(PartTransform):
             return Data(None, named)
         after = schema_after(self, schema)
         kept = [name for name, _ in schema.fields if self._keeps(name)]
-        value = {}
-        for old, (name, each) in zip(kept, after.fields, strict=True):
-            replaced = or_default(each, fields[old], replaced=self.replace_null_with_default)
-            value[name] = required(name, each, replaced)
+        replaced = self.replace_null_with_default
+        value = {
+            field.name: copied(field, fields[old], replaced=replaced)
+            for old, field in zip(kept, after.fields, strict=True)
+        }
         return Data(after, value)
 
     def _keeps(self, name: str) -> bool:
@@ -285,10 +287,11 @@ class ValueToKey(Transform):
             record.key = Data(None, {name: before.get(name) for name in self.fields})
             return
         after = schema_after(self, schema)
-        key = {}
-        for name, each in after.fields:
-            kept = or_default(each, before[name], replaced=self.replace_null_with_default)
-            key[name] = required(name, each, kept)
+        replaced = self.replace_null_with_default
+        key = {
+            field.name: copied(field, before[field.name], replaced=replaced)
+            for field in after.fields
+        }
         record.key = Data(after, key)
 
     def check(self, schemas: Schemas) -> None:

@@ -18,6 +18,7 @@ from statefun.transforms.data import (
     Schema,
     TransformError,
     basics,
+    copied,
     fields_in,
     fields_of,
     or_default,
@@ -186,13 +187,10 @@ class SetSchemaMetadata(PartTransform):
             raise TransformError(_NO_SCHEMA)
         after = schema_after(self, schema)
         if value is not None:
+            replaced = self.replace_null_with_default
             value = {
-                name: required(
-                    name,
-                    each,
-                    or_default(each, value[name], replaced=self.replace_null_with_default),
-                )
-                for name, each in schema.fields
+                field.name: copied(field, value[field.name], replaced=replaced)
+                for field in schema.fields
             }
         return Data(after, value)
 

@@ -69,7 +69,7 @@ def python_regex(java: str) -> str:
             re.compile(translated, re.ASCII)
     except (re.error, ValueError) as error:
         raise ValueError(f"is not a regular expression: {error}") from None
-    except (FutureWarning, DeprecationWarning) as warning:
+    except Warning as warning:
         raise ValueError(f"is read otherwise by Python than by Java: {warning}") from None
     return translated
 

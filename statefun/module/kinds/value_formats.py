@@ -16,7 +16,7 @@ from statefun.module.topic_routes import (
 from statefun.module.yaml.nodes import Node, ScalarNode
 from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.readers import file_content, flag, properties, text
-from statefun.module.yaml.shapes import Key, Variants, described
+from statefun.module.yaml.shapes import Key, Reader, Variants, described
 from statefun.sdk.primitives import StringType
 from statefun.sdk.record import KafkaRecord
 
@@ -92,17 +92,20 @@ KEY_FORMATS = Variants(
 )
 
 
-@described(KEY_FORMATS.schema)
-def _key_format(node: Node, problems: Problems) -> JsonValues | AvroValues | None:
-    chosen, values = KEY_FORMATS.read(node, problems)
-    if chosen == "json":
-        return JsonValues(values.get(SCHEMAS_ENABLE, default=False))
-    return AvroValues(values[AVRO_SCHEMA]) if chosen == "avro" else None
+def _key_format(formats: Variants) -> Reader[JsonValues | AvroValues | None]:
+    @described(formats.schema)
+    def read(node: Node, problems: Problems) -> JsonValues | AvroValues | None:
+        chosen, values = formats.read(node, problems)
+        if chosen == "json":
+            return JsonValues(values.get(SCHEMAS_ENABLE, default=False))
+        return AvroValues(values[AVRO_SCHEMA]) if chosen == "avro" else None
+
+    return read
 
 
 KEY_FORMAT = Key(
     "keyFormat",
-    _key_format,
+    _key_format(KEY_FORMATS),
     "what keys are encoded in; an id is a text as it is, and anything else in JSON",
     default={"type": "text"},
     example={"type": "json"},
@@ -113,16 +116,9 @@ _EGRESS_KEY_FORMATS = Variants(
     KEY_FORMATS.invalid, {name: KEY_FORMATS.shapes[name] for name in ("text", "json")}
 )
 
-
-@described(_EGRESS_KEY_FORMATS.schema)
-def _egress_key_format(node: Node, problems: Problems) -> JsonValues | AvroValues | None:
-    _EGRESS_KEY_FORMATS.read(node, problems)
-    return _key_format(node, Problems())
-
-
 EGRESS_KEY_FORMAT = attrs.evolve(
     KEY_FORMAT,
-    read=_egress_key_format,
+    read=_key_format(_EGRESS_KEY_FORMATS),
     doc="what keys are encoded in, for the transforms; without a format, a text that they make is written as it is",
 )
 
