@@ -47,6 +47,16 @@ class _Registered:
     subject: str | None
     properties: tuple[tuple[str, str], ...] = attrs.field(repr=False)
 
+    @classmethod
+    def of(
+        cls,
+        url: str,
+        schema: str | None,
+        subject: str | None,
+        properties: Mapping[str, str] | None,
+    ) -> _Registered:
+        return cls(url, schema, subject, tuple(sorted((properties or {}).items())))
+
     def serialize(self, value: Any) -> bytes:
         if self.schema is None or self.subject is None:
             raise DefinitionError(
@@ -112,7 +122,7 @@ def written_avro(
         ValueError: if it is no such value, or in another format.
         FunctionError: if the registry does not tell.
     """
-    registered = _Registered(url, None, None, tuple(sorted((properties or {}).items())))
+    registered = _Registered.of(url, None, None, properties)
     written, payload = registered.parts_of(content)
     return _avro_text(written), payload
 
@@ -137,8 +147,7 @@ def registered_avro(
         FunctionError: if the registry does not take the schema.
         Exception: if the value is not as the schema says.
     """
-    settings = tuple(sorted((properties or {}).items()))
-    return _Registered(url, schema, subject, settings).serialize(value)
+    return _Registered.of(url, schema, subject, properties).serialize(value)
 
 
 def make_schema_registry_type(
@@ -169,7 +178,7 @@ def make_schema_registry_type(
     """
     if schema is not None:
         avro.check_schema(typename, schema)
-    registered = _Registered(url, schema, subject, tuple(sorted((properties or {}).items())))
+    registered = _Registered.of(url, schema, subject, properties)
     try:
         registered._client()  # noqa: SLF001 - a class of this module
     except ConfigurationError:

@@ -11,7 +11,7 @@ from statefun.components import ConnectorEgress, ConnectorIngress
 from statefun.kinesis.aws_client import Trouble, connect, failed, trouble_of
 from statefun.kinesis.connection import Connection, EgressSettings, IngressSettings
 from statefun.kinesis.shard_list import ShardList
-from statefun.sdk.errors import ConfigurationError
+from statefun.sdk.errors import ConfigurationError, ConnectorError
 
 _FIRST_PAUSE = timedelta(milliseconds=50)
 _LONGEST_PAUSE = timedelta(seconds=1)
@@ -30,7 +30,7 @@ def check_ingress(ingress: ConnectorIngress, timeout: timedelta) -> Iterator[str
     for route in ingress.topics:
         trouble = _patiently(ShardList(client, [route.topic]).look, timeout)
         if trouble is not None:
-            yield str(failed(settings.connection, "its streams cannot be listed", trouble))
+            yield str(not_listed(settings.connection, trouble))
             if trouble.passes:  # which is so of the other streams, too
                 return
 
@@ -77,7 +77,12 @@ def check_streams(connection: Connection, shards: ShardList, timeout: timedelta)
     """
     trouble = _patiently(shards.look, timeout)
     if trouble is not None:
-        raise failed(connection, "its streams cannot be listed", trouble)
+        raise not_listed(connection, trouble)
+
+
+def not_listed(connection: Connection, trouble: Trouble) -> ConnectorError:
+    """Return the error of streams whose shards cannot be listed."""
+    return failed(connection, "its streams cannot be listed", trouble)
 
 
 def _patiently(ask: Callable[[], Trouble | None], timeout: timedelta) -> Trouble | None:

@@ -28,7 +28,7 @@ from statefun.components.running import (
     write_framed,
 )
 from statefun.kinesis.aws_client import Trouble, connect, failed
-from statefun.kinesis.checking import check_date, check_streams
+from statefun.kinesis.checking import check_date, check_streams, not_listed
 from statefun.kinesis.connection import Connection, FromEnd, IngressSettings, OnDataLoss
 from statefun.kinesis.shard_list import ShardList
 from statefun.kinesis.shard_position import (
@@ -272,7 +272,7 @@ class KinesisSource:
             self._list_at = time.monotonic() + _LIST_AGAIN.total_seconds()
             trouble = self._shards.look()
             if trouble is not None and not trouble.passes:
-                raise failed(self._connection, "its streams cannot be listed", trouble)
+                raise not_listed(self._connection, trouble)
             if trouble is not None and not self._has_told:
                 owner = self._connection.owner
                 logger.warning("%s: its streams cannot be listed: %s; waiting", owner, trouble.text)

@@ -42,12 +42,9 @@ def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
     if any(route.key_type for route in routes):
         id_ = _decoded_ids(routes)(F.col("topic"), F.col("key"))
     chains = [route.chain is not None and route.chain.changes_key for route in routes]
-    made = (
-        F.coalesce(_by_topic(routes, [*map(F.lit, chains)]), F.lit(False))
-        if any(chains)
-        else F.lit(False)
-    )
+    made = F.lit(False)
     if any(chains):
+        made = F.coalesce(_by_topic(routes, [*map(F.lit, chains)]), F.lit(False))
         id_ = F.when(made, transformed_ids(routes)).otherwise(id_)
     records = records.withColumn("id", id_)
     nullable = [F.lit(_takes_tombstones(route)) for route in routes]
