@@ -146,7 +146,9 @@ def cast(data: Data, kind: Kind) -> Any:
     except TypeError:
         raise TransformError(f"{found(data)} cannot be cast to {kind.value}") from None
     if schema is None and kind in FLOATS and not math.isfinite(number):
-        raise TransformError(f"{found(data)} cannot be cast to {kind.value}: JSON has no {number}")
+        raise TransformError(
+            f"{found(data)} cannot be cast to {kind.value}: JSON has no number {number}"
+        )
     # Without a schema, nothing says that a float has 32 bits where it is written.
     return shortest(number) if kind is Kind.FLOAT32 and schema is None else number
 
