@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples from end to end, with nothing prepared: ``make demo``.
 
-Starts a Kafka broker of its own (not with ``--playground``), sends input, launches the example with ``spark-submit``, shows
-its output, and stops everything again.
+Starts a Kafka broker of its own (not with ``--playground``), sends input, launches the example with
+``spark-submit``, shows its output, and stops everything again.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 
 from statefun.dev import EmbeddedKafka
@@ -53,4 +54,8 @@ def run_with_kafka(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("\nEverything is stopped again, before its end.")
+        sys.exit(130)

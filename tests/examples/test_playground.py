@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -12,11 +13,16 @@ from submitting import EXAMPLES
 pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=1)]
 
 
-def test_the_demo_needs_no_kafka() -> None:
-    """It greets by HTTP, and says how to do that by hand."""
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """Return the environment of a demo with ports of its own."""
     ports = {"PLAYGROUND_PORT": str(free_port()), "PLAYGROUND_EGRESS_PORT": str(free_port())}
-    environment = os.environ | ports
-    environment.pop("PYSPARK_SUBMIT_ARGS", None)
+    inherited = {name: value for name, value in os.environ.items() if name != "PYSPARK_SUBMIT_ARGS"}
+    return inherited | ports
+
+
+def test_the_demo_needs_no_kafka(environment: dict[str, str]) -> None:
+    """It greets by HTTP, and says how to do that by hand."""
     done = subprocess.run(
         [sys.executable, EXAMPLES / "demo.py", "--playground"],
         env=environment,
@@ -31,4 +37,27 @@ def test_the_demo_needs_no_kafka() -> None:
         "  Hello Alan, visit 1",
         *(f"  Hello Grace, visit {number}" for number in (1, 2)),
     ]
-    assert f"localhost:{ports['PLAYGROUND_PORT']}/com.example.fns/greeter/Ada" in done.stdout
+    assert f"localhost:{environment['PLAYGROUND_PORT']}/com.example.fns/greeter/Ada" in done.stdout
+
+
+def test_ctrl_c_ends_the_demo_in_one_line(environment: dict[str, str]) -> None:
+    """All processes get the signal, as in a terminal."""
+    with subprocess.Popen(
+        [sys.executable, EXAMPLES / "demo.py", "--playground"],
+        env=environment | {"PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "Starting Spark" in line:
+                break
+        os.killpg(demo.pid, signal.SIGINT)
+        rest = demo.stdout.read()
+
+    assert demo.returncode == 130
+    assert rest.endswith("Everything is stopped again, before its end.\n")
+    assert "Traceback" not in rest
