@@ -45,8 +45,9 @@ def parts(key: str, data: bytes, shard: HashRange) -> Iterator[tuple[str, bytes]
     if aggregated is None:
         yield key, data
         return
+    keys = list(aggregated.partition_key_table)  # each text once, however many parts have it
     for part in aggregated.records:
-        own = aggregated.partition_key_table[part.partition_key_index]
+        own = keys[part.partition_key_index]
         if part.HasField("explicit_hash_key_index"):
             hash_key = int(aggregated.explicit_hash_key_table[part.explicit_hash_key_index])
         else:

@@ -8,6 +8,8 @@ from typing import Any
 
 import attrs
 
+from statefun.components import without_secrets
+from statefun.kinesis.answers import check_answers
 from statefun.kinesis.connection import Connection
 from statefun.sdk.errors import ConfigurationError, ConnectorError
 
@@ -27,6 +29,8 @@ _BUSY = {
 _CLIENT = {"connect_timeout": 5, "read_timeout": 30, "max_pool_connections": 1000}
 """Settings of the client, unless the component has others: a thread reads each shard."""
 EXPIRED = "ExpiredIteratorException"
+_LONGEST_TEXT = 500
+"""How much is shown of what an error says: a proxy's is a page."""
 _TOO_MANY = 429
 _SERVER_ERROR = 500
 
@@ -68,7 +72,7 @@ def connect(connection: Connection) -> Any:
         session = boto3.Session(who.access_key_id, who.secret_access_key, botocore_session=files)
         # Attempts are ours: botocore's own would hold up a stop for a minute.
         config = Config(retries={"total_max_attempts": 1}, **{**_CLIENT, **connection.client})
-        return session.client(
+        client = session.client(
             "kinesis",
             region_name=connection.region,
             endpoint_url=connection.endpoint,
@@ -80,7 +84,10 @@ def connect(connection: Connection) -> Any:
         )
         raise ConfigurationError(text) from None
     except (BotoCoreError, ValueError) as error:
-        raise ConfigurationError(f"{connection.owner}: {error}") from None
+        text = without_secrets(error, connection.endpoint or "")
+        raise ConfigurationError(f"{connection.owner}: {text}") from None
+    check_answers(client)
+    return client
 
 
 def trouble_of(error: Exception) -> Trouble:
@@ -93,13 +100,14 @@ def trouble_of(error: Exception) -> Trouble:
 
     if isinstance(error, ClientError):
         code = error.response.get("Error", {}).get("Code", "")
-        text = error.response.get("Error", {}).get("Message", "")
+        text = error.response.get("Error", {}).get("Message", "")[:_LONGEST_TEXT]
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         passes = code in _BUSY or status == _TOO_MANY or status >= _SERVER_ERROR
         return Trouble(f"{code}: {text}" if text else code, passes, code)
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return Trouble(f"{error}; give awsCredentials", passes=False)
-    return Trouble(f"{type(error).__name__}: {error}", passes=True)
+    url = getattr(error, "kwargs", {}).get("endpoint_url", "")
+    return Trouble(f"{type(error).__name__}: {without_secrets(error, url)}", passes=True)
 
 
 def failed(connection: Connection, what: str, trouble: Trouble) -> ConnectorError:

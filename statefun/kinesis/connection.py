@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from statefun.components import without_login
+from statefun.components import shown_uri
 
 
 class FromEnd(Enum):
@@ -54,10 +54,7 @@ class Connection:
     @property
     def place(self) -> str:
         """Where it connects to, for messages."""
-        return (
-            without_login(self.endpoint or "")
-            or f"Kinesis in {self.region or 'the default region'}"
-        )
+        return shown_uri(self.endpoint or "") or f"Kinesis in {self.region or 'the default region'}"
 
 
 @attrs.frozen

@@ -123,6 +123,8 @@ STREAM = Key("stream", text, "the Kinesis stream to read", required=True, exampl
 _STREAMS = "the streams to read, each with its valueType and targets"
 STREAMS = Key("streams", routes(plain_route(STREAM), STREAM.name), _STREAMS, required=True)
 LEGACY_STREAMS = Key("streams", routes(legacy_route(STREAM), STREAM.name), _STREAMS, required=True)
+_WINDOW = 10_000
+"""How many records the writer chooses from: a key whose records come slowly holds up no others."""
 MAX_OUTSTANDING_RECORDS = Key(
     "maxOutstandingRecords",
     integer(1),
@@ -182,7 +184,7 @@ def read_egress(component: Component, problems: Problems) -> ConnectorEgress:
         address=connection.place,
         convert=kinesis_record,
         settings=EgressSettings(connection, most, threads),
-        chunk_records=most,
+        chunk_records=max(_WINDOW, most),
     )
 
 

@@ -30,6 +30,7 @@ from statefun.components.running import (
 from statefun.kinesis.aws_client import Trouble, connect, failed
 from statefun.kinesis.checking import check_date, check_streams, not_listed
 from statefun.kinesis.connection import Connection, FromEnd, IngressSettings, OnDataLoss
+from statefun.kinesis.room import Room
 from statefun.kinesis.shard_list import ShardList
 from statefun.kinesis.shard_position import (
     ShardPosition,
@@ -37,7 +38,7 @@ from statefun.kinesis.shard_position import (
     decoded,
     encoded,
 )
-from statefun.kinesis.shard_reader import Fetched, Room, Shard, ShardReader
+from statefun.kinesis.shard_reader import Fetched, Shard, ShardReader
 from statefun.kinesis.shard_tasks import read_task, tasks_of
 
 logger = logging.getLogger("statefun.ingress")

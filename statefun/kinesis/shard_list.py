@@ -12,6 +12,7 @@ import attrs
 
 from statefun.kinesis.aggregation import HashRange
 from statefun.kinesis.aws_client import Trouble, trouble_of
+from statefun.kinesis.shard_pages import is_closed, shard_pages
 from statefun.kinesis.shard_reader import Shard
 
 _NOT_THERE = "ResourceNotFoundException"
@@ -51,9 +52,7 @@ class ShardList:
 
     def _listed(self, name: str) -> dict[str, Shard]:
         found: dict[str, Shard] = {}
-        asked: dict[str, Any] = {"StreamName": name}
-        while True:
-            answer = self._client.list_shards(**asked)
+        for answer in shard_pages(self._client, name):
             self.now, self.latest = server_time(answer)
             for shard in answer["Shards"]:
                 keys = shard["HashKeyRange"]
@@ -66,11 +65,9 @@ class ShardList:
                         for parent in ("ParentShardId", "AdjacentParentShardId")
                         if shard.get(parent)
                     ),
-                    "EndingSequenceNumber" in shard["SequenceNumberRange"],
+                    is_closed(shard),
                 )
-            if not answer.get("NextToken"):
-                return found
-            asked = {"NextToken": answer["NextToken"]}
+        return found
 
 
 def server_time(answer: Mapping[str, Any]) -> tuple[float, float]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -17,21 +18,24 @@ import attrs
 from statefun.kinesis.aggregation import HashRange, parts
 from statefun.kinesis.aws_client import EXPIRED, Trouble, failed, trouble_of
 from statefun.kinesis.connection import Connection
+from statefun.kinesis.room import Room
+from statefun.kinesis.shard_end import check_end
 from statefun.kinesis.shard_position import ShardPosition
 from statefun.sdk.errors import StatefunError
 
 logger = logging.getLogger("statefun.ingress")
 
-_SPACING = timedelta(milliseconds=200)
-"""Between two requests for a shard: Kinesis takes five a second."""
 _LONGEST_SPACING = timedelta(seconds=2)
 _RECOVERY = 0.98
 """Others read the stream, too: after a request that was too much, the next ones come less often."""
 _MOST_RECORDS = 10_000
 _FIRST_PAUSE = timedelta(milliseconds=200)
 _LONGEST_PAUSE = timedelta(seconds=5)
-_OBJECTS = 500
-"""About how many bytes a record takes besides its data."""
+_RECORD = 500
+_PART = 150
+"""About how many bytes a record takes besides those of its parts, and a part besides its value."""
+_LARGEST_ANSWER = 16 * 1024 * 1024
+"""Bytes that an answer may take; an answer has up to 10 MiB of data."""
 _PATIENCE = timedelta(seconds=10)
 """Troubles that last longer are told of."""
 
@@ -68,26 +72,11 @@ class Fetched:
     arrival: datetime
     parts: tuple[tuple[str, bytes], ...]
     """Keys and values."""
-    size: int
-
-
-class Room:
-    """Limits what all readers together hold ahead of the query."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
-        self._used = 0
-        self._lock = threading.Lock()
-
-    def take(self, size: int) -> None:
-        """Count bytes that are held; negative ones that no longer are."""
-        with self._lock:
-            self._used += size
 
     @property
-    def is_full(self) -> bool:
-        """Whether to fetch no more."""
-        return self._used >= self._most
+    def size(self) -> int:
+        """About how many bytes of the driver's it takes."""
+        return _RECORD + sum(_PART + len(key) + len(value) for key, value in self.parts)
 
 
 class ShardReader:
@@ -123,12 +112,15 @@ class ShardReader:
         """The sequence number that is waited for, whatever the room."""
         self._until: datetime | None = None
         """Records that arrive later are left for another run."""
-        self._is_at_tip = False
-        """Whether the last answer had all that there was."""
+        self._complete: float = -1
+        """Up to which sequence number everything is fetched that is still there."""
+        self._expected = _LARGEST_ANSWER
+        """How many bytes the next answer may take."""
         self._last_read: str | None = None
         """The record that the next answer begins with, if it is still there."""
         self._told = False
-        self._spacing = _SPACING.total_seconds()
+        self._spacing = 0.0
+        """In seconds; what Kinesis asks for by throttling."""
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self.ended = False
@@ -138,6 +130,8 @@ class ShardReader:
         self._behind = timedelta(0)
         """How far the last answer was behind the newest record."""
         self._answered = time.monotonic()
+        self._has_ended = False
+        """Whether nothing more will come: the shard has ended, the run, or it has failed."""
         self.error: StatefunError | None = None
         """Why nothing more will come."""
         self._thread = threading.Thread(
@@ -152,6 +146,10 @@ class ShardReader:
         if self.ended:
             return timedelta(0)
         return self._behind + silence if silence > _PATIENCE else self._behind
+
+    @property
+    def _name(self) -> str:
+        return f"shard {self.shard.id} of stream {self.shard.stream}"
 
     def reachable(self, start: ShardPosition, most: int) -> ShardPosition:
         """Return how far one can read from ``start``: about so many records."""
@@ -177,14 +175,16 @@ class ShardReader:
             StatefunError: if they cannot be fetched.
         """
         with self._changed:
-            self._needed, self._is_at_tip = end.number, False
+            self._needed = end.number
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._has(end) or self._is_over() or self._stop.is_set())
+            self._changed.wait_for(
+                lambda: self._complete >= end.number or self._has_ended or self._stop.is_set()
+            )
             if self.error is not None:
                 raise self.error
-            if self._stop.is_set():
+            if self._stop.is_set() or self._complete < end.number:
                 stopped = Trouble("the run is told to stop", passes=False)
-                raise failed(self._connection, f"shard {self.shard.id} is not read", stopped)
+                raise failed(self._connection, f"{self._name} is not read", stopped)
             ahead = takewhile(lambda record: record.number <= end.number, self._records)
             return [record for record in ahead if record.number > start.number]
 
@@ -200,60 +200,69 @@ class ShardReader:
             self._changed.notify_all()
             self._room.take(-sum(record.size for record in self._records))
 
-    def _is_over(self) -> bool:
-        """Tell whether what is needed will not come: it is gone."""
-        return self.ended or self._is_at_tip or self.error is not None
-
-    def _has(self, end: ShardPosition) -> bool:
-        newest = self._records[-1].number if self._records else self._position.number
-        return newest >= end.number
-
     def _run(self) -> None:
+        error: StatefunError | None = None
         try:
-            self._fetch_all()
-        except StatefunError as error:
-            self._end(error)
-        except Exception as error:  # noqa: BLE001 - a silent end would be waited for
-            self._end(failed(self._connection, f"shard {self.shard.id}", trouble_of(error)))
-
-    def _end(self, error: StatefunError | None = None) -> None:
-        with self._changed:
-            self.error, self.ended = error, error is None
-            self._changed.notify_all()
+            with self._room.reader():
+                self._fetch_all()
+        except StatefunError as failure:
+            error = failure
+        except Exception as failure:  # noqa: BLE001 - a silent end would be waited for
+            error = failed(self._connection, f"{self._name} cannot be read", trouble_of(failure))
+        finally:
+            with self._changed:
+                self.error, self._has_ended = error, True
+                self._changed.notify_all()
 
     def _fetch_all(self) -> None:
+        """Fetch until the shard ends, or the run; whoever is bounded waits for what was planned."""
         iterator = None
         while not self._stop.is_set():
-            if not self._may_fetch():
-                self._stop.wait(_SPACING.total_seconds() / 4)
+            expected = self._expected
+            if not self._may_fetch(expected):
+                with self._changed:
+                    self._changed.wait(self._room.spacing.total_seconds() / 4)
                 continue
             began = time.monotonic()
-            if iterator is None:
-                iterator = self._request("get_shard_iterator", **self._where()).get("ShardIterator")
-                if iterator is None:  # told to stop
-                    return
-            answer = self._request(
-                "get_records", may_expire=True, ShardIterator=iterator, Limit=_MOST_RECORDS
-            )
-            iterator = answer.get("NextShardIterator")
-            if "Records" in answer:  # else the iterator has expired
-                found = answer["Records"]
-                is_full = len(found) == _MOST_RECORDS
-                self._behind = timedelta(milliseconds=answer.get("MillisBehindLatest") or 0)
-                self._answered = time.monotonic()
-                is_all = not (is_full or self._behind)
-                if not self._add(found, is_all=is_all):
-                    return  # the rest is another run's
-                if iterator is None:
-                    self._end()
-                    return
-            self._stop.wait(max(0.0, began + self._spacing - time.monotonic()))
+            try:
+                iterator = self._fetch(iterator)
+            finally:
+                self._room.take(-expected)
+            if self.ended:
+                return
+            spacing = max(self._spacing, self._room.spacing.total_seconds())
+            self._stop.wait(max(0.0, began + spacing - time.monotonic()))
 
-    def _may_fetch(self) -> bool:
+    def _fetch(self, iterator: str | None) -> str | None:
+        """Ask once; return the next iterator, if there is one."""
+        if iterator is None:
+            place = self._request("get_shard_iterator", **self._where())
+            if place is None:
+                return None
+            iterator = place["ShardIterator"]
+        answer = self._request(
+            "get_records", may_expire=True, ShardIterator=iterator, Limit=_MOST_RECORDS
+        )
+        if answer is None:
+            return None
+        records, following = answer["Records"], answer.get("NextShardIterator")
+        self._behind = timedelta(milliseconds=answer["MillisBehindLatest"])
+        self._answered = time.monotonic()
+        is_all = not (len(records) == _MOST_RECORDS or self._behind)
+        if not self._add(records, is_all=is_all):
+            return None  # the rest is another run's
+        if following is None:
+            with self._changed:
+                self.ended, self._complete = True, math.inf
+        return following
+
+    def _may_fetch(self, expected: int) -> bool:
+        """Tell whether to ask now, with room for so many bytes; what is planned needs no room."""
         with self._changed:
-            if self._needed > self._position.number:
+            if self._needed > max(self._complete, self._position.number):
+                self._room.take(expected)
                 return True
-            return not self.caught_up and not self._room.is_full
+            return not self.caught_up and self._room.has_taken(expected)
 
     def _where(self) -> dict[str, Any]:
         where: dict[str, Any] = {"StreamName": self.shard.stream, "ShardId": self.shard.id}
@@ -277,33 +286,44 @@ class ShardReader:
             is_all: whether there were no more in the shard.
         """
         records = self._without_last(records, is_all=is_all)
-        until, is_done, are_taken = self._until, False, True
+        until, needed = self._until, self._needed
+        wanted = records
         if until is not None:
-            # Times of arrival are not in order: what follows a later one is left, too.
+            # Times of arrival are not in order: what follows a later one is left, too. But what an
+            # earlier run has planned is read, whenever it came.
             wanted = list(
-                takewhile(lambda each: each["ApproximateArrivalTimestamp"] <= until, records)
+                takewhile(
+                    lambda each: (
+                        int(each["SequenceNumber"]) <= needed
+                        or each["ApproximateArrivalTimestamp"] <= until
+                    ),
+                    records,
+                )
             )
-            are_taken = len(wanted) == len(records)
-            # A closed shard is read to its end: those that follow it may have been there, too.
-            is_done = not are_taken or (is_all and not self.shard.is_closed)
-            records = wanted
+        are_taken = len(wanted) == len(records)
+        # A closed shard is read to its end: those that follow it may have been there, too.
+        is_done = not are_taken or (is_all and not self.shard.is_closed)
         found = [
             Fetched(
                 record["SequenceNumber"],
                 int(record["SequenceNumber"]),
                 record["ApproximateArrivalTimestamp"],
                 tuple(parts(record["PartitionKey"], record["Data"], self.shard.hash_keys)),
-                len(record["Data"]) + _OBJECTS,
             )
-            for record in records
+            for record in wanted
         ]
+        size = sum(record.size for record in found)
         with self._changed:
             if found:
                 self._records.extend(found)
                 self._position = ShardPosition(found[-1].sequence)
-                self._room.take(sum(record.size for record in found))
-            self._is_at_tip = is_all
-            self.caught_up = self.caught_up or is_done
+                self._room.take(size)
+            self._expected = size
+            if not are_taken:
+                self._complete = int(records[len(wanted)]["SequenceNumber"]) - 1
+            else:
+                self._complete = math.inf if is_all else self._position.number
+            self.caught_up = self.caught_up or (until is not None and is_done)
             self._changed.notify_all()
         return are_taken
 
@@ -321,8 +341,10 @@ class ShardReader:
         )
         return records
 
-    def _request(self, name: str, *, may_expire: bool = False, **parameters: Any) -> dict[str, Any]:
-        """Ask Kinesis, as often as it takes; return nothing if told to stop, or an iterator has expired.
+    def _request(
+        self, name: str, *, may_expire: bool = False, **parameters: Any
+    ) -> dict[str, Any] | None:
+        """Ask Kinesis, as often as it takes; None if told to stop, or if an iterator has expired.
 
         Raises:
             ConnectorError: if another attempt would be in vain.
@@ -331,29 +353,31 @@ class ShardReader:
         while True:
             try:
                 answer: dict[str, Any] = getattr(self._client, name)(**parameters)
+                if name == "get_records" and not self.shard.is_closed:
+                    check_end(self._client, self.shard.stream, self.shard.id, answer)
             except Exception as error:
                 trouble = trouble_of(error)
                 if may_expire and trouble.code == EXPIRED:
-                    return {}
+                    return None
                 if not trouble.passes:
-                    what = f"shard {self.shard.id} of stream {self.shard.stream} cannot be read"
-                    raise failed(self._connection, what, trouble) from error
+                    raise failed(
+                        self._connection, f"{self._name} cannot be read", trouble
+                    ) from error
                 if time.monotonic() - since > _PATIENCE.total_seconds() and not self._told:
                     self._told = True
                     self._tell(f"cannot be read ({trouble.text}); waiting")
                 self._stop.wait(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
                 if self._stop.is_set():
-                    return {}
+                    return None
                 pause = min(pause * 2, _LONGEST_PAUSE.total_seconds())
-                self._spacing = min(self._spacing * 2, _LONGEST_SPACING.total_seconds())
+                spacing = max(self._spacing, self._room.spacing.total_seconds())
+                self._spacing = min(spacing * 2, _LONGEST_SPACING.total_seconds())
             else:
-                shortest = _SPACING.total_seconds()
-                self._spacing = max(shortest, self._spacing * _RECOVERY)
+                self._spacing *= _RECOVERY
                 if self._told:
                     self._told = False
                     self._tell("is read again")
                 return answer
 
     def _tell(self, text: str) -> None:
-        place = f"shard {self.shard.id} of stream {self.shard.stream}"
-        logger.warning("%s: %s %s", self._connection.owner, place, text)
+        logger.warning("%s: %s %s", self._connection.owner, self._name, text)

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes records to streams: at least once, and in the order of each partition key.
-
-A request of Kinesis's may take some of its records and refuse others, in no order. So one request has
-one record of each key, and the next record of a key follows when the one before is confirmed.
-"""
+"""Writes records to streams: at least once, and in the order of each partition key."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -26,14 +22,15 @@ from statefun.components.running import (
 from statefun.kinesis.aws_client import Trouble, connect, failed, trouble_of
 from statefun.kinesis.connection import EgressSettings
 from statefun.kinesis.outgoing import HASH_KEY
+from statefun.kinesis.sending_order import SendingOrder
 
 _MOST_RECORDS = 500
 _MOST_BYTES = 5_000_000
 """The limits of a request: Kinesis's are 500 records and 5 MiB."""
 _FIRST_PAUSE = timedelta(milliseconds=50)
 _LONGEST_PAUSE = timedelta(seconds=2)
-_Waiting = defaultdict[tuple[str, str], deque[EgressRecord]]
-"""Records that are not confirmed, by stream and partition key."""
+_MOMENT = timedelta(milliseconds=20)
+"""How often to ask whether to stop, and what has waited."""
 _NOT_THERE = "ResourceNotFoundException"
 
 
@@ -54,11 +51,11 @@ class KinesisCluster:
         self._writing = writing
         self._connection = settings.connection
         self._client: Any = connect(settings.connection)
-        self._request_records = min(_MOST_RECORDS, settings.max_outstanding_records)
-        most = max(1, settings.max_outstanding_records // _MOST_RECORDS)
-        self._threads = ThreadPoolExecutor(
-            min(most, settings.threads or most), f"statefun-{writing.egress.id}"
-        )
+        self._most = settings.max_outstanding_records
+        most = max(1, self._most // _MOST_RECORDS)
+        self._requests = min(most, settings.threads or most)
+        """How many requests may be under way."""
+        self._threads = ThreadPoolExecutor(self._requests, f"statefun-{writing.egress.id}")
 
     def open(self) -> None:
         """Connect with the first record; Kinesis keeps no markers of progress."""
@@ -71,107 +68,142 @@ class KinesisCluster:
             UndeliveredError: if told to stop.
         """
         del marker
-        waiting: _Waiting = defaultdict(deque)
-        for record in records:
-            waiting[record.topic, _key(record)].append(record)
-        pause, progress = _FIRST_PAUSE.total_seconds(), time.monotonic()
-        while waiting:
-            before = sum(map(len, waiting.values()))
-            if self._writing.should_stop(timedelta(seconds=time.monotonic() - progress)):
-                raise UndeliveredError
-            trouble = self._send_first(waiting)
-            if sum(map(len, waiting.values())) < before:
-                pause, progress = _FIRST_PAUSE.total_seconds(), time.monotonic()
-            if trouble is None:
-                continue
-            self._writing.waits(trouble.text)
-            time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-            pause = min(pause * 2, _LONGEST_PAUSE.total_seconds())
-        self._writing.went_well()
+        order, backoff, under_way = SendingOrder(records), _Backoff(), set[_Request]()
+        noted = 0
+        try:
+            while not order.is_done:
+                if self._writing.should_stop(backoff.stalled):
+                    raise UndeliveredError
+                for position in backoff.released():
+                    order.send_again(position)
+                self._send(order, under_way)
+                self._take(order, backoff, under_way)
+                if order.confirmed >= noted + self._most:
+                    noted = order.confirmed
+                    self._writing.has_written(noted)
+        except BaseException:
+            try:
+                while under_way:  # it may still be written, and who goes on has to know
+                    with suppress(Exception):  # one is being raised
+                        self._take(order, backoff, under_way)
+            finally:
+                self._writing.has_written(order.confirmed)
+            raise
 
     def close(self) -> None:
         """Give up what is not written yet."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
-    def _send_first(self, waiting: _Waiting) -> Trouble | None:
-        """Send the first record of each key; return a reason why some are still there."""
-        trouble = None
-        requests = self._requests(queue[0] for queue in waiting.values())
-        answers = self._threads.map(self._put, requests)
-        for request, answer in zip(requests, answers, strict=True):
-            if isinstance(answer, Trouble):
-                trouble = answer
-                continue
-            for record, refused in zip(request.records, answer, strict=True):
-                if refused is not None:
+    def _send(self, order: SendingOrder, under_way: set[_Request]) -> None:
+        """Send what may be sent now."""
+        left = self._most - sum(len(request.positions) for request in under_way)
+        while left and len(under_way) < self._requests:
+            positions = order.next_request(min(left, _MOST_RECORDS), _MOST_BYTES)
+            if not positions:
+                return
+            records = [order.records[position] for position in positions]
+            under_way.add(_Request(positions, self._threads.submit(self._put, records)))
+            left -= len(positions)
+
+    def _take(self, order: SendingOrder, backoff: _Backoff, under_way: set[_Request]) -> None:
+        """Take the answers that come, after a moment at most.
+
+        Raises:
+            ConnectorError: if another attempt would be in vain.
+        """
+        if not under_way:
+            time.sleep(_MOMENT.total_seconds())
+        wait([request.answer for request in under_way], _MOMENT.total_seconds(), FIRST_COMPLETED)
+        for request in [request for request in under_way if request.answer.done()]:
+            under_way.discard(request)
+            trouble = None
+            for position, refused in zip(request.positions, request.answer.result(), strict=True):
+                if refused is None:
+                    order.confirm(position)
+                    backoff.end()
+                else:
                     trouble = refused
-                    continue
-                key = record.topic, _key(record)
-                waiting[key].popleft()
-                if not waiting[key]:
-                    del waiting[key]
-        return trouble
+                    backoff.held.append(position)
+            if trouble is None:
+                self._writing.went_well()
+            else:
+                self._writing.waits(trouble.text)
+                backoff.begin()
 
-    def _requests(self, heads: Iterable[EgressRecord]) -> list[_Request]:
-        """Divide records among requests, each to one stream."""
-        by_stream: defaultdict[str, list[EgressRecord]] = defaultdict(list)
-        for record in heads:
-            by_stream[record.topic].append(record)
-        return [
-            _Request(stream, part)
-            for stream, records in by_stream.items()
-            for part in self._parts(records)
-        ]
+    def _put(self, records: Sequence[EgressRecord]) -> Sequence[Trouble | None]:
+        """Send records to a stream; return why each was refused.
 
-    def _parts(self, records: Sequence[EgressRecord]) -> Iterator[list[EgressRecord]]:
-        part: list[EgressRecord] = []
-        size = 0
-        for record in records:
-            added = len(record.value or b"") + len(record.key or b"")
-            if part and (len(part) == self._request_records or size + added > _MOST_BYTES):
-                yield part
-                part, size = [], 0
-            part.append(record)
-            size += added
-        yield part
-
-    def _put(self, request: _Request) -> list[Trouble | None] | Trouble:
-        """Send a request; return why each record was refused, or why all were."""
-        entries = [_entry(record) for record in request.records]
+        Raises:
+            ConnectorError: if another attempt would be in vain.
+        """
+        stream, entries = records[0].topic, [_entry(record) for record in records]
         try:
-            answer = self._client.put_records(StreamName=request.stream, Records=entries)
+            answer = self._client.put_records(StreamName=stream, Records=entries)
         except Exception as error:
             trouble = trouble_of(error)
             if trouble.passes:
-                return trouble
+                return [trouble] * len(records)
             what = (
-                f"records for stream {request.stream} are refused, and kept in the outbox (statefun "
-                "outbox skips them)"
+                f"records for stream {stream} are refused, and kept in the outbox (statefun outbox "
+                "skips them)"
             )
             if trouble.code == _NOT_THERE:
                 trouble = attrs.evolve(trouble, text="there is no such stream; create it")
             raise failed(self._connection, what, trouble) from error
+        found = answer["Records"]
+        if len(found) != len(records):
+            text = f"{len(records)} records are answered as if they were {len(found)}"
+            return [Trouble(text, passes=True)] * len(records)
         return [
             Trouble(f"{each['ErrorCode']}: {each.get('ErrorMessage', '')}", passes=True)
             if each.get("ErrorCode")
             else None
-            for each in answer["Records"]
+            for each in found
         ]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class _Request:
-    stream: str
-    records: Sequence[EgressRecord]
+    positions: Sequence[int]
+    answer: Future[Sequence[Trouble | None]]
 
 
-def _key(record: EgressRecord) -> str:
-    return (record.key or b"").decode()
+class _Backoff:
+    """Refused records wait, longer and longer until some are confirmed; all others go on."""
+
+    def __init__(self) -> None:
+        self.held: list[int] = []
+        """The positions of the records that wait."""
+        self._pause = _FIRST_PAUSE
+        self._until = self._progress = time.monotonic()
+
+    @property
+    def stalled(self) -> timedelta:
+        """The time without progress."""
+        return timedelta(seconds=time.monotonic() - self._progress)
+
+    def begin(self) -> None:
+        """Let what is held wait."""
+        jitter = random.uniform(0.5, 1.5)  # noqa: S311 - it is no secret
+        self._until = time.monotonic() + self._pause.total_seconds() * jitter
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+    def end(self) -> None:
+        """Take note of progress."""
+        self._pause, self._progress = _FIRST_PAUSE, time.monotonic()
+
+    def released(self) -> list[int]:
+        """Return what has waited, if it need not wait any longer."""
+        if time.monotonic() < self._until:
+            return []
+        held, self.held = self.held, []
+        return held
 
 
 def _entry(record: EgressRecord) -> dict[str, Any]:
-    entry: dict[str, Any] = {"Data": record.value or b"", "PartitionKey": _key(record)}
+    key = (record.key or b"").decode()
+    entry: dict[str, Any] = {"Data": record.value or b"", "PartitionKey": key}
     for name, value in record.headers or ():
         if name == HASH_KEY and value is not None:
             entry["ExplicitHashKey"] = value.decode()

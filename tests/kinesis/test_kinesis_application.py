@@ -144,7 +144,7 @@ def test_a_driver_that_is_killed_loses_nothing(kinesis: KinesisHarness, tmp_path
             written += 1
             if seconds is None:
                 total = written * len(NAMES)
-                wait(lambda n=total: len(set(kinesis.read("counts"))) == n)  # type: ignore[misc]
+                kinesis.wait_for("counts", lambda found, n=total: len(set(found)) == n)  # type: ignore[misc]
         finally:
             process.kill()
             process.wait()

@@ -63,7 +63,7 @@ def test_defaults_are_those_of_the_reference() -> None:
     assert settings.start is FromEnd.LATEST
     assert settings.connection.region is None
     assert settings.connection.place == "Kinesis in the default region"
-    assert out.max_outstanding_records == written.chunk_records == 1000
+    assert (out.max_outstanding_records, written.chunk_records) == (1000, 10_000)
     assert read.failure_policy is None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,19 +14,20 @@ from typing import Any
 
 import attrs
 import pytest
+from harness import PATIENCE, wait
 from kinesis_counting import module_text
 from kinesis_proxy import KinesisProxy
 from kinesis_server import KinesisHarness, aggregated
 
 from statefun.components.running import Folder, Offset
+from statefun.kinesis.checking import check_egress, check_ingress
 from statefun.kinesis.connection import IngressSettings, OnDataLoss
 from statefun.kinesis.reading import KinesisSource
 from statefun.kinesis.shard_position import ShardPosition
+from statefun.kinesis.shard_reader import ShardReader
 from statefun.kinesis.shard_tasks import SEQUENCE_NUMBER, read_task
 from statefun.module.loader import parse_module
 from statefun.sdk.errors import ConfigurationError, ConnectorError
-
-PATIENCE = timedelta(seconds=10)
 
 
 class Sources:
@@ -196,6 +198,122 @@ def test_a_bounded_run_ends_though_more_comes(kinesis: KinesisHarness, sources: 
     later = sources.start()
     end = further(later, offset)
     assert {row["value"] for row in rows(later, offset, end)} == {b"3"}
+
+
+def test_a_bounded_run_repeats_what_was_planned(kinesis: KinesisHarness, sources: Sources) -> None:
+    """Also a record that arrived after the bound; and takes no further one."""
+    kinesis.create("users", 1)
+    kinesis.put("users", [("Ada", b"1"), ("Ada", b"2")])
+    source = sources.start()
+    start = source.initial_offset()
+    end = further(source, start)
+    kinesis.put("users", [("Ada", b"3")])
+    again = sources.start()
+    again._shards.latest = 0.0  # noqa: SLF001 - by a clock that is behind
+    again.bound()
+
+    assert [row["value"] for row in rows(again, start, end)] == [b"1", b"2"]
+    assert again.latest_offset(end) == end
+
+
+def test_a_reader_that_fails_says_so(
+    kinesis: KinesisHarness, sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the reason: who waits for it gets the error."""
+    kinesis.create("users", 1)
+    kinesis.put("users", [("Ada", b"1")])
+    source = sources.start()
+    start = source.initial_offset()
+    end = further(source, start)
+    monkeypatch.setattr(ShardReader, "_add", None)
+    failing = sources.start()
+
+    with pytest.raises(
+        ConnectorError, match=r"shardId-000000000000 .* cannot be read at .*TypeErr"
+    ):
+        failing.tasks(start, end)
+    with pytest.raises(
+        ConnectorError, match=r"shardId-000000000000 .* cannot be read at .*TypeErr"
+    ):
+        failing.latest_offset(start)
+
+
+PAGE = (200, "text/html", b"<html>Please log in</html>")
+NO_PLACE = (200, "application/json", b'{"Records": [], "NextShardIterator": "AAAA"}')
+
+
+@pytest.mark.parametrize(
+    ("operation", "page"),
+    [("GetShardIterator", PAGE), ("GetRecords", PAGE), ("GetRecords", NO_PLACE)],
+)
+def test_a_page_of_a_proxy_is_no_answer(  # noqa: PLR0917 - four are fixtures
+    kinesis: KinesisHarness,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    operation: str,
+    page: tuple[int, str, bytes],
+) -> None:
+    """It is waited for and logged; a bounded run does not end as if there were nothing to read."""
+    monkeypatch.setattr("statefun.kinesis.shard_reader._PATIENCE", timedelta(0))
+    kinesis.create("users", 1)
+    kinesis.put("users", [("Ada", b"1")])
+    with KinesisProxy(int(kinesis.url.rpartition(":")[2])) as proxy:
+        proxy.instead[operation] = page
+        made = Sources(kinesis, tmp_path, "{type: earliest}", proxy.url)
+        source = made.start()
+        source.bound()
+        with ThreadPoolExecutor() as threads:
+            planned = threads.submit(source.latest_offset, source.initial_offset())
+            wait(lambda: f"{operation} has an answer that is not Kinesis's" in caplog.text)
+            assert not planned.done()
+            proxy.instead.clear()
+            assert planned.result(PATIENCE.total_seconds())["records"] == 1
+        made.stop()
+    assert page[2].decode()[:10] in caplog.text
+
+
+def test_an_open_shard_does_not_end(
+    kinesis: KinesisHarness,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An answer without a next iterator is waited out, is logged, and ends no bounded run."""
+    monkeypatch.setattr("statefun.kinesis.shard_reader._PATIENCE", timedelta(0))
+    kinesis.create("users", 1)
+    kinesis.put("users", [("Ada", b"1")])
+    with KinesisProxy(int(kinesis.url.rpartition(":")[2])) as proxy:
+        proxy.unfollowed = 2
+        made = Sources(kinesis, tmp_path, "{type: earliest}", proxy.url)
+        source = made.start()
+        offset, found = source.initial_offset(), list[bytes]()
+        for value in (b"2", b"3"):
+            end = further(source, offset)
+            found += [row["value"] for row in rows(source, offset, end)]
+            offset = end
+            kinesis.put("users", [("Ada", value)])
+        made.stop()
+    assert found == [b"1", b"2"]
+    assert "there is no NextShardIterator, and the shard is open); waiting" in caplog.text
+
+
+def test_a_page_of_a_proxy_is_no_list(kinesis: KinesisHarness, tmp_path: Path) -> None:
+    """A start says what it got."""
+    with KinesisProxy(int(kinesis.url.rpartition(":")[2])) as proxy:
+        proxy.instead["ListShards"] = PAGE
+        [ingress] = parse_module(module_text(proxy.url)).connector_ingresses
+        problems = list(check_ingress(ingress, timedelta(0)))
+        proxy.instead["ListStreams"] = PAGE
+        [egress] = parse_module(module_text(proxy.url)).connector_egresses
+        problems += check_egress(egress, timedelta(0))
+
+    assert [re.findall("List[a-zA-Z]+|<html>.*</html>", problem) for problem in problems] == [
+        *(
+            ["ListShards", "<html>Please log in</html>"],
+            ["ListStreams", "<html>Please log in</html>"],
+        )
+    ]
 
 
 def test_an_answer_that_is_full_is_not_the_last(kinesis: KinesisHarness, sources: Sources) -> None:

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers that are not as Kinesis documents them: failures, and never answers without records.
+
+boto3 takes a proxy's page of HTML for an answer in which everything is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+_EVENT = "response-received.kinesis"
+_SHOWN = 200
+"""How many bytes of an answer are shown."""
+
+
+class UndocumentedAnswerError(Exception):
+    """A server has answered as Kinesis would not; the text has the answer's beginning."""
+
+
+def check_answers(client: Any) -> None:
+    """Make the requests of boto3's client raise UndocumentedAnswerError for such answers."""
+    client.meta.events.register(_EVENT, _check)
+
+
+def problem_of(operation: str, answer: Mapping[str, Any]) -> str:
+    """Return why an answer cannot be Kinesis's; empty if it can.
+
+    >>> problem_of("GetShardIterator", {"ShardIterator": "AAAA"})
+    ''
+    >>> problem_of("GetRecords", {"Records": [], "NextShardIterator": "AAAA"})
+    'MillisBehindLatest is None'
+    """
+    for name, is_right in _FIELDS.get(operation, {}).items():
+        if not is_right(answer.get(name)):
+            return f"{name} is {_short(answer.get(name))}"
+    found = answer.get("Records", ())
+    if operation == "PutRecords":
+        failed = sum(bool(each.get("ErrorCode")) for each in found)
+        if failed != answer["FailedRecordCount"]:
+            return f"{failed} records have an ErrorCode, and {answer['FailedRecordCount']} are told"
+    return ""
+
+
+def _is_number(value: object) -> bool:
+    """Tell whether a value is one of Kinesis's long numbers, which are texts."""
+    return isinstance(value, str) and value.isdecimal()
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0  # which a flag is not
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_some(kind: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, kind)
+
+
+def _has(**fields: Callable[[Any], bool]) -> Callable[[object], bool]:
+    return lambda value: (
+        isinstance(value, dict)
+        and all(is_right(value.get(name)) for name, is_right in fields.items())
+    )
+
+
+def _is_list(is_item: Callable[[Any], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, list) and all(map(is_item, value))
+
+
+_SHARD = _has(
+    ShardId=_is_text,
+    HashKeyRange=_has(StartingHashKey=_is_number, EndingHashKey=_is_number),
+    SequenceNumberRange=_has(StartingSequenceNumber=_is_number),
+)
+_RECORD = _has(
+    SequenceNumber=_is_number,
+    ApproximateArrivalTimestamp=_is_some(datetime),
+    Data=_is_some(bytes),
+    PartitionKey=_is_some(str),
+)
+_TAKEN, _REFUSED = _has(SequenceNumber=_is_number, ShardId=_is_text), _has(ErrorCode=_is_text)
+_FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
+    "ListStreams": {"StreamNames": _is_list(_is_text)},
+    "ListShards": {"Shards": _is_list(_SHARD)},
+    "GetShardIterator": {"ShardIterator": _is_text},
+    "GetRecords": {"MillisBehindLatest": _is_count, "Records": _is_list(_RECORD)},
+    "PutRecords": {
+        "FailedRecordCount": _is_count,
+        "Records": _is_list(lambda each: _TAKEN(each) != _REFUSED(each)),
+    },
+}
+"""What the documentation of each operation promises, as far as it is needed."""
+
+
+def _check(
+    response_dict: Mapping[str, Any] | None, parsed_response: Mapping[str, Any] | None, **_: Any
+) -> None:
+    if response_dict is None or parsed_response is None or "Error" in parsed_response:
+        return  # which botocore reports
+    operation = response_dict["context"]["operation_name"]
+    problem = problem_of(operation, parsed_response)
+    if problem:
+        kind = response_dict["headers"].get("Content-Type", "of no content type")
+        body = bytes(response_dict["body"][:_SHOWN])
+        raise UndocumentedAnswerError(
+            f"{operation} has an answer that is not Kinesis's ({problem}): status "
+            f"{response_dict['status_code']}, {kind}, {body!r}"
+        )
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

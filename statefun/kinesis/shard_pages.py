@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shards of a stream as Kinesis lists them: page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def shard_pages(client: Any, stream: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the answers of ``ListShards`` that together list all shards of a stream."""
+    asked = {"StreamName": stream}
+    while True:
+        answer: Mapping[str, Any] = client.list_shards(**asked)
+        yield answer
+        if not answer.get("NextToken"):
+            return
+        asked = {"NextToken": answer["NextToken"]}
+
+
+def is_closed(shard: Mapping[str, Any]) -> bool:
+    """Return whether a listed shard gets no more records."""
+    return "EndingSequenceNumber" in shard["SequenceNumberRange"]

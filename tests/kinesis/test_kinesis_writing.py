@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from harness import PATIENCE, wait
+from kinesis_counting import module_text
+from kinesis_proxy import KinesisProxy
+from kinesis_server import KinesisHarness
+
+from statefun.components.running import EgressRecord, Marker, UndeliveredError, Writing
+from statefun.kinesis.writing import KinesisCluster, write_kinesis
+from statefun.module.loader import parse_module
+from statefun.sdk.errors import ConnectorError
+
+MARKER = Marker(0, 0, b"", "run", "run")
+NAMES = [f"name {number}" for number in range(7)]
+
+
+class Log:
+    """What a writer says, and whether it is to stop."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.noted: list[int] = []
+        self.should_stop: Callable[[timedelta], bool] = lambda _: False
+
+    def connect(self, url: str) -> KinesisCluster:
+        """Return a connection."""
+        [egress] = parse_module(module_text(url)).connector_egresses
+        return write_kinesis(
+            Writing(
+                egress,
+                "query",
+                0,
+                self.should_stop,
+                self.reasons.append,
+                lambda: None,
+                self.noted.append,
+            )
+        )
+
+
+def records(count: int, stream: str = "counts") -> list[EgressRecord]:
+    """Return records: those of a name follow each other, as functions send them."""
+    each = -(-count // len(NAMES))
+    return [
+        EgressRecord(stream, NAMES[number // each].encode(), b"%d" % number, None)
+        for number in range(count)
+    ]
+
+
+def values(kinesis: KinesisHarness) -> list[int]:
+    """Return the numbers that were written, name by name."""
+    found = kinesis.read("counts")
+    return [int(value) for name in NAMES for key, value in found if key == name]
+
+
+def test_records_of_a_key_keep_their_order(kinesis: KinesisHarness) -> None:
+    """While requests are throttled and take parts; those of other keys go on meanwhile."""
+    kinesis.create("counts", 2)
+    log = Log()
+    with KinesisProxy(int(kinesis.url.rpartition(":")[2])) as proxy:
+        proxy.throttled["PutRecords"] = 2
+        proxy.refused_share = 0.2
+        cluster = log.connect(proxy.url)
+        cluster.write(records(700), MARKER)
+        cluster.close()
+        requests = [request for request in proxy.put if request]
+
+    assert values(kinesis) == [*range(700)]
+    assert all(len(set(request)) == len(request) for request in requests)
+    assert len(requests) < 600  # with one name after the other there would be 700 and more
+    assert "ProvisionedThroughputExceededException: Rate exceeded" in log.reasons
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("text/html", b"<html>Please log in</html>"),
+        ("application/json", b"{}"),
+        ("application/json", b'{"FailedRecordCount": 0, "Records": []}'),
+        ("application/json", b'{"FailedRecordCount": 0, "Records": [{}, {}, {}]}'),
+        (
+            "application/json",
+            json.dumps(
+                {
+                    "FailedRecordCount": 3,
+                    "Records": [{"SequenceNumber": "1", "ShardId": "shardId-1"}] * 3,
+                }
+            ).encode(),
+        ),
+    ],
+)
+def test_an_answer_that_confirms_nothing_loses_nothing(
+    kinesis: KinesisHarness, kind: str, body: bytes
+) -> None:
+    """Its text is the reason for which records wait; they are written when Kinesis answers."""
+    kinesis.create("counts", 1)
+    log = Log()
+    with (
+        KinesisProxy(int(kinesis.url.rpartition(":")[2])) as proxy,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        proxy.refused_share = 1.0  # so that the records do not get there meanwhile
+        proxy.instead["PutRecords"] = (200, kind, body)
+        cluster = log.connect(proxy.url)
+        writing = thread.submit(cluster.write, records(3), MARKER)
+        wait(lambda: len(log.reasons) > 1)
+        assert not writing.done()
+        proxy.refused_share = 0.0
+        proxy.instead.clear()
+        writing.result(PATIENCE.total_seconds())
+        cluster.close()
+
+    assert values(kinesis) == [0, 1, 2]
+    assert any(
+        "PutRecords has an answer" in each or "3 records are" in each for each in log.reasons
+    )
+
+
+def test_what_is_noted_is_written(kinesis: KinesisHarness) -> None:
+    """On the way, and when the run is to stop: whoever goes on knows what is there."""
+    kinesis.create("counts", 1)
+    log = Log()
+    log.should_stop = lambda _: len(kinesis.read("counts")) >= 3000
+    spread = [
+        EgressRecord(
+            "counts", b"name %d" % (number % 7 if number < 7 else number), b"%d" % number, None
+        )
+        for number in range(6000)
+    ]
+    cluster = log.connect(kinesis.url)
+
+    with pytest.raises(UndeliveredError):
+        cluster.write(spread, MARKER)
+    cluster.close()
+
+    there = {int(value) for _, value in kinesis.read("counts")}
+    assert 3000 <= len(there) < 6000
+    assert len(log.noted) > 1
+    assert log.noted == sorted(log.noted)
+    assert log.noted[-1] == min(set(range(6000)) - there)
+
+
+def test_a_stream_that_is_not_there_ends_the_run(kinesis: KinesisHarness) -> None:
+    """What was written before is noted."""
+    kinesis.create("counts", 1)
+    log = Log()
+    cluster = log.connect(kinesis.url)
+
+    with pytest.raises(ConnectorError, match=r"stream gone .*there is no such stream; create it"):
+        cluster.write([*records(3), *records(3, "gone")], MARKER)
+    cluster.close()
+
+    assert log.noted[-1] <= len(kinesis.read("counts"))
+
+
+class Unwell:
+    """A client that has no answer for some streams, as boto3's would not."""
+
+    def put_records(self, StreamName: str, Records: list[Any]) -> dict[str, Any]:  # noqa: N803 - boto3's
+        """Confirm the records of one stream."""
+        return {"Records": [{}] * len(Records)} if StreamName == "counts" else {}
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+def test_what_was_confirmed_is_noted_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if several requests fail, for reasons that nobody has thought of."""
+    monkeypatch.setattr("statefun.kinesis.writing.connect", lambda _: Unwell())
+    log = Log()
+    cluster = log.connect("http://localhost:1")
+
+    with pytest.raises(KeyError):
+        cluster.write([*records(3), *records(1, "gone"), *records(1, "lost")], MARKER)
+    cluster.close()
+
+    assert log.noted == [3]
