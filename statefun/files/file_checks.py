@@ -10,8 +10,8 @@ from pathlib import Path
 
 from statefun.components import ConnectorEgress, ConnectorIngress
 from statefun.components.running import Folder
-from statefun.files.file_log import without_query
 from statefun.files.file_settings import EgressFiles, IngressFiles
+from statefun.files.path_identity import shown
 from statefun.files.places import checked_place
 from statefun.sdk.errors import StatefunError
 
@@ -55,4 +55,4 @@ def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
     try:
         folder.exists()
     except OSError as error:
-        yield f"{settings.owner}: folder {without_query(folder.location)} cannot be reached: {error}"
+        yield f"{settings.owner}: folder {shown(folder.location)} cannot be reached: {error}"

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
+
+import attrs
 
 from statefun.components import (
     COMMON_ROUTE,
@@ -22,6 +25,8 @@ from statefun.components import (
     Variants,
     choice,
     described,
+    duration,
+    integer,
     made_route,
     member,
     parsed,
@@ -29,8 +34,18 @@ from statefun.components import (
     scalar_schema,
     text,
 )
-from statefun.files.file_records import file_record
-from statefun.files.file_settings import EgressFiles, FileFormat, Files, IngressFiles, OnChange
+from statefun.files.file_records import line_record, row_record
+from statefun.files.file_settings import (
+    AfterRead,
+    EgressFiles,
+    FileFormat,
+    Files,
+    IngressFiles,
+    OnChange,
+    UnfinishedLine,
+)
+from statefun.files.path_identity import shown
+from statefun.files.schemas import SCHEMA
 
 
 def _one_character(string: str) -> str:
@@ -85,6 +100,22 @@ ON_CHANGE = Key(
     default="fail",
     example="go-on",
 )
+UNFINISHED_LINE = Key(
+    "unfinishedLine",
+    member("unfinishedLine", UnfinishedLine),
+    "what to do with a last line that has no line break: read takes it when its file has not changed "
+    "for 10 seconds, and at the end of a bounded run; wait never takes it",
+    default="read",
+    example="wait",
+)
+AFTER_READ = Key(
+    "afterRead",
+    member("afterRead", AfterRead),
+    "what becomes of a file of which all was read, when that is committed and the file has not "
+    "changed for 10 seconds: move puts it into the folder _read inside its folder",
+    default="keep",
+    example="move",
+)
 _ROUTE = Shape((PATH, FORMAT, *COMMON_ROUTE))
 
 
@@ -92,7 +123,8 @@ _ROUTE = Shape((PATH, FORMAT, *COMMON_ROUTE))
 def _files(node: Node, problems: Problems) -> tuple[TopicRoute, Files]:
     values = _ROUTE.read(node, problems)
     path = _located(values[PATH], node.location.file)
-    route = made_route(path, values, node, problems)
+    route = made_route(shown(path), values, node, problems)
+    route = attrs.evolve(route, alias=shown(values[PATH]))
     kind, given = values[FORMAT]
     files = Files(
         path,
@@ -119,16 +151,46 @@ WRITTEN = Key(
     default="json-lines",
     example="parquet",
 )
-INGRESS = Shape((ID, FILES, ON_CHANGE, FAILURE_POLICY))
-EGRESS = Shape((ID, FOLDER, WRITTEN))
+ROLL_EVERY = Key(
+    "rollEvery",
+    duration,
+    "how long records are gathered before they become a file; 0 s: each micro-batch becomes one",
+    default="1 min",
+    example="15 min",
+)
+ROLL_SIZE = Key(
+    "rollSize",
+    integer(1),
+    "after how many bytes of gathered records they become a file earlier",
+    default=64 * 1024 * 1024,
+    example=128 * 1024 * 1024,
+)
+INGRESS = Shape((ID, FILES, ON_CHANGE, UNFINISHED_LINE, AFTER_READ, FAILURE_POLICY))
+EGRESS = Shape((ID, FOLDER, WRITTEN, SCHEMA, ROLL_EVERY, ROLL_SIZE))
+
+_NO_SCHEMA = (
+    "format parquet needs the key 'schema', the columns and their types: without it, files of one "
+    "folder would have different columns"
+)
+_NEEDLESS_SCHEMA = "'schema' is only used with format parquet"
 
 
 def read_ingress(component: Component, problems: Problems) -> ConnectorIngress:
     """Read an ingress."""
     values = INGRESS.read(component.spec, problems)
     found = values[FILES]
-    files = {each.path: each for _, each in found}
-    settings = IngressFiles(f"ingress {values[ID]}", files, values.get(ON_CHANGE, OnChange.FAIL))
+    files: dict[str, Files] = {}
+    for route, each in found:
+        if files.setdefault(route.topic, each).path != each.path:
+            sentence = f"paths that differ in options or login alone are one: {route.topic}"
+            problems.report(route.location, "files", sentence)
+    settings = IngressFiles(
+        f"ingress {values[ID]}",
+        files,
+        values.get(ON_CHANGE, OnChange.FAIL),
+        values.get(UNFINISHED_LINE, UnfinishedLine.READ),
+        values.get(AFTER_READ, AfterRead.KEEP),
+    )
     return ConnectorIngress(
         id=values[ID],
         kind=component.kind,
@@ -144,8 +206,14 @@ def read_ingress(component: Component, problems: Problems) -> ConnectorIngress:
 def read_egress(component: Component, problems: Problems) -> ConnectorEgress:
     """Read an egress."""
     values = EGRESS.read(component.spec, problems)
-    format_ = values.get(WRITTEN, FileFormat.JSON_LINES)
+    is_parquet = values.get(WRITTEN) is FileFormat.PARQUET
+    is_known = WRITTEN in values or not values.attempted(WRITTEN)
+    if is_known and is_parquet != values.attempted(SCHEMA):
+        problem = _NO_SCHEMA if is_parquet else _NEEDLESS_SCHEMA
+        problems.report(component.spec.location, component.spec.path, problem)
+    columns = values.get(SCHEMA)
     folder = _located(values[FOLDER], component.location.file)
+    defaults = EgressFiles(f"egress {values[ID]}", folder, columns)
     return ConnectorEgress(
         id=values[ID],
         kind=component.kind,
@@ -153,8 +221,12 @@ def read_egress(component: Component, problems: Problems) -> ConnectorEgress:
         writer="statefun.files.file_writing:write_files",
         checker="statefun.files.file_checks:check_egress",
         address=folder,
-        convert=file_record,
-        settings=EgressFiles(f"egress {values[ID]}", folder, format_),
+        convert=line_record if columns is None else partial(row_record, columns),
+        settings=attrs.evolve(
+            defaults,
+            roll_every=values.get(ROLL_EVERY, defaults.roll_every),
+            roll_size=values.get(ROLL_SIZE, defaults.roll_size),
+        ),
         chunk_records=50_000,
         is_exactly_once=True,
     )

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from enum import Enum
 
 import attrs
+
+from statefun.files.rows import Columns
 
 
 class FileFormat(Enum):
@@ -23,6 +26,21 @@ class OnChange(Enum):
 
     FAIL = "fail"
     GO_ON = "go-on"
+
+
+class UnfinishedLine(Enum):
+    """What to do about a last line whose line break has not come."""
+
+    READ = "read"
+    WAIT = "wait"
+
+
+class AfterRead(Enum):
+    """What becomes of a file of which all was read."""
+
+    KEEP = "keep"
+    DELETE = "delete"
+    MOVE = "move"
 
 
 @attrs.frozen
@@ -47,6 +65,8 @@ class IngressFiles:
     files: Mapping[str, Files]
     """By the topic of their route."""
     on_change: OnChange = OnChange.FAIL
+    unfinished_line: UnfinishedLine = UnfinishedLine.READ
+    after_read: AfterRead = AfterRead.KEEP
 
 
 @attrs.frozen
@@ -56,4 +76,9 @@ class EgressFiles:
     owner: str
     folder: str
     """Absolute, or a URI."""
-    format: FileFormat
+    columns: Columns | None = None
+    """The columns of Parquet; None for JSON lines."""
+    roll_every: timedelta = timedelta(minutes=1)
+    """How long records are gathered before they become a file."""
+    roll_size: int = 64 * 1024 * 1024
+    """After how many bytes of gathered records they become a file earlier."""

@@ -1,34 +1,81 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes records as files, exactly once.
 
-A file is first written under a hidden name. Then a marker of progress is replaced, which names it; then
-it gets its own name, which whoever finds the marker does as well. So a file appears once, whole, and
-never again, even if somebody takes it away at once.
+Records are gathered in a hidden folder of their lane, together with a marker of progress: what the marker
+says is there, and the rest of the folder does not count. When enough is gathered, files are written
+under hidden names. Then the marker is replaced, which names them, and no longer what was gathered; then
+they get their own names, which whoever finds the marker does as well. So a file appears once, whole, and
+never again, even if somebody takes it away at once::
+
+    gather   a piece, if there is enough for one; then the marker, which counts it
+    roll     hidden files; then the marker, which names them; then their names
+    claim    what an earlier run has gathered is rolled; then all is deleted that does not count
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from itertools import chain
 from urllib.parse import quote
 
+import attrs
 import pyarrow as pa
 
-from statefun.components.running import EgressRecord, Folder, Marker, UncertainError, Writing
-from statefun.files.file_records import FOLDER
-from statefun.files.file_settings import EgressFiles, FileFormat
+from statefun.components.running import (
+    EgressRecord,
+    Folder,
+    Marker,
+    UncertainError,
+    Writing,
+    read_framed,
+    write_framed,
+)
+from statefun.files.file_records import FOLDER, JSON_LINES, PARQUET
+from statefun.files.file_settings import EgressFiles
+from statefun.files.gathered import Gathered, by_topic, decode, encode
+from statefun.files.rows import Columns
+from statefun.sdk.errors import ConnectorError
 
 _OWN = "_statefun"
-"""The folder of markers and of files that are not complete; readers of folders leave it out."""
+"""The folder of what is not complete; readers of folders leave it out."""
+_MARKER = "marker"
+_GROUP_BYTES = 32 * 1024 * 1024
+"""How many bytes of JSON become a row group of Parquet."""
 
 
 def write_files(writing: Writing) -> FileCluster:
     """Return the connection of a lane."""
     return FileCluster(writing)
+
+
+@attrs.frozen
+class _Progress:
+    """What the marker's file says."""
+
+    marker: Marker
+    gathered: Gathered = attrs.field(factory=Gathered)
+    files: Sequence[tuple[str, str]] = ()
+    """The hidden names and the names of the last files."""
+
+    def encode(self) -> bytes:
+        head = {
+            "marker": self.marker.to_json(),
+            "pieces": self.gathered.pieces,
+            "size": self.gathered.size,
+            "files": self.files,
+        }
+        return json.dumps(head).encode() + b"\n" + encode(self.gathered.rest)
+
+    @classmethod
+    def decode(cls, content: bytes) -> _Progress:
+        first, _, rest = content.partition(b"\n")
+        head = json.loads(first)
+        gathered = Gathered(head["pieces"], head["size"], decode(rest))
+        return cls(Marker.of_json(head["marker"]), gathered, head["files"])
 
 
 class FileCluster:
@@ -37,111 +84,170 @@ class FileCluster:
     def __init__(self, writing: Writing) -> None:
         settings: EgressFiles = writing.egress.settings
         self._writing = writing
-        self._format = settings.format
+        self._settings = settings
         self._folder = Folder.at(settings.folder)
-        place = f"{quote(str(writing.egress.id), safe='')}-{writing.query_id}-{writing.lane}"
-        self._marker_name = f"{_OWN}/{place}.json"
         # Several egresses of several applications may write to one folder.
+        place = f"{quote(str(writing.egress.id), safe='')}-{writing.query_id}-{writing.lane}"
         self._place = f"{hashlib.sha256(place.encode()).hexdigest()[:16]}-{writing.lane}"
-        self._owner: str | None = None
+        self._own = self._folder.child(f"{_OWN}/{self._place}")
+        self._progress: _Progress | None = None
+        self._known: bytes | None = None
+        """The progress as it is stored."""
+        self._since = time.monotonic()
+        """When the first of the gathered records came."""
 
     def open(self) -> Marker | None:
         """Finish what an earlier connection has begun; return the progress."""
         try:
-            content = self._read()
-            if content is None:
+            self._known = self._read()
+            if self._known is None:
                 return None
-            self._name_files(content["files"])
-            marker = Marker.of_json(content["marker"])
+            self._progress = _Progress.decode(self._known)
+            self._own.sync_names()  # the writer of this need not have lived until it was on the disk
+            self._name_files(self._progress.files)
         except OSError as error:
             raise UncertainError(str(error)) from error
-        self._owner = marker.owner
-        return marker
+        return self._progress.marker
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
-        """Write records in new files, a file for each topic, together with the progress."""
-        by_topic: defaultdict[str, list[bytes]] = defaultdict(list)
-        for record in records:
-            by_topic[record.topic].append(record.value or b"")
-        files: list[tuple[str, str]] = []
+        """Gather records, or write them in files if there are enough, together with the progress."""
+        before = self._progress
+        gathered = Gathered() if before is None else before.gathered
+        if not gathered.size:
+            self._since = time.monotonic()
+        gathered = gathered.with_records(records)
+        is_claim = before is None or before.marker.owner != marker.owner
         try:
-            for topic, lines in by_topic.items():
-                name = f"part-{marker.batch:09}-{marker.records:09}-{self._place}"
-                name += ".parquet" if self._format is FileFormat.PARQUET else ".jsonl"
-                own = f"{_OWN}/{marker.owner[:8]}-{quote(topic, safe='')}-{name}"
-                parent, _, hidden = own.rpartition("/")
-                self._folder.child(parent).write(hidden, self._content(lines))
-                files.append((own, name if topic == FOLDER else f"{topic}/{name}"))
-            self._commit(marker, files)
-            self._name_files(files)
+            if gathered.size and (self._is_due(gathered) or (is_claim and before is not None)):
+                self._roll(marker, gathered)
+            else:
+                self._gather(marker, gathered)
+            if is_claim:
+                self._clean()
         except OSError as error:
             raise UncertainError(str(error)) from error
         self._writing.went_well()
 
+    def tend(self, *, is_last: bool) -> timedelta | None:
+        """Write what is gathered in files if it is time; return when it will be."""
+        progress = self._progress
+        if progress is None or not progress.gathered.size:
+            return None
+        if not (is_last or self._is_due(progress.gathered)):
+            return self._settings.roll_every - self._age
+        try:
+            self._roll(progress.marker, progress.gathered)
+        except OSError as error:
+            raise UncertainError(str(error)) from error
+        return None
+
     def close(self) -> None:
         """Hold nothing."""
 
-    def _commit(self, marker: Marker, files: Sequence[tuple[str, str]]) -> None:
-        found = self._read()
-        if found is not None and found["marker"]["owner"] not in {self._owner, marker.owner}:
-            raise UncertainError("another run has taken over")
-        content = {
-            "marker": marker.to_json(),
-            "files": files,
-        }
-        folder, _, name = self._marker_name.rpartition("/")
-        self._folder.child(folder).write(name, json.dumps(content).encode())
-        self._owner = marker.owner
+    @property
+    def _age(self) -> timedelta:
+        return timedelta(seconds=time.monotonic() - self._since)
 
-    def _read(self) -> dict[str, Any] | None:
-        folder, _, name = self._marker_name.rpartition("/")
+    def _is_due(self, gathered: Gathered) -> bool:
+        settings = self._settings
+        return gathered.size >= settings.roll_size or self._age >= settings.roll_every
+
+    def _gather(self, marker: Marker, gathered: Gathered) -> None:
+        if gathered.is_full:
+            write_framed(self._own, _piece(marker, gathered.pieces), encode(gathered.rest))
+            gathered = gathered.with_piece()
+        self._commit(_Progress(marker, gathered))
+
+    def _roll(self, marker: Marker, gathered: Gathered) -> None:
+        """Write files of what is gathered."""
+        files: list[tuple[str, str]] = []
+        end = JSON_LINES if self._settings.columns is None else PARQUET
+        name = f"part-{marker.batch:09}-{marker.records:09}-{self._place}{end}"
+        gatherer = marker if self._progress is None else self._progress.marker
+        pieces = [_piece(gatherer, number) for number in range(gathered.pieces)]
+        records = chain(chain.from_iterable(map(self._records, pieces)), gathered.rest)
+        for number, (topic, lines) in enumerate(by_topic(records).items()):
+            hidden = f"{marker.owner[:8]}-{number}-{name}"
+            self._own.write(hidden, content_of(lines, self._settings.columns))
+            files.append((hidden, name if topic == FOLDER else f"{topic}/{name}"))
+        self._commit(_Progress(marker, files=files))
+        self._name_files(files)
+        for piece in pieces:
+            self._own.remove(piece)
+
+    def _records(self, piece: str) -> list[tuple[str, bytes]]:
         try:
-            content: dict[str, Any] = json.loads(self._folder.child(folder).read(name))
+            return decode(read_framed(self._own, piece))
+        except FileNotFoundError:
+            self._check_unchanged()
+            raise ConnectorError(
+                f"{self._settings.owner}: {self._own.location}/{piece} is missing, which has records "
+                "that were gathered for a file; restore it"
+            ) from None
+
+    def _commit(self, progress: _Progress) -> None:
+        self._check_unchanged()
+        content = progress.encode()
+        write_framed(self._own, _MARKER, content)
+        self._progress, self._known = progress, content
+
+    def _check_unchanged(self) -> None:
+        """Check that nobody else has written since this connection was opened.
+
+        Raises:
+            UncertainError: if somebody has; what was gathered may no longer be there.
+        """
+        if self._read() != self._known:
+            raise UncertainError("another run has written since")
+
+    def _read(self) -> bytes | None:
+        try:
+            return read_framed(self._own, _MARKER)
         except FileNotFoundError:
             return None
-        return content
 
-    def _name_files(self, files: Sequence[Sequence[str]]) -> None:
+    def _name_files(self, files: Sequence[tuple[str, str]]) -> None:
         """Give files their names, as far as they do not have them yet."""
-        for own, name in files:
+        for hidden, name in files:
+            own = f"{_OWN}/{self._place}/{hidden}"
             if self._folder.has(own):
                 self._folder.move(own, name)
+            else:  # an earlier connection has, which need not have lived until that was on the disk
+                parent, _, file = name.rpartition("/")
+                (self._folder.child(parent) if parent else self._folder).sync(file)
 
-    def _content(self, lines: Sequence[bytes]) -> bytes:
-        if self._format is FileFormat.JSON_LINES:
-            return b"".join(line + b"\n" for line in lines)
-        import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, and rarely needed
-
-        sink = io.BytesIO()
-        pq.write_table(table_of([json.loads(line) for line in lines]), sink)
-        return sink.getvalue()
-
-
-def table_of(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """Return rows as a table; a column whose values have no common type has them as JSON.
-
-    >>> table_of([{"a": 1}, {"a": 2.5, "b": "x"}, {"b": [1]}]).to_pylist()
-    [{'a': 1.0, 'b': None}, {'a': 2.5, 'b': '"x"'}, {'a': None, 'b': '[1]'}]
-    >>> table_of([{"a": {}}, {"a": {}}]).to_pylist(), table_of([{}, {}]).num_rows
-    ([{'a': '{}'}, {'a': '{}'}], 2)
-    """
-    names = dict.fromkeys(name for row in rows for name in row) or ["_"]  # else there were no rows
-    columns = {name: _column([row.get(name) for row in rows]) for name in names}
-    return pa.table(columns)
+    def _clean(self) -> None:
+        """Delete what earlier runs have left without having counted it."""
+        for name in self._own.names():
+            if name != _MARKER:
+                self._own.remove(name)
 
 
-def _column(values: Sequence[Any]) -> pa.Array:
-    try:
-        column = pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        column = None
-    if column is None or _has_empty(column.type):  # Parquet has no objects without fields
-        column = pa.array([None if value is None else json.dumps(value) for value in values])
-    return column
+def content_of(lines: Sequence[bytes], columns: Columns | None) -> bytes:
+    """Return the content of a file with records that were checked."""
+    if columns is None:
+        return b"".join(line + b"\n" for line in lines)
+    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, and rarely needed
+
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, columns.schema) as writer:
+        for group in _groups(lines):
+            writer.write_table(columns.table(group))
+    return bytes(sink.getvalue())
 
 
-def _has_empty(type_: pa.DataType) -> bool:
-    """Tell whether a type has a structure without fields in it."""
-    if pa.types.is_struct(type_) and not type_.num_fields:
-        return True
-    return any(_has_empty(type_.field(index).type) for index in range(type_.num_fields))
+def _groups(lines: Sequence[bytes]) -> Iterator[list[bytes]]:
+    group: list[bytes] = []
+    size = 0
+    for line in lines:
+        group.append(line)
+        size += len(line)
+        if size >= _GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _piece(marker: Marker, number: int) -> str:
+    return f"{marker.owner[:8]}-piece-{number:06}"

@@ -7,19 +7,21 @@ import hashlib
 import io
 import json
 import logging
-from base64 import b64encode
 from collections.abc import Iterator
-from datetime import date, datetime, time, timezone
+from datetime import datetime, timezone
 from itertools import islice
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import attrs
 import pyarrow as pa
 
-from statefun.components.running import RECORDS_ARROW, Folder
+from statefun.components.running import PROBLEM_HEADER, RECORDS_ARROW, Folder
 from statefun.files.file_log import FileRange, FileState
 from statefun.files.file_settings import FileFormat, Files
-from statefun.files.scanning import csv_rows
+from statefun.files.parquet_rows import rows_between
+from statefun.files.places import HIDDEN
+from statefun.files.record_fields import id_of, no_id, repeated
+from statefun.files.scanning import SHOWN, csv_rows
 from statefun.sdk.errors import ConnectorError
 
 logger = logging.getLogger("statefun.ingress")
@@ -40,12 +42,25 @@ class Parsed(NamedTuple):
     key: bytes | None
     """None if it has no id."""
     value: bytes
+    problem: str | None = None
+    """Why it has none."""
 
 
-def encode_task(range_: FileRange, files: Files, owner: str, *, may_change: bool) -> bytes:
-    """Return a task that reads a part of a file; if the file has changed, nothing or an error."""
+def encode_task(
+    range_: FileRange, location: str, files: Files, owner: str, *, may_change: bool
+) -> bytes:
+    """Return a task that reads a part of a file; if the file has changed, nothing or an error.
+
+    Args:
+        range_: the part.
+        location: of the file's folder, with the options of its file system.
+        files: how to read it.
+        owner: who reads, for messages.
+        may_change: whether a file that has changed is no error.
+    """
     files_ = attrs.asdict(files) | {"format": files.format.value}
     task = {
+        "location": location,
         "range": attrs.asdict(range_),
         "files": files_,
         "owner": owner,
@@ -65,14 +80,20 @@ def read_task(task: bytes) -> Iterator[pa.RecordBatch]:
     part = FileRange(**{**content["range"], "state": state})
     files = Files(**{**content["files"], "format": FileFormat(content["files"]["format"])})
     owner = content["owner"]
+    folder = Folder(content["location"])
     try:
-        with Folder(part.folder).open(part.name) as file:
+        with folder.open(part.name) as file:
             change = change_of(file, state)
             if change is None:
                 records = _parsed(file, part, files)
                 while batch := list(islice(records, _BATCH)):
                     yield _rows(batch, part)
     except FileNotFoundError:
+        if all(name.startswith(HIDDEN) for name in folder.files()):
+            raise ConnectorError(
+                f"{owner}: file {part.path} cannot be read, since its folder has no files, as one "
+                "that is not mounted; mount it, or if its files were deleted, put another one there"
+            ) from None
         change = "was deleted"
     except (OSError, ValueError) as error:  # those of pyarrow are of these
         raise ConnectorError(f"{owner}: file {part.path} cannot be read: {error}") from error
@@ -108,8 +129,15 @@ def changed(owner: str, path: str, what: str) -> ConnectorError:
 
 
 def _parsed(file: BinaryIO, part: FileRange, files: Files) -> Iterator[Parsed]:
-    if files.format is FileFormat.PARQUET:
-        yield from _rows_of_parquet(file, part, files)
+    if files.format is FileFormat.PARQUET and part.problem is None:
+        for number, key, value, problem in rows_between(file, part.start, part.end, files.id_field):
+            yield Parsed(number - part.start, key, value, problem)
+        return
+    if part.problem is not None:
+        is_text = files.format is not FileFormat.PARQUET
+        file.seek(part.start)
+        shown = file.read(min(SHOWN, part.end - part.start)) if is_text else b""
+        yield Parsed(0, None, shown, part.problem)
         return
     file.seek(part.start)
     content = file.read(part.end - part.start)
@@ -121,86 +149,71 @@ def _parsed(file: BinaryIO, part: FileRange, files: Files) -> Iterator[Parsed]:
         content = content.removeprefix(_BOM)
     for number, line in enumerate(content.split(b"\n")):
         text = line.removesuffix(b"\r")
-        if text.strip():
-            is_json = files.format is FileFormat.JSON_LINES
-            yield Parsed(number, _field_of_json(text, files) if is_json else text, text)
+        if not text.strip():
+            continue
+        if files.format is FileFormat.LINES:
+            yield Parsed(number, text, text)
+        else:
+            yield _json_line(number, text, files.id_field)
 
 
-def _field_of_json(text: bytes, files: Files) -> bytes | None:
+def _json_line(number: int, text: bytes, id_field: str | None) -> Parsed:
     try:
         content = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return _id(content.get(files.id_field)) if isinstance(content, dict) else None
-
-
-def _id(value: object) -> bytes | None:
-    """Return a field's value as the id of an address; None if it can be none."""
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        return None
-    try:
-        return str(value).encode()
-    except UnicodeEncodeError:
-        return None
+    except (ValueError, RecursionError) as error:
+        return Parsed(number, None, text, f"it is no JSON: {error}")
+    if not isinstance(content, dict):
+        return Parsed(number, None, text, "it is no JSON object")
+    key = id_of(content.get(id_field or ""))
+    return Parsed(number, key, text, no_id(id_field) if key is None else None)
 
 
 def _rows_of_csv(header: bytes, content: bytes, files: Files) -> Iterator[Parsed]:
-    names = next(iter(csv_rows([header.removeprefix(_BOM)], files.delimiter)), [])
+    top = next(iter(csv_rows([header.removeprefix(_BOM)], files.delimiter)), None)
+    names = top.cells if top else []
+    twice = repeated(names)
     lines = (line + b"\n" for line in content.removesuffix(b"\n").split(b"\n"))
-    for number, cells in enumerate(csv_rows(lines, files.delimiter)):
+    for number, (text, cells) in enumerate(csv_rows(lines, files.delimiter)):
         if not cells:
             continue
-        row = dict(zip(names, cells, strict=False))
+        problem = None
+        if twice is not None:
+            problem = f"two columns of its file are named {twice!r}"
+        elif len(cells) != len(names):
+            problem = f"it has {len(cells)} fields, and its file has names for {len(names)}"
+        if problem is not None:
+            yield Parsed(number, None, text.removesuffix(b"\n"), problem)
+            continue
+        row = dict(zip(names, cells, strict=True))
         line = json.dumps(row, ensure_ascii=False).encode(errors="surrogateescape")
-        is_whole = len(cells) == len(names)
-        yield Parsed(number, _id(row.get(files.id_field or "")) if is_whole else None, line)
-
-
-def _rows_of_parquet(file: BinaryIO, part: FileRange, files: Files) -> Iterator[Parsed]:
-    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, and rarely needed
-
-    parquet = pq.ParquetFile(file)
-    at, groups, first = 0, list[int](), 0
-    for group in range(parquet.num_row_groups):
-        end = at + parquet.metadata.row_group(group).num_rows
-        if at < part.end and end > part.start:
-            first = first if groups else at
-            groups.append(group)
-        at = end
-    number = first
-    for batch in parquet.iter_batches(batch_size=_BATCH, row_groups=groups):
-        for row in batch.to_pylist():
-            if part.start <= number < part.end:
-                line = json.dumps(row, ensure_ascii=False, default=_as_json)
-                value = line.encode(errors="replace")
-                yield Parsed(number - part.start, _id(row.get(files.id_field)), value)
-            number += 1
-
-
-def _as_json(value: object) -> Any:
-    if isinstance(value, (datetime, date, time)):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    return str(value)
+        key = id_of(row.get(files.id_field or ""))
+        yield Parsed(number, key, line, no_id(files.id_field) if key is None else None)
 
 
 def _rows(records: list[Parsed], part: FileRange) -> pa.RecordBatch:
     modified = datetime.fromtimestamp(part.state.modified / 1e9, timezone.utc)
-    path = part.path.encode()
+    path = part.path.encode(errors="surrogateescape")
     rows = [
         {
-            "key": key,
-            "value": value,
+            "key": record.key,
+            "value": record.value,
             "topic": part.route,
             "partition": 0,
-            "offset": part.first + number,
+            "offset": part.first + record.line,
             "timestamp": modified,
             "headers": [
                 {"key": PATH, "value": path},
-                {"key": LINE, "value": b"%d" % (part.line + number)},
+                {"key": LINE, "value": b"%d" % (part.line + record.line)},
+                *_problem(record, part),
             ],
         }
-        for number, key, value in records
+        for record in records
     ]
     return pa.RecordBatch.from_pylist(rows, RECORDS_ARROW)
+
+
+def _problem(record: Parsed, part: FileRange) -> Iterator[dict[str, str | bytes]]:
+    """Yield the header that says why a record has no id."""
+    if record.problem is not None:
+        text = f"file {part.path}, line {part.line + record.line:,}: {record.problem}"
+        yield {"key": PROBLEM_HEADER, "value": text.encode(errors="backslashreplace")}

@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
-
-import pyarrow as pa
+from typing import Any, BinaryIO, NamedTuple
 
 from statefun.files.file_log import FileState
-from statefun.files.scanning import MOST_BYTES, MOST_LINES, whole_lines
+from statefun.files.scanning import MOST_LINES, whole_lines
 
 _MAGIC = b"PAR1"
+_TAIL = 8
+"""The bytes behind the footer of a Parquet file: its length, and the magic number."""
+_SHARES = 4
+"""Parts of a row group: each decodes the pages before its own."""
+
+
+class Damaged(Exception):  # noqa: N818 - it says what the file is
+    """What a file holds cannot be read, now or later."""
 
 
 class Piece(NamedTuple):
@@ -27,6 +34,8 @@ class Piece(NamedTuple):
     """The bytes of the first line, which names the fields of CSV."""
     is_torn: bool = False
     """Whether it does not end with a line break."""
+    problem: str | None = None
+    """Why this is one record that nobody can read."""
 
 
 def lines_of(  # noqa: PLR0913 - the facts about the lines
@@ -38,15 +47,16 @@ def lines_of(  # noqa: PLR0913 - the facts about the lines
     *,
     takes_rest: bool,
 ) -> Iterator[Piece]:
-    """Yield parts of whole lines, or of rows of CSV.
-
-    Raises:
-        TooLongError: if a line is too long.
-    """
+    """Yield parts of whole lines, or of rows of CSV."""
     start, header = state.end, state.header
     if delimiter is not None and start == 0:
-        first = next(whole_lines(file, 0, size, 1, delimiter=delimiter), None)
+        lines = whole_lines(file, 0, size, 1, delimiter=delimiter, takes_rest=takes_rest)
+        first = next(lines, None)
         if first is None:
+            return
+        if first.problem is not None:
+            problem = f"its first line, which names the fields, has {first.problem}"
+            yield Piece(0, size, 1, is_last=True, problem=problem)
             return
         start = header = first.end
     for part in whole_lines(file, start, size, most, delimiter=delimiter, takes_rest=takes_rest):
@@ -54,29 +64,47 @@ def lines_of(  # noqa: PLR0913 - the facts about the lines
         file.seek(part.end - 1)
         is_torn = file.read(1) != b"\n"
         file.seek(file_position)
-        yield Piece(part.start, part.end, part.lines, part.end >= size, header, is_torn)
+        is_last = part.end >= size
+        yield Piece(part.start, part.end, part.lines, is_last, header, is_torn, part.problem)
 
 
 def rows_of(file: BinaryIO, state: FileState, size: int, most: int) -> Iterator[Piece]:
-    """Yield parts of the rows of a Parquet file, if it is complete."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, and rarely needed
+    """Yield parts of the rows of a Parquet file, if it is complete.
 
-    file.seek(max(0, size - len(_MAGIC)))
-    if size < len(_MAGIC) or file.read(len(_MAGIC)) != _MAGIC:
+    Raises:
+        Damaged: if it looks complete, and its footer cannot be read.
+    """
+    if size < len(_MAGIC) + _TAIL:
         return
-    file.seek(0)
-    try:
-        metadata = pq.ParquetFile(file).metadata
-    except pa.ArrowException:
+    file.seek(size - _TAIL)
+    tail = file.read(_TAIL)
+    if not tail.endswith(_MAGIC):
         return
+    metadata = _metadata(file, size, tail)
     at, left = 0, most
     for group in range(metadata.num_row_groups):
         rows = metadata.row_group(group).num_rows
-        bytes_ = metadata.row_group(group).total_byte_size
-        step = max(1, min(MOST_LINES, rows * MOST_BYTES // max(1, bytes_)))
+        step = max(MOST_LINES, -(-rows // _SHARES))
         start, end = max(at, state.end), at + rows
         while start < end and left > 0:
             part = min(start + step, end, start + left)
             yield Piece(start, part, part - start, part == metadata.num_rows)
             start, left = part, left - (part - start)
         at = end
+
+
+def _metadata(file: BinaryIO, size: int, tail: bytes) -> Any:
+    """Return what a footer says; reading is apart from decoding, whose errors look the same.
+
+    Raises:
+        Damaged: if it cannot be decoded.
+    """
+    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, and rarely needed
+
+    length = int.from_bytes(tail[:4], "little")
+    file.seek(max(0, size - _TAIL - length))
+    footer = file.read(length)
+    try:
+        return pq.read_metadata(io.BytesIO(_MAGIC + footer + tail))
+    except (OSError, ValueError) as error:  # those of pyarrow are of these
+        raise Damaged(f"a footer that cannot be read: {error}") from None

@@ -8,10 +8,10 @@ from fnmatch import fnmatchcase
 import attrs
 
 from statefun.components.running import Folder
-from statefun.files.file_log import without_query
+from statefun.files.path_identity import shown
 from statefun.sdk.errors import ConnectorError
 
-_HIDDEN = (".", "_")
+HIDDEN = (".", "_")
 """How the names of files begin that tools are still writing."""
 
 
@@ -54,7 +54,7 @@ class Place:
     def takes(self, name: str) -> bool:
         """Tell whether a file of the folder is read."""
         is_named = fnmatchcase(name, self.name) if _is_pattern(self.name) else name == self.name
-        return is_named and not name.startswith(_HIDDEN)
+        return is_named and not name.startswith(HIDDEN)
 
 
 def checked_place(owner: str, path: str) -> Place:
@@ -64,14 +64,14 @@ def checked_place(owner: str, path: str) -> Place:
         ConfigurationError: if pyarrow knows no such file system.
         ConnectorError: if there is no such folder or file.
     """
-    shown = without_query(path)  # there may be a secret in it
+    name = shown(path)
     try:
         place = Place.of(path)
         is_there = place.is_there
     except OSError as error:
-        raise ConnectorError(f"{owner}: {shown} cannot be read: {error}") from None
+        raise ConnectorError(f"{owner}: {name} cannot be read: {error}") from None
     if not is_there:
-        raise ConnectorError(f"{owner}: there is no {shown}; make it, or correct the path")
+        raise ConnectorError(f"{owner}: there is no {name}; make it, or correct the path")
     return place
 
 

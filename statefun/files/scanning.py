@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
@@ -14,7 +15,15 @@ MOST_LINES = 20_000
 LONGEST = 8 * 1024 * 1024
 """The longest record, in bytes."""
 
+SHOWN = 64 * 1024
+"""As much of a longer record is kept, in bytes."""
+
 csv.field_size_limit(LONGEST)
+_ROW_LINES = 100_000
+"""The most lines of a row of CSV."""
+_ALONE = {ord("\r"): 0xD800, ord("\0"): 0xD801}
+_BACK = {there: here for here, there in _ALONE.items()}
+"""Characters that Python's reader of CSV ends rows at, or refuses; no bytes are decoded to these."""
 
 
 class Part(NamedTuple):
@@ -25,10 +34,17 @@ class Part(NamedTuple):
     """Bytes, or rows of Parquet."""
     lines: int
     """Lines or rows."""
+    problem: str | None = None
+    """Why this is one record that nobody can read; None if it can be read."""
 
 
-class TooLongError(Exception):
-    """A record is longer than :data:`LONGEST`; the text says where it begins."""
+class _Line(NamedTuple):
+    """A line with its line break, if it has one."""
+
+    content: bytes
+    """The first of its bytes, if there are more than :data:`LONGEST`."""
+    size: int
+    is_whole: bool
 
 
 def whole_lines(  # noqa: PLR0913 - the facts about the lines
@@ -42,11 +58,14 @@ def whole_lines(  # noqa: PLR0913 - the facts about the lines
 ) -> Iterator[Part]:
     r"""Divide the lines between two places of a file into parts.
 
+    A record that nobody can read is a part of its own: a line that is too long, and the first line of
+    a row of CSV in which a quotation mark is not closed. Reading goes on with the line that follows.
+
     >>> from io import BytesIO
-    >>> list(whole_lines(BytesIO(b"one\ntwo\nthr"), 0, 11, 100))
-    [Part(start=0, end=8, lines=2)]
-    >>> list(whole_lines(BytesIO(b"one\ntwo\nthr"), 0, 11, 100, takes_rest=True))
-    [Part(start=0, end=11, lines=3)]
+    >>> [part[:3] for part in whole_lines(BytesIO(b"one\ntwo\nthr"), 0, 11, 100)]
+    [(0, 8, 2)]
+    >>> [part[:3] for part in whole_lines(BytesIO(b"one\ntwo\nthr"), 0, 11, 100, takes_rest=True)]
+    [(0, 11, 3)]
 
     Args:
         file: the file.
@@ -54,20 +73,22 @@ def whole_lines(  # noqa: PLR0913 - the facts about the lines
         size: where to end.
         most: how many lines to find at most.
         delimiter: of rows of CSV, in which line breaks may belong to a field; None for lines.
-        takes_rest: whether what follows the last line break is a line.
-
-    Raises:
-        TooLongError: if a line is.
+        takes_rest: whether the end of the file ends the last line and row.
     """
     lines = _lines(file, start, size)
-    records = ((line,) for line in lines) if delimiter is None else _rows(lines, delimiter)
-    at, part, count, found = start, start, 0, 0
-    for record in records:
-        is_whole = record[-1].endswith(b"\n") and not (delimiter and _is_open(record, delimiter))
-        if found == most or not (is_whole or takes_rest):
+    at, part, count = start, start, 0
+    for found, (length, is_ended, problem) in enumerate(
+        _plain(lines) if delimiter is None else _rows(lines, delimiter)
+    ):
+        if found == most or not (is_ended or takes_rest):
             break
-        at += sum(map(len, record))
-        count, found = count + 1, found + 1
+        if problem is not None:
+            if count:
+                yield Part(part, at, count)
+            yield Part(at, at + length, 1, f"{problem}, from byte {at:,} on")
+            at, part, count = at + length, at + length, 0
+            continue
+        at, count = at + length, count + 1
         if count >= MOST_LINES or at - part >= MOST_BYTES:
             yield Part(part, at, count)
             part, count = at, 0
@@ -75,57 +96,119 @@ def whole_lines(  # noqa: PLR0913 - the facts about the lines
         yield Part(part, at, count)
 
 
-def csv_rows(lines: Iterable[bytes], delimiter: str) -> Iterator[list[str]]:
-    """Yield the cells of rows; bytes that are no UTF-8 become surrogates."""
-    return csv.reader(map(_decoded, lines), delimiter=delimiter)
+class Row(NamedTuple):
+    """A row of CSV."""
+
+    content: bytes
+    cells: list[str]
+    """Bytes that are no UTF-8 are surrogates."""
 
 
-def _decoded(line: bytes) -> str:
-    # A carriage return alone ends a row for Python's reader, and no line of ours.
-    text = line.decode(errors="surrogateescape")
-    return text.replace("\r\n", "\n").replace("\r", " ")
-
-
-def _lines(file: BinaryIO, start: int, size: int) -> Iterator[bytes]:
-    """Yield the lines between two places of a file, with their line breaks."""
-    file.seek(start)
-    at, rest = start, [b""]
-    while at < size and (chunk := file.read(min(_CHUNK, size - at))):
-        at += len(chunk)
-        *whole, last = chunk.split(b"\n")
-        for line in whole:
-            yield b"".join([*rest, line, b"\n"])
-            rest.clear()
-        rest.append(last)
-        if sum(map(len, rest)) > LONGEST:
-            raise TooLongError(f"a line of more than {LONGEST:,} bytes before byte {at:,}")
-    if text := b"".join(rest):
-        yield text
-
-
-def _rows(lines: Iterator[bytes], delimiter: str) -> Iterator[tuple[bytes, ...]]:
-    """Yield the lines of each row."""
+def csv_rows(lines: Iterable[bytes], delimiter: str) -> Iterator[Row]:
+    """Yield rows; all of their lines are there."""
     taken: list[bytes] = []
 
-    def fed() -> Iterator[bytes]:
-        size = 0
+    def fed() -> Iterator[str]:
         for line in lines:
-            size = size + len(line) if taken else len(line)
-            if size > LONGEST:
-                raise TooLongError(
-                    f"a row of more than {LONGEST:,} bytes, which begins {taken[0][:40]!r}; a "
-                    "quotation mark may not be closed"
-                )
             taken.append(line)
-            yield line
+            yield _decoded(line)
 
-    for _ in csv_rows(fed(), delimiter):
-        yield tuple(taken)
+    for cells in csv.reader(fed(), delimiter=delimiter):
+        yield Row(b"".join(taken), [cell.translate(_BACK) for cell in cells])
         taken.clear()
 
 
-def _is_open(lines: tuple[bytes, ...], delimiter: str) -> bool:
-    """Tell whether a row goes on behind its lines: a quotation mark is not closed."""
-    reader = csv.reader(map(_decoded, [*lines, b"\n"]), delimiter=delimiter)
-    next(reader, None)
-    return reader.line_num > len(lines)
+def _decoded(line: bytes) -> str:
+    # A carriage return ends a row for Python's reader, also where it is no part of a line break.
+    if b"\r" not in line and b"\0" not in line:
+        return line.decode(errors="surrogateescape")
+    end = "\r\n" if line.endswith(b"\r\n") else "\n" if line.endswith(b"\n") else ""
+    return line.decode(errors="surrogateescape").removesuffix(end).translate(_ALONE) + end
+
+
+_Record = tuple[int, bool, str | None]
+"""The bytes of a record, whether it has ended, and its problem."""
+
+
+def _lines(file: BinaryIO, start: int, size: int) -> Iterator[_Line]:
+    """Yield the lines between two places of a file."""
+    file.seek(start)
+    at, rest, length = start, list[bytes](), 0
+    while at < size and (chunk := file.read(min(_CHUNK, size - at))):
+        at += len(chunk)
+        for piece in _split(chunk):
+            length += len(piece)
+            if length <= LONGEST + _CHUNK:
+                rest.append(piece)
+            if piece.endswith(b"\n"):
+                yield _Line(b"".join(rest), length, is_whole=True)
+                rest, length = [], 0
+    if length:
+        yield _Line(b"".join(rest), length, is_whole=False)
+
+
+def _split(chunk: bytes) -> list[bytes]:
+    """Split at line feeds alone."""
+    *whole, last = chunk.split(b"\n")
+    return [line + b"\n" for line in whole] + ([last] if last else [])
+
+
+def _too_long(size: int) -> str:
+    return f"a line of {size:,} bytes, which is more than {LONGEST:,}"
+
+
+def _plain(lines: Iterator[_Line]) -> Iterator[_Record]:
+    for line in lines:
+        problem = _too_long(line.size) if line.size > LONGEST else None
+        yield line.size, line.is_whole, problem
+
+
+def _rows(lines: Iterator[_Line], delimiter: str) -> Iterator[_Record]:
+    """Yield rows of CSV."""
+    waiting: deque[_Line] = deque()
+    """Lines that were taken for a row whose quotation mark is not closed."""
+
+    def following() -> Iterator[_Line]:
+        while True:
+            line = waiting.popleft() if waiting else next(lines, None)
+            if line is None:
+                return
+            yield line
+
+    for first in following():
+        if first.size > LONGEST:
+            yield first.size, first.is_whole, _too_long(first.size)
+        elif b'"' not in first.content:
+            yield first.size, first.is_whole, None
+        else:
+            taken, is_closed = _row(first, following(), delimiter)
+            if is_closed:
+                yield sum(line.size for line in taken), taken[-1].is_whole, None
+            else:
+                is_ended = _is_too_long(taken)
+                waiting.extendleft(reversed(taken[1:]))
+                yield first.size, is_ended, "a quotation mark that is not closed"
+
+
+def _is_too_long(lines: list[_Line]) -> bool:
+    return len(lines) > _ROW_LINES or sum(line.size for line in lines) > LONGEST
+
+
+def _row(first: _Line, lines: Iterator[_Line], delimiter: str) -> tuple[list[_Line], bool]:
+    """Return the lines of a row, and whether it ends with them; it does not if it is too long."""
+    taken, is_closed = [first], True
+
+    def fed() -> Iterator[str]:
+        nonlocal is_closed
+        yield _decoded(first.content)
+        size = first.size
+        for line in lines:
+            taken.append(line)
+            size += line.size
+            if size > LONGEST or len(taken) > _ROW_LINES:
+                break
+            yield _decoded(line.content)
+        is_closed = False
+
+    next(csv.reader(fed(), delimiter=delimiter), None)
+    return taken, is_closed

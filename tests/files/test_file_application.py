@@ -116,3 +116,22 @@ def test_a_file_that_is_replaced_ends_the_run(folder: Path) -> None:
         "bring it back, or set onChange: go-on to read what is there"
     )
     assert written(folder) == [("Ada", 1)]
+
+
+def test_files_that_were_read_are_taken_away(folder: Path) -> None:
+    """At the end of a run that ends by itself, when all of it is committed."""
+    text = MODULE.replace("  failurePolicy: skip\n", "  failurePolicy: skip\n  afterRead: move\n")
+    text = text.replace("folder: out", "folder: out, rollEvery: 0 s")
+    visits = folder / "in" / "a.jsonl"
+    visits.write_text('{"name": "Ada", "number": 1}\n')
+    moving = parse_module(text, str(folder / "module.yaml"))
+    run(moving, functions, folder / "checkpoint")
+    visits.write_text('{"name": "Eve", "number": 1}\n')
+    run(moving, functions, folder / "checkpoint")
+
+    assert sorted(each.name for each in (folder / "in" / "_read").iterdir()) == [
+        "a.jsonl",
+        "a.jsonl.1",
+    ]
+    assert not visits.exists()
+    assert written(folder) == [("Ada", 1), ("Eve", 1)]

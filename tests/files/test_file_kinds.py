@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import pickle
+from datetime import timedelta
+
+import pyarrow as pa
 import pytest
 
 from statefun.files.file_settings import EgressFiles, FileFormat, IngressFiles, OnChange
@@ -14,6 +18,7 @@ spec:
   files: [{path: in, format: {type: csv, idField: name}, valueType: a/T, targets: [a/f]}]
 """
 EGRESS = "kind: io.statefun.file.v1/egress\nspec:\n  id: a/b\n  folder: out\n"
+PARQUET = EGRESS + "  format: parquet\n"
 
 
 def test_ingresses_are_read() -> None:
@@ -31,13 +36,38 @@ def test_ingresses_are_read() -> None:
 
 
 def test_egresses_are_read() -> None:
-    """They write JSON lines unless they are told otherwise, exactly once."""
+    """They write JSON lines unless the module file says otherwise, exactly once."""
+    more = "  rollEvery: 15 min\n  rollSize: 1000\n"
     [plain] = parse_module(EGRESS, "/data/m.yaml").connector_egresses
-    [other] = parse_module(EGRESS + "  format: parquet\n", "/data/m.yaml").connector_egresses
+    [other] = parse_module(EGRESS + more, "/data/m.yaml").connector_egresses
 
-    assert plain.settings == EgressFiles("egress a/b", "/data/out", FileFormat.JSON_LINES)
-    assert other.settings.format is FileFormat.PARQUET
+    assert plain.settings == EgressFiles("egress a/b", "/data/out")
+    assert (plain.settings.roll_every, plain.settings.roll_size) == (timedelta(minutes=1), 2**26)
+    assert (other.settings.roll_every, other.settings.roll_size) == (timedelta(minutes=15), 1000)
     assert (plain.address, plain.is_exactly_once) == ("/data/out", True)
+
+
+def test_schemas_are_read() -> None:
+    """Of all types, lists and objects."""
+    schema = "{a: string, b: boolean, c: int, d: bigint, e: double, f: date, g: timestamp, "
+    schema += "h: 'decimal(10, 2)', i: [string], j: {k: [{l: bigint}]}}"
+    [egress] = parse_module(f"{PARQUET}  schema: {schema}\n", "m.yaml").connector_egresses
+
+    assert egress.settings.columns.schema == pa.schema(
+        {
+            "a": pa.string(),
+            "b": pa.bool_(),
+            "c": pa.int32(),
+            "d": pa.int64(),
+            "e": pa.float64(),
+            "f": pa.date32(),
+            "g": pa.timestamp("us", "UTC"),
+            "h": pa.decimal128(10, 2),
+            "i": pa.list_(pa.string()),
+            "j": pa.struct({"k": pa.list_(pa.struct({"l": pa.int64()}))}),
+        }
+    )
+    assert pickle.loads(pickle.dumps(egress.settings)) == egress.settings
 
 
 @pytest.mark.parametrize(
@@ -73,10 +103,44 @@ def test_egresses_are_read() -> None:
             "5:11: spec.format: Invalid format: csv; valid values are [json-lines, parquet]",
         ),
         (
+            PARQUET,
+            (
+                "3:3: spec: format parquet needs the key 'schema', the columns and their types: "
+                "without it, files of one folder would have different columns"
+            ),
+        ),
+        (
+            EGRESS + "  schema: {a: string}\n",
+            "3:3: spec: 'schema' is only used with format parquet",
+        ),
+        (PARQUET + "  schema: {}\n", "6:11: spec.schema: has no columns; name at least one"),
+        (
+            PARQUET + "  schema: {a: text}\n",
+            (
+                "6:15: spec.schema.a: Invalid type: text; valid types are [string, boolean, int, "
+                "bigint, double, date, timestamp, decimal(10,2)], lists and mappings"
+            ),
+        ),
+        (
+            PARQUET + "  schema: {a: string, b: {A: int}, A: int}\n",
+            (
+                "6:12: spec.schema.a: a column has a name that no other one has, in upper or lower "
+                "case"
+            ),
+        ),
+        (
+            PARQUET + "  schema: {a: [string, int]}\n",
+            "6:15: spec.schema.a: a list has one type, that of its items, such as [string]",
+        ),
+        (
+            PARQUET + f"  schema: {{a: {'[' * 31}string{']' * 31}}}\n",
+            f"6:45: spec.schema.a{'[0]' * 30}: is nested more than 30 deep",
+        ),
+        (
             EGRESS.replace("folder", "foldr"),
             (
                 "4:3: spec.foldr: unknown key 'foldr'; did you mean 'folder'? allowed keys: folder, "
-                "format, id"
+                "format, id, rollEvery, rollSize, schema"
             ),
         ),
         (
@@ -94,3 +158,21 @@ def test_mistakes_are_reported(text: str, problem: str) -> None:
         parse_module(text, "m.yaml", {})
 
     assert [str(each) for each in raised.value.problems] == [f"m.yaml:{problem}"]
+
+
+def test_paths_that_differ_in_credentials_are_one() -> None:
+    """A route is what is not secret of its path; two of them would be one topic."""
+    text = """
+kind: io.statefun.file.v1/ingress
+spec:
+  id: test/in
+  files:
+    - {path: "s3://data/in?access_key=ONE", format: {type: lines}, valueType: a/T, targets: [a/f]}
+    - {path: "s3://data/in?access_key=TWO", format: {type: lines}, valueType: a/T, targets: [a/f]}
+"""
+    with pytest.raises(ModuleError) as raised:
+        parse_module(text, "module.yaml")
+
+    assert "paths that differ in options or login alone are one: s3://data/in" in str(raised.value)
+    assert "ONE" not in str(raised.value)
+    assert "TWO" not in str(raised.value)

@@ -4,76 +4,23 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from file_reader import MODULE, Reader
+from pyarrow import fs
 
-from statefun.components.running import Folder, Offset
-from statefun.files.file_settings import IngressFiles
+from statefun.components.running import PROBLEM_HEADER, Folder
 from statefun.files.file_source import FileSource
 from statefun.files.parsing import read_task
+from statefun.files.scanning import LONGEST, SHOWN
 from statefun.module.loader import parse_module
+from statefun.runtime.checkpoint.file_systems import Files, files_of
 from statefun.sdk.errors import ConnectorError
-
-MODULE = """
-kind: io.statefun.file.v1/ingress
-spec:
-  id: test/in
-  onChange: CHANGE
-  files: [{path: PATH, format: FORMAT, valueType: test/T, targets: [test.fns/f]}]
-"""
-
-
-class Reader:
-    """An ingress over one checkpoint, as one start of an application after the other has it."""
-
-    def __init__(self, folder: Path, format_: str, path: str = "in", change: str = "fail") -> None:
-        self.folder = folder / "in"
-        self.folder.mkdir(exist_ok=True)
-        self._log = Folder.at(folder / "log")
-        text = MODULE.replace("PATH", path).replace("FORMAT", format_).replace("CHANGE", change)
-        [ingress] = parse_module(text, str(folder / "module.yaml")).connector_ingresses
-        self._settings: IngressFiles = ingress.settings
-        self.offset: Offset = {"log": 0, "records": 0}
-        self.start()
-
-    def start(self, most: int = 1000) -> None:
-        """Begin anew where the last micro-batch has ended."""
-        self.source = FileSource(self._settings, self._log, most)
-
-    def write(self, name: str, text: str | bytes, age: float = 0) -> Path:
-        """Write a file, of so many seconds ago."""
-        file = self.folder / name
-        file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        if age:
-            time = file.stat().st_mtime - age
-            os.utime(file, (time, time))
-        return file
-
-    def append(self, name: str, text: str) -> None:
-        """Let a file grow."""
-        with (self.folder / name).open("a") as file:
-            file.write(text)
-
-    def read(self) -> list[dict[str, Any]]:
-        """Read the next micro-batch; nothing if there is none."""
-        self.source._next_look = 0  # noqa: SLF001 - time has passed
-        end = self.source.latest_offset(self.offset)
-        rows = [
-            row
-            for task in self.source.tasks(self.offset, end)
-            for batch in read_task(task)
-            for row in batch.to_pylist()
-        ]
-        self.offset = end
-        return rows
-
-    def values(self) -> list[str]:
-        """Return the values of the next micro-batch."""
-        return [row["value"].decode() for row in self.read()]
 
 
 def places(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
@@ -113,10 +60,15 @@ def test_a_last_line_without_its_end_is_read_when_the_file_is_quiet(tmp_path: Pa
     reader.write("quiet", "one\ntwo", age=60)
     reader.write("new", "three\nfour", age=3)
 
-    assert reader.values() == ["one", "two", "three"]
+    assert reader.values() == ["one", "three"]
     assert reader.values() == []
+    reader.clock.seconds += 10
+    assert reader.values() == ["two", "four"]
+    reader.write("newer", "five\nsix")
+    reader.start()
     reader.source.bound()
-    assert reader.values() == ["four"]
+    assert reader.values() == ["five"]
+    assert reader.values() == ["six"]
 
 
 def test_json_lines_have_an_id(tmp_path: Path) -> None:
@@ -154,6 +106,8 @@ def test_parquet_is_read_when_it_is_whole(tmp_path: Path, caplog: pytest.LogCapt
     content = (tmp_path / "whole").read_bytes()
     reader.write("a.parquet", content[:-3], age=60)
     with caplog.at_level(logging.WARNING):
+        assert reader.read() == []
+        reader.clock.seconds += 10
         assert reader.read() == []
         assert reader.read() == []
     reader.write("a.parquet", content)
@@ -216,6 +170,7 @@ def test_files_that_change_are_said(tmp_path: Path, change: str) -> None:
     start = reader.offset
     assert reader.values() == ["one", "two"]
 
+    reader.write("other", "")
     if change == "deleted":
         file.unlink()
     else:
@@ -240,6 +195,7 @@ def test_one_may_go_on_with_files_that_change(
     start = reader.offset
     reader.read()
 
+    reader.write("other", "")
     if change == "deleted":
         file.unlink()
     else:
@@ -291,6 +247,7 @@ def test_a_file_that_goes_on_elsewhere_is_another_one(tmp_path: Path) -> None:
 def test_a_file_that_comes_back_is_known(tmp_path: Path) -> None:
     """Another one of its name is a new one, when the first was seen to be gone."""
     reader = Reader(tmp_path, "{type: lines}")
+    reader.write("other", "")
     file = reader.write("a", "one\n")
     assert reader.values() == ["one"]
     content, times = file.read_bytes(), file.stat()
@@ -330,12 +287,17 @@ def test_a_file_of_two_paths_is_refused(tmp_path: Path) -> None:
     """Nobody could say whose it is."""
     reader = Reader(tmp_path, "{type: lines}")
     file = reader.write("a.csv", "one\n")
-    text = MODULE.replace("PATH", "in").replace("FORMAT", "{type: lines}").replace("CHANGE", "fail")
+    text = (
+        MODULE.replace("PATH", "in")
+        .replace("FORMAT", "{type: lines}")
+        .replace("CHANGE", "fail")
+        .replace("MORE", "")
+    )
     second = "files: [{path: 'in/*.csv', format: {type: lines}, valueType: a/T, targets: [a/f]}, "
     [ingress] = parse_module(
         text.replace("files: [", second), str(tmp_path / "module.yaml")
     ).connector_ingresses
-    source = FileSource(ingress.settings, Folder.at(tmp_path / "other"), 10)
+    source = FileSource(ingress.settings, Folder.at(tmp_path / "other"), 10, committed=lambda: None)
 
     with pytest.raises(
         ConnectorError, match=rf"file {file} is one of .*csv and of .*in; let only one"
@@ -347,7 +309,9 @@ def test_a_torn_line_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture
     """When its rest comes after all."""
     reader = Reader(tmp_path, "{type: lines}")
     reader.write("a", "one\ntw", age=60)
-    assert reader.values() == ["one", "tw"]
+    assert reader.values() == ["one"]
+    reader.clock.seconds += 10
+    assert reader.values() == ["tw"]
     reader.append("a", "o\n")
     with caplog.at_level(logging.WARNING):
         assert reader.values() == ["o"]
@@ -356,21 +320,246 @@ def test_a_torn_line_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert "has gone on in the last line that was read" in told.message
 
 
-def test_odd_quotation_marks_are_part_of_a_field(tmp_path: Path) -> None:
-    """As Python's own reader takes them; one that is never closed is said before it fills the memory."""
+def problems(rows: list[dict[str, Any]]) -> list[str]:
+    """Return why records have no keys."""
+    return [
+        header["value"].decode()
+        for row in rows
+        for header in row["headers"]
+        if header["key"] == PROBLEM_HEADER
+    ]
+
+
+def test_a_quotation_mark_that_is_not_closed_is_a_bad_record(tmp_path: Path) -> None:
+    """Its line alone, when the file is still; other odd ones are part of a field."""
     reader = Reader(tmp_path, "{type: csv, idField: name}")
-    reader.write("a.csv", 'name,n\na,5" pipe\nb,"x\ny"\nc,"open\n', age=60)
+    file = reader.write("a.csv", 'name,n\na,5" pipe\nb,"x\ny"\nc,"open\nd,1\n')
     first = reader.read()
-    reader.append("a.csv", 'x"\nd,1\n')
+    assert reader.read() == []
+    reader.clock.seconds += 10
     second = reader.read()
 
-    assert [(row["key"], json.loads(row["value"])["n"]) for row in first] == [
-        *((b"a", '5" pipe'), (b"b", "x\ny"))
-    ] or len(first) == 3
-    assert second[-1]["key"] == b"d"
-    reader.write("b.csv", 'name,n\na,"' + "x\n" * 5_000_000)
-    with pytest.raises(ConnectorError, match=r"b.csv has a row of more than .* quotation mark"):
-        reader.read()
+    assert [json.loads(row["value"])["n"] for row in first] == ['5" pipe', "x\ny"]
+    assert [(row["key"], row["value"]) for row in second] == [
+        *((None, b'c,"open\n'), (b"d", b'{"name": "d", "n": "1"}'))
+    ]
+    assert problems(second) == [
+        f"file {file}, line 4: a quotation mark that is not closed, from byte 25 on"
+    ]
+
+
+def test_an_endless_row_is_a_bad_record_before_it_fills_the_memory(tmp_path: Path) -> None:
+    """Also while its file grows; so is a file whose first line has no end."""
+    reader = Reader(tmp_path, "{type: csv, idField: name}")
+    reader.write("a.csv", 'name,n\na,"' + "x\n" * 100_001 + "b,1\n")
+    reader.start(most=200_000)
+    rows = reader.read()
+    reader.write("b.csv", 'name,"n\na,1\n')
+    assert reader.read() == []
+    reader.clock.seconds += 10
+    [refused] = reader.read()
+
+    assert (rows[0]["key"], rows[-1]["key"], len(rows)) == (None, b"b", 100_002)
+    assert "a quotation mark that is not closed" in problems(rows)[0]
+    assert "b.csv, line 2: its first line, which names the fields, has " in problems([refused])[0]
+
+
+@pytest.mark.parametrize("format_", ["{type: lines}", "{type: csv, idField: name}"])
+def test_a_line_that_is_too_long_is_a_bad_record(tmp_path: Path, format_: str) -> None:
+    """With its place; the others are read."""
+    reader = Reader(tmp_path, format_)
+    file = reader.write("a", "name\none\n" + "x" * (LONGEST + 5) + "\ntwo\n")
+
+    rows = [row for row in reader.read() if row["key"] != b"name"]
+
+    assert [row["key"] for row in rows] == [b"one", None, b"two"]
+    assert len(rows[1]["value"]) == SHOWN
+    what = "a line of 8,388,614 bytes, which is more than 8,388,608, from byte 9 on"
+    assert problems(rows) == [f"file {file}, line 3: {what}"]
+
+
+def test_columns_of_one_name_make_bad_records(tmp_path: Path) -> None:
+    """Nobody could say which one counts; so do rows of another length."""
+    reader = Reader(tmp_path, "{type: csv, idField: name}")
+    reader.write("a.csv", "name,n,n\nAda,1,2\n")
+    reader.write("b.csv", "name,n\nAda,1,2\n", age=9)
+    rows = reader.read()
+
+    assert [(row["key"], row["value"]) for row in rows] == [(None, b"Ada,1,2")] * 2
+    assert [text.partition(": ")[2] for text in problems(rows)] == [
+        "it has 3 fields, and its file has names for 2",
+        "two columns of its file are named 'n'",
+    ]
+
+
+def test_carriage_returns_are_kept(tmp_path: Path) -> None:
+    """In fields; at the end of a row they belong to the line break."""
+    reader = Reader(tmp_path, "{type: csv, idField: name}")
+    reader.write("a.csv", b'name,n\r\na,"x\ry\r\nz"\r\nb,x\ry\0\n')
+
+    assert [json.loads(row["value"])["n"] for row in reader.read()] == ["x\ry\r\nz", "x\ry\0"]
+
+
+def test_a_damaged_parquet_file_is_a_bad_record(tmp_path: Path) -> None:
+    """Of a page, the rows of its row group; of the footer, the file; another may come in its place."""
+    reader = Reader(tmp_path, "{type: parquet, idField: name}")
+    rows = [{"name": f"n{n}", "n": n} for n in range(30)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "whole", row_group_size=10)
+    content = (tmp_path / "whole").read_bytes()
+    column = pq.ParquetFile(tmp_path / "whole").metadata.row_group(1).column(0)
+    at = column.dictionary_page_offset or column.data_page_offset
+    page = content[:at] + b"\xff" * 40 + content[at + 40 :]
+    file = reader.write("a.parquet", page)
+    found = reader.read()
+
+    assert [row["key"] for row in found] == [
+        *(b"n%d" % n for n in range(10)),
+        None,
+        *(b"n%d" % n for n in range(20, 30)),
+    ]
+    [problem] = problems(found)
+    assert problem.startswith(f"file {file}, line 11: rows 11 to 20 of row group 1 cannot be ")
+
+    footer = reader.write("b.parquet", content[:-100] + b"\xff" * 80 + content[-20:])
+    assert reader.read() == []
+    reader.clock.seconds += 10
+    [problem] = problems(reader.read())
+    assert problem.startswith(f"file {footer}, line 1: a footer that cannot be read: ")
+    reader.write("b.parquet", content)
+    assert len(reader.read()) == 30
+
+
+def test_an_unfinished_line_may_have_to_wait(tmp_path: Path) -> None:
+    """However long its writer pauses, also in a bounded run."""
+    reader = Reader(tmp_path, "{type: lines}", more="unfinishedLine: wait")
+    reader.write("a", "one\ntw", age=60)
+    assert reader.values() == ["one"]
+    reader.clock.seconds += 60
+    assert reader.values() == []
+    reader.source.bound()
+    assert reader.values() == []
+    reader.append("a", "o\n")
+    reader.start()
+    assert reader.values() == ["two"]
+
+
+def test_folders_that_lose_all_files_are_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file system that is not mounted is no reason to read everything again."""
+    reader = Reader(tmp_path, "{type: lines}")
+    for name in ("a", "b"):
+        reader.write(name, f"{name}\nmo", age=30 * 24 * 3600)
+    assert reader.values() == ["a", "b"]
+    reader.folder.rename(tmp_path / "away")
+    reader.folder.mkdir()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            reader.start()
+            assert reader.read() == []
+    reader.folder.rmdir()
+    (tmp_path / "away").rename(reader.folder)
+
+    assert reader.values() == []
+    assert {record.message for record in caplog.records} == {
+        f"ingress test/in: all files of folder {reader.folder} are gone at once; it is waited for"
+    }
+
+
+def test_old_files_that_come_back_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For seven days from when they went away; afterwards they are new."""
+    reader = Reader(tmp_path, "{type: lines}")
+    reader.write("other", "")
+    file, away = reader.write("a", "one\n", age=30 * 24 * 3600), tmp_path / "away"
+    assert reader.values() == ["one"]
+    for _ in range(3):
+        file.rename(away)
+        for _ in range(3):
+            reader.start()
+            assert reader.read() == []
+        away.rename(file)
+        assert reader.values() == []
+    file.rename(away)
+    assert reader.values() == []
+    day, now = 24 * 3600 * 10**9, time.time_ns()
+    monkeypatch.setattr("time.time_ns", lambda: now + 8 * day)
+    reader.start()
+    assert reader.values() == []
+    away.rename(file)
+    assert reader.values() == ["one"]
+
+
+@pytest.mark.parametrize("after", ["delete", "move"])
+def test_files_are_taken_away_when_they_were_read(tmp_path: Path, after: str) -> None:
+    """After the commit, when they are still; one of the same name is a new one."""
+    reader = Reader(tmp_path, "{type: lines}", more=f"afterRead: {after}")
+    committed = reader.offset
+    reader.committed = lambda: committed
+    reader.start()
+    file = reader.write("a", "one\n")
+    assert reader.values() == ["one"]
+    for _ in range(3):
+        reader.clock.seconds += 60
+        assert (reader.read(), file.exists()) == ([], True)  # not committed
+    reader.start()
+    assert (reader.read(), file.exists()) == ([], True)  # not still as far as this run knows
+    reader.clock.seconds += 60
+    committed = reader.offset
+    assert (reader.read(), file.exists()) == ([], False)
+    for text in ("one", "two"):
+        reader.write("a", f"{text}\n")
+        assert reader.values() == [text]
+        committed = reader.offset
+        reader.clock.seconds += 60
+        assert (reader.read(), file.exists()) == ([], False)
+    moved = sorted((reader.folder / "_read").glob("*"))
+    assert [each.name for each in moved] == (["a", "a.1", "a.2"] if after == "move" else [])
+
+
+def test_a_crash_after_taking_away_is_no_loss(tmp_path: Path) -> None:
+    """Before the log has it: the next run finds that the file is gone, and waits for others."""
+    reader = Reader(tmp_path, "{type: lines}", more="afterRead: delete")
+    file = reader.write("a", "one\n")
+    assert reader.values() == ["one"]
+    before = reader.offset
+    reader.clock.seconds += 60
+    assert (reader.read(), file.exists()) == ([], False)
+    (tmp_path / "log" / f"{reader.offset['log']:012}.json").unlink()
+    reader.offset = before
+    reader.start()
+    reader.write("a", "two, in its place\n")
+
+    assert reader.values() == ["two, in its place"]
+
+
+def test_a_file_that_grows_is_not_taken_away(tmp_path: Path) -> None:
+    """Its new lines are read first."""
+    reader = Reader(tmp_path, "{type: lines}", more="afterRead: delete")
+    file = reader.write("a", "one\n")
+    assert reader.values() == ["one"]
+    reader.clock.seconds += 7
+    reader.append("a", "two\n")
+    assert reader.values() == ["two"]
+    reader.clock.seconds += 5
+    assert (reader.read(), file.exists()) == ([], True)
+    reader.clock.seconds += 5
+    assert (reader.read(), file.exists()) == ([], False)
+
+
+def test_an_idle_ingress_asks_the_checkpoint_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the folder only when it is time for a look."""
+    reader = Reader(tmp_path, "{type: lines}")
+    reader.write("a", "one\n")
+    assert reader.values() == ["one"]
+    reader.read()
+    for name in ("names", "has", "files", "exists", "open"):
+        monkeypatch.delattr(Folder, name)
+    for _ in range(100):
+        assert reader.source.latest_offset(reader.offset) == reader.offset
 
 
 def test_ids_that_are_no_text_are_bad_records(tmp_path: Path) -> None:
@@ -379,3 +568,108 @@ def test_ids_that_are_no_text_are_bad_records(tmp_path: Path) -> None:
     reader.write("a", '{"name": "\\ud83d"}\n{"name": "Ada"}\n')
 
     assert [row["key"] for row in reader.read()] == [None, b"Ada"]
+
+
+def test_secrets_of_a_path_identify_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are in no record, log line or checkpoint; what is planned is read with new ones."""
+    local = files_of(fs.LocalFileSystem())
+
+    def located(folder: Folder) -> tuple[Files, str]:
+        path = folder.location.partition("?")[0]
+        return local, path.replace("s3://me@bucket", str(tmp_path)).replace(
+            "s3://you@bucket", str(tmp_path)
+        )
+
+    monkeypatch.setattr(Folder, "_files", property(located))
+    path = "'s3://me@bucket/in/*?access_key=SECRET'"
+    reader = Reader(tmp_path, "{type: lines}", path=path)
+    reader.write("a", "one\n")
+    start = reader.offset
+    first = reader.read()
+    reader.write("a", "").unlink()
+    with caplog.at_level(logging.WARNING):
+        assert reader.read() == []
+    reader.write("a", "one\n")
+    log = b"".join(each.read_bytes() for each in (tmp_path / "log").iterdir())
+    rotated = Reader(
+        tmp_path, "{type: lines}", path=path.replace("SECRET", "new").replace("me", "you")
+    )
+    rotated.offset = start
+
+    assert [row["topic"] for row in first] == ["s3://bucket/in/*"]
+    assert not any(text in f"{first}{log!r}{caplog.text}" for text in ("SECRET", "me@"))
+    assert rotated.read() == first
+    assert rotated.read() == []
+
+
+def test_a_file_is_still_if_a_look_has_found_it_so(tmp_path: Path) -> None:
+    """Not before the next one: its writer may have gone on since the last one."""
+    reader = Reader(tmp_path, "{type: lines}")
+    reader.write("a", "one\ntw")
+    assert reader.values() == ["one"]
+    for _ in range(4):
+        assert reader.values() == []
+    reader.clock.seconds -= 0.1
+    assert reader.values() == []
+    reader.clock.seconds -= 1.9  # the next look is later than 10 seconds after the first one
+    reader.append("a", "o\n")
+    assert reader.values() == []
+    assert reader.values() == ["two"]
+
+
+def test_a_folder_may_go_away_between_a_look_and_reading(tmp_path: Path) -> None:
+    """Its files are as they were when it is back, and are read then."""
+    reader = Reader(tmp_path, "{type: lines}")
+    reader.start(most=1)
+    reader.write("a", "one\n", age=5)
+    reader.write("b", "two\n")
+    assert reader.values() == ["one"]
+    reader.folder.rename(tmp_path / "away")
+    reader.clock.seconds -= 2  # no time for a look
+    assert reader.values() == []
+    (tmp_path / "away").rename(reader.folder)
+
+    assert reader.values() == ["two"]
+
+
+@pytest.mark.parametrize("change", ["fail", "go-on"])
+def test_a_planned_micro_batch_waits_for_its_folder(tmp_path: Path, change: str) -> None:
+    """A folder without files is taken for one that is not mounted, whatever files may do."""
+    reader = Reader(tmp_path, "{type: lines}", change=change)
+    file = reader.write("a", "one\n")
+    end = reader.source.latest_offset(reader.offset)
+    reader.folder.rename(tmp_path / "away")
+    reader.folder.mkdir()
+    (task,) = reader.source.tasks(reader.offset, end)
+    with pytest.raises(
+        ConnectorError, match=f"file {file} cannot be read, since its folder has no"
+    ):
+        list(read_task(task))
+    reader.folder.rmdir()
+    (tmp_path / "away").rename(reader.folder)
+
+    assert reader.values() == ["one"]
+
+
+@pytest.mark.parametrize("change", ["deleted", "cut off"])
+def test_what_is_lost_before_it_is_read_is_said(
+    tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of files that a look has found, when there was no room for them in a micro-batch."""
+    reader = Reader(tmp_path, "{type: lines}")
+    reader.start(most=1)
+    reader.write("a", "one\n", age=5)
+    file = reader.write("b", "two\nthree\n")
+    assert reader.values() == ["one"]
+    if change == "deleted":
+        file.unlink()
+    else:
+        reader.write("b", "two\n")
+    with caplog.at_level(logging.WARNING):
+        assert reader.values() == ([] if change == "deleted" else ["two"])
+
+    [record] = caplog.records
+    what = {"deleted": "before it was read", "cut off": "before all of it was read; going on"}
+    assert record.message == f"ingress test/in: file {file} was {change} {what[change]}"

@@ -2,36 +2,49 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from statefun.components.running import EgressRecord, Marker, UncertainError, Writing
-from statefun.files.file_records import FOLDER, file_record
+from statefun.files import file_writing, gathered
+from statefun.files.file_records import FOLDER
 from statefun.files.file_writing import FileCluster, write_files
 from statefun.module.loader import parse_module
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
-from statefun.sdk.errors import DefinitionError
-from statefun.sdk.types import TypedValue
+from statefun.sdk.errors import ConnectorError
 
-TEXT = "kind: io.statefun.file.v1/egress\nspec: {id: a/b, folder: out, format: FORMAT}\n"
+TEXT = "kind: io.statefun.file.v1/egress\nspec: {id: a/b, folder: out, MORE}\n"
+AT_ONCE, LATER = "rollEvery: 0s", "rollEvery: 1h"
+PARQUET = f"{AT_ONCE}, format: parquet, schema: {{name: string}}"
 
 
 class CrashError(Exception):
     """The process has ended."""
 
 
-def connect(folder: Path, format_: str = "json-lines", lane: int = 0) -> FileCluster:
+def connect(folder: Path, more: str = AT_ONCE, lane: int = 0) -> FileCluster:
     """Return a connection to the folder ``out``."""
-    text = TEXT.replace("FORMAT", format_)
-    [egress] = parse_module(text, str(folder / "m.yaml")).connector_egresses
+    [egress] = parse_module(TEXT.replace("MORE", more), str(folder / "m.yaml")).connector_egresses
     return write_files(
         Writing(egress, "query", lane, lambda _: False, lambda _: None, lambda: None)
     )
+
+
+def claimed(folder: Path, more: str = AT_ONCE, owner: str = "run") -> FileCluster:
+    """Return a connection that a run has claimed."""
+    cluster = connect(folder, more)
+    found = cluster.open() or marker(-1, 0)
+    cluster.write([], found._replace(owner=owner))
+    return cluster
 
 
 def marker(batch: int, records: int, owner: str = "run") -> Marker:
@@ -45,16 +58,20 @@ def rows(*names: str, topic: str = FOLDER) -> list[EgressRecord]:
     return [EgressRecord(topic, None, value, None) for value in values]
 
 
-def written(folder: Path) -> list[str]:
-    """Return the names in all files, in the order of the files, without what is not complete."""
-    files = sorted((folder / "out").rglob("part-*"))
-    lines = [
-        line
-        for file in files
-        if "_statefun" not in file.parts
-        for line in file.read_text().splitlines()
-    ]
-    return [json.loads(line)["name"] for line in lines]
+def files(folder: Path) -> list[Path]:
+    """Return the files that readers see, in order."""
+    found = sorted((folder / "out").rglob("part-*"))
+    return [file for file in found if "_statefun" not in file.parts]
+
+
+def names(file: Path) -> list[str]:
+    """Return the names in a file."""
+    return [json.loads(line)["name"] for line in file.read_text().splitlines()]
+
+
+def hidden(folder: Path) -> list[str]:
+    """Return the names of what is not complete."""
+    return sorted(each.name for each in (folder / "out" / "_statefun").rglob("*") if each.is_file())
 
 
 def test_records_become_files(tmp_path: Path) -> None:
@@ -68,86 +85,218 @@ def test_records_become_files(tmp_path: Path) -> None:
 
     assert connect(tmp_path).open() == marker(3, 4)
     assert connect(tmp_path, lane=1).open() is None
-    assert written(tmp_path) == ["Mal", "Ada", "Bob", "Eve"]
-    [file] = (tmp_path / "out" / "others").iterdir()
-    assert re.fullmatch(r"part-000000003-000000004-[0-9a-f]{16}-0\.jsonl", file.name)
+    [other, *own] = files(tmp_path)
+    assert [names(file) for file in (other, *own)] == [["Mal"], ["Ada", "Bob"], ["Eve"]]
+    assert other.parent.name == "others"
+    assert re.fullmatch(r"part-000000003-000000004-[0-9a-f]{16}-0\.jsonl", other.name)
 
 
-def test_parquet_has_columns(tmp_path: Path) -> None:
-    """Of the fields of the records."""
-    cluster = connect(tmp_path, "parquet")
+def test_parquet_has_the_columns_of_the_schema(tmp_path: Path) -> None:
+    """Whatever fields the records have, so that readers can merge files."""
+    cluster = claimed(tmp_path, PARQUET.replace("string}", "string, age: int}"))
     cluster.write(rows("Ada", "Bob"), marker(0, 2))
 
-    [file] = (tmp_path / "out").glob("*.parquet")
-    assert pq.read_table(file).to_pylist() == [{"name": "Ada"}, {"name": "Bob"}]
+    [file] = files(tmp_path)
+    assert pq.read_schema(file).names == ["name", "age"]
+    assert pq.read_table(file)["name"].to_pylist() == ["Ada", "Bob"]
 
 
-def steps(monkeypatch: pytest.MonkeyPatch, crash_at: int) -> Iterator[None]:
-    """Let the process end at one of the steps that change the folder."""
-    count = 0
+def test_large_parquet_files_have_several_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no reader or writer holds all of a file as objects."""
+    monkeypatch.setattr(file_writing, "_GROUP_BYTES", 30)
+    claimed(tmp_path, PARQUET).write(rows("Ada", "Bob", "Eve"), marker(0, 3))
 
-    def counted(step: Callable[..., None]) -> Callable[..., None]:
+    [file] = files(tmp_path)
+    assert pq.read_metadata(file).num_row_groups == 2
+    assert pq.read_table(file)["name"].to_pylist() == ["Ada", "Bob", "Eve"]
+
+
+@pytest.mark.parametrize("piece", [1, 40, 1_000_000])
+def test_records_are_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    """Those of several micro-batches become one file for each topic, when there are enough."""
+    monkeypatch.setattr(gathered, "_PIECE", piece)
+    cluster = claimed(tmp_path, f"{LATER}, rollSize: 100")
+    for batch in range(5):
+        cluster.write([*rows(f"{batch}"), *rows(f"{batch}", topic="t")], marker(batch, 2))
+
+    assert [names(file) for file in files(tmp_path)] == [["0", "1", "2", "3"]] * 2
+    assert connect(tmp_path).open() == marker(4, 2)
+    assert cluster.tend(is_last=True) is None
+    assert [names(file) for file in files(tmp_path)] == [["0", "1", "2", "3"], ["4"]] * 2
+    assert hidden(tmp_path) == ["marker"]
+
+
+def test_files_appear_when_it_is_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if no record comes; the time counts from the first gathered record on."""
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    cluster = claimed(tmp_path, "rollEvery: 60s")
+    assert cluster.tend(is_last=False) is None
+    now += 1000
+    cluster.write(rows("Ada"), marker(0, 1))
+    now += 20
+    cluster.write(rows("Bob"), marker(1, 1))
+    assert (cluster.tend(is_last=False), files(tmp_path)) == (timedelta(seconds=40), [])
+    now += 40
+
+    assert cluster.tend(is_last=False) is None
+    assert [names(file) for file in files(tmp_path)] == [["Ada", "Bob"]]
+
+
+def test_what_a_killed_run_has_gathered_becomes_a_file_at_the_next_start(tmp_path: Path) -> None:
+    """Before the next run writes anything."""
+    claimed(tmp_path, LATER).write(rows("Ada"), marker(0, 1))
+    assert files(tmp_path) == []
+
+    claimed(tmp_path, LATER, "next")
+    assert [names(file) for file in files(tmp_path)] == [["Ada"]]
+
+
+@contextmanager
+def crashing(step: int, *, after: bool) -> Iterator[None]:
+    """Let the process end before or after one of the steps that change the folder."""
+    steps = count()
+
+    def counted(change: Callable[..., None]) -> Callable[..., None]:
         def call(self: Folder, *arguments: object) -> None:
-            nonlocal count
-            count += 1
-            if count == crash_at:
+            is_now = next(steps) == step
+            if is_now and not after:
                 raise CrashError
-            step(self, *arguments)
+            change(self, *arguments)
+            if is_now:
+                raise CrashError
 
         return call
 
-    with monkeypatch.context() as patch:
-        for name in ("write", "move"):
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("write", "move", "remove"):
             patch.setattr(Folder, name, counted(getattr(Folder, name)))
         yield
 
 
-@pytest.mark.parametrize("crash_at", range(1, 12))
-def test_a_crash_neither_loses_nor_repeats(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash_at: int
-) -> None:
-    """At any step; also if somebody takes files away as soon as they are there."""
-    batches = {batch: rows(f"{batch}a", f"{batch}b") for batch in range(3)}
-    taken: list[str] = []
+class Application:
+    """Publishes batches, each in a file's folder; somebody takes files away at once."""
 
-    def take() -> None:
-        for file in sorted((tmp_path / "out").glob("part-*")):
-            taken.extend(json.loads(line)["name"] for line in file.read_text().splitlines())
+    def __init__(self, folder: Path, more: str) -> None:
+        self.folder, self.more = folder, more
+        self.batches = {
+            batch: [*rows(f"{batch}a", f"{batch}b"), *rows(f"{batch}c", topic="t")]
+            for batch in range(3)
+        }
+        self.taken: list[str] = []
+
+    def run(self, owner: str) -> None:
+        """Publish what is missing."""
+        cluster = claimed(self.folder, self.more, owner)
+        found = cluster.open()
+        assert found is not None
+        for batch, records in self.batches.items():
+            if batch > found.batch:
+                cluster.write(records, marker(batch, 3, owner))
+                self.take()
+        cluster.tend(is_last=True)
+
+    def take(self) -> None:
+        """Take away what is there."""
+        for file in files(self.folder):
+            self.taken += names(file)
             file.unlink()
 
-    def publish() -> None:
-        cluster = connect(tmp_path)
-        found = cluster.open()
-        done = -1 if found is None else found.batch
-        take()
-        for batch, records in batches.items():
-            if batch > done:
-                cluster.write(records, marker(batch, 2))
-                take()
 
-    crash = steps(monkeypatch, crash_at)
-    next(crash)
-    try:
-        publish()
-    except CrashError:
-        next(crash, None)
-    next(crash, None)
-    take()
-    publish()
+@pytest.mark.parametrize("more", [AT_ONCE, LATER, f"{LATER}, rollSize: 80"])
+@pytest.mark.parametrize("piece", [1, 60])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_crash_neither_loses_nor_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, piece: int, *, after: bool
+) -> None:
+    """At any two steps; also if somebody takes files away as soon as they are there."""
+    monkeypatch.setattr(gathered, "_PIECE", piece)
+    for step in count():
+        application = Application(tmp_path / str(step), more)
+        crashes = 0
+        for run, at in enumerate((step, step // 2)):
+            try:
+                with crashing(at, after=after):
+                    application.run(f"{run}-run")
+            except CrashError:
+                crashes += 1
+            application.take()
+        application.run("last")
+        application.take()
 
-    assert taken == ["0a", "0b", "1a", "1b", "2a", "2b"]
+        expected = [record.value for records in application.batches.values() for record in records]
+        assert sorted(application.taken) == sorted(
+            json.loads(each or b"")["name"] for each in expected
+        )
+        assert [each for each in application.taken if "c" not in each] == [
+            f"{batch}{each}" for batch in range(3) for each in "ab"
+        ]
+        assert hidden(application.folder) == ["marker"]
+        if not crashes:
+            break
+    assert step > 5
 
 
 def test_another_run_keeps_an_earlier_one_from_writing(tmp_path: Path) -> None:
     """Once it has claimed the lane."""
-    earlier, later = connect(tmp_path), connect(tmp_path)
+    earlier = claimed(tmp_path, owner="earlier")
     earlier.write(rows("Ada"), marker(0, 1, "earlier"))
-    assert later.open() == marker(0, 1, "earlier")
-    later.write([], marker(0, 1, "later"))
+    claimed(tmp_path, owner="later")
 
-    with pytest.raises(UncertainError, match="another run has taken over"):
+    with pytest.raises(UncertainError, match="another run has written since"):
         earlier.write(rows("Bob"), marker(1, 1, "earlier"))
-    assert written(tmp_path) == ["Ada"]
+    assert [names(file) for file in files(tmp_path)] == [["Ada"]]
+
+
+def test_an_earlier_run_cannot_change_what_a_later_one_has_gathered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its records nor its pieces; what it had gathered is a file."""
+    monkeypatch.setattr(gathered, "_PIECE", 1)
+    earlier = claimed(tmp_path, LATER, "earlier")
+    earlier.write(rows("Ada"), marker(0, 1, "earlier"))
+    later = claimed(tmp_path, LATER, "later")
+    later.write(rows("Bob"), marker(1, 1, "later"))
+    with pytest.raises(UncertainError):
+        earlier.write(rows("Eve"), marker(1, 1, "earlier"))
+    with pytest.raises(UncertainError):
+        earlier.tend(is_last=True)
+    later.tend(is_last=True)
+
+    assert [names(file) for file in files(tmp_path)] == [["Ada"], ["Bob"]]
+
+
+def test_a_piece_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was deleted by somebody: nothing goes on without its records."""
+    monkeypatch.setattr(gathered, "_PIECE", 1)
+    cluster = claimed(tmp_path, LATER)
+    cluster.write(rows("Ada"), marker(0, 1))
+    [piece] = (tmp_path / "out").rglob("*-piece-*")
+    piece.unlink()
+
+    with pytest.raises(ConnectorError, match=f"egress a/b: {piece} is missing"):
+        cluster.tend(is_last=True)
+
+
+def test_folders_of_topics_outlive_a_loss_of_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new one is synced in its parent, and each file in it."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    cluster = claimed(tmp_path)
+    monkeypatch.setattr(os, "fsync", note)
+    cluster.write(rows("Ada", topic="t"), marker(0, 1))
+
+    out = str(tmp_path / "out")
+    assert synced.index(out) < synced.index(f"{out}/t")
 
 
 def test_a_disk_that_fails_is_tried_again(tmp_path: Path) -> None:
@@ -156,19 +305,3 @@ def test_a_disk_that_fails_is_tried_again(tmp_path: Path) -> None:
 
     with pytest.raises(UncertainError):
         connect(tmp_path).write(rows("Ada"), marker(0, 1))
-
-
-def test_values_are_json_objects() -> None:
-    """Of any type that is written as one; line breaks are left out."""
-    typed = EgressMessage("a/b", TypedValue("a/T", b'{\n  "name": "\xc3\x84da" }'))
-    own = KafkaEgressMessage("a/b", topic="t", key="k", value='{"n":1}')
-
-    assert file_record(typed).value == '{"name":"Äda"}'.encode()
-    assert (file_record(own).topic, file_record(own).value) == ("t", b'{"n":1}')
-    for value, reason in (
-        (b"[1]", "it is a list"),
-        (b"\x08\x01", "JSONDecodeError"),
-        (b"", "Expecting"),
-    ):
-        with pytest.raises(DefinitionError, match=f"a/b is a JSON object, which .* {reason}"):
-            file_record(EgressMessage("a/b", TypedValue("a/T", value)))

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decodes rows of Parquet files, in workers; each row group is decoded up to the rows of a task."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from datetime import date, datetime, time
+from typing import Any, BinaryIO, NamedTuple
+
+from statefun.files.record_fields import id_of, no_id, repeated
+
+_BATCH = 2_000
+
+
+class ParquetRow(NamedTuple):
+    """A row, or what nobody can read from this row on."""
+
+    number: int
+    """In its file, from 0 on."""
+    key: bytes | None
+    value: bytes
+    problem: str | None
+
+
+def rows_between(
+    file: BinaryIO, start: int, end: int, id_field: str | None
+) -> Iterator[ParquetRow]:
+    """Yield the rows of a file between two numbers; where a row group is damaged, its problem.
+
+    Raises:
+        OSError: if the file cannot be read.
+    """
+    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, and rarely needed
+
+    watched = _Watched(file)
+    parquet = pq.ParquetFile(watched)
+    if name := repeated(parquet.schema_arrow.names):
+        yield ParquetRow(start, None, b"", f"two columns are named {name!r}")
+        return
+    first = 0
+    for group in range(parquet.num_row_groups):
+        after = first + parquet.metadata.row_group(group).num_rows
+        at = max(start, first)
+        if at < min(end, after):
+            try:
+                for row in _rows(parquet, group, first, at, min(end, after)):
+                    yield _row(at, row, id_field)
+                    at += 1
+            except (OSError, ValueError, ArithmeticError) as error:  # those of pyarrow are of these
+                if watched.error is not None:
+                    raise watched.error from None
+                rows = f"rows {at + 1:,} to {min(end, after):,} of row group {group}"
+                yield ParquetRow(at, None, b"", f"{rows} cannot be decoded: {error}")
+        first = after
+
+
+def _rows(parquet: Any, group: int, number: int, start: int, end: int) -> Iterator[dict[str, Any]]:
+    for batch in parquet.iter_batches(batch_size=_BATCH, row_groups=[group]):
+        begin = max(0, start - number)
+        if begin < batch.num_rows:
+            yield from batch.slice(begin, end - number - begin).to_pylist()
+        number += batch.num_rows
+        if number >= end:
+            return
+
+
+def _row(number: int, row: dict[str, Any], id_field: str | None) -> ParquetRow:
+    line = json.dumps(row, ensure_ascii=False, default=_as_json).encode(errors="replace")
+    key = id_of(row.get(id_field or ""))
+    return ParquetRow(number, key, line, no_id(id_field) if key is None else None)
+
+
+def _as_json(value: object) -> Any:
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return str(value)
+
+
+class _Watched:
+    """A file that remembers that it could not be read: to pyarrow, damaged content looks the same."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._file.read() if size < 0 else self._file.read(size)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        return self._file.seek(place, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Leave the file open: its owner closes it."""

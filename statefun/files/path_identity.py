@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What identifies a path: all of it but the options and the login, which may be secret and may change."""
+
+from __future__ import annotations
+
+import re
+
+_LOGIN = re.compile(r"(?<=://)[^/?#]*@")
+
+
+def shown(path: str) -> str:
+    """Return a path or URI without query and login: as the topic of a route, and in texts.
+
+    >>> shown("s3://me@data/in/*.csv?region=eu-west-1&access_key=K"), shown("/data/is it?")
+    ('s3://data/in/*.csv', '/data/is it?')
+    """
+    return without_login(path).partition("?")[0] if "://" in path else path
+
+
+def without_login(path: str) -> str:
+    """Return a path or URI without the login.
+
+    >>> without_login("hdfs://me@node:8020/data/a?b"), without_login("/data/me@home")
+    ('hdfs://node:8020/data/a?b', '/data/me@home')
+    """
+    return _LOGIN.sub("", path, count=1) if "://" in path else path

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading the schema of an egress's files: the types of columns, by the columns' names."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pyarrow as pa
+
+from statefun.components import (
+    Key,
+    ListNode,
+    MapNode,
+    Node,
+    Problems,
+    ScalarNode,
+    described,
+    mapping,
+    text,
+)
+from statefun.files.rows import SIMPLE_TYPES, Columns
+
+_DECIMAL = re.compile(r"decimal\(([1-9][0-9]?), *([0-9]{1,2})\)")
+_MOST_DIGITS = 38
+_DEEPEST = 30
+"""How deep columns are nested at most: readers of Parquet have limits."""
+_NAMES = ", ".join([*SIMPLE_TYPES, "decimal(10,2)"])
+_TYPE = {"anyOf": [{"type": "string"}, {"type": "array"}, {"type": "object"}]}
+
+
+@described(
+    {
+        "title": "`column: type`",
+        "type": "object",
+        "additionalProperties": _TYPE,
+        "minProperties": 1,
+    }
+)
+def _columns(node: Node, problems: Problems) -> Columns:
+    return Columns(pa.schema(_fields(node, problems, 0)))
+
+
+SCHEMA = Key(
+    "schema",
+    _columns,
+    "the columns of Parquet files: the type of each, by its name. A type is one of "
+    f"{_NAMES}; `[type]` is a list, and a mapping an object",
+    default="(none; format parquet needs one)",
+    example={"name": "string", "visits": "bigint", "tags": ["string"], "home": {"city": "string"}},
+)
+
+
+def _type(node: Node, problems: Problems, depth: int) -> pa.DataType:
+    if depth > _DEEPEST:
+        sentence = f"is nested more than {_DEEPEST} deep"
+        raise problems.report(node.location, node.path, sentence)
+    if isinstance(node, MapNode):
+        return pa.struct(_fields(node, problems, depth))
+    if isinstance(node, ListNode):
+        if len(node.items) != 1:
+            sentence = "a list has one type, that of its items, such as [string]"
+            raise problems.report(node.location, node.path, sentence)
+        return pa.list_(_type(node.items[0], problems, depth + 1))
+    name = text(node, problems)  # refuses what is no scalar
+    if name in SIMPLE_TYPES:
+        return SIMPLE_TYPES[name][0]
+    numbers = _DECIMAL.fullmatch(name)
+    if numbers and int(numbers[2]) <= int(numbers[1]) <= _MOST_DIGITS:
+        return pa.decimal128(int(numbers[1]), int(numbers[2]))
+    shown = node.source if isinstance(node, ScalarNode) else "?"
+    sentence = f"Invalid type: {shown}; valid types are [{_NAMES}], lists and mappings"
+    raise problems.report(node.location, node.path, sentence)
+
+
+def _fields(node: Node, problems: Problems, depth: int) -> list[pa.Field]:
+    entries = mapping(node, problems).entries
+    if not entries:
+        raise problems.report(node.location, node.path, "has no columns; name at least one")
+    counts = Counter(entry.key.text.lower() for entry in entries)
+    for entry in entries:
+        if not entry.key.text or counts[entry.key.text.lower()] > 1:
+            sentence = "a column has a name that no other one has, in upper or lower case"
+            raise problems.report(entry.key.location, entry.key.path, sentence)
+    return [pa.field(entry.key.text, _type(entry.value, problems, depth + 1)) for entry in entries]

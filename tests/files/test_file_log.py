@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statefun.components.running import Folder
+from statefun.files.file_log import Entry, FileLog, FileRange, FileState
+
+STATE = FileState(end=4, lines=1, modified=1, is_all=True, size=4, digest="")
+RANGE = FileRange("/in", "/in", "a", 0, 4, 0, first=0, count=1, state=STATE)
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_file_may_come_back_and_be_taken_away_at_once(tmp_path: Path, is_loaded: bool) -> None:
+    """It is forgotten then, by the run that notes it and by those that read the note."""
+    log = FileLog(Folder.at(tmp_path))
+    log.states(0)
+    log.write(1, Entry(1, [RANGE], [], []))
+    log.write(2, Entry(1, [], ["/in/a"], []))
+    assert log.states(2)["/in/a"].is_gone
+    log.write(3, Entry(1, [], [], ["/in/a"], ["/in/a"]))
+    if is_loaded:
+        log = FileLog(Folder.at(tmp_path))
+
+    assert dict(log.states(3)) == {}
