@@ -8,76 +8,38 @@ pauses between attempts begin at 10 ms and double. Here a reply that is none is 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
-from email.utils import parsedate_to_datetime
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from http import HTTPStatus
-from typing import NamedTuple, TypeVar
-
-import attrs
+from typing import NoReturn, TypeVar
 
 from statefun.module.model import Endpoint
-from statefun.module.urls import without_login
-from statefun.remote.circuit import SHORTEST_PAUSE, Circuit, EndpointDownError
+from statefun.remote.attempts import (
+    AGAIN,
+    BROKEN_BEHIND,
+    BUSY,
+    NOBODY_THERE,
+    Budget,
+    CallFailedError,
+    LaterError,
+    OutageError,
+    Vain,
+    asked_for,
+    described,
+    is_reply,
+    pause_after,
+)
+from statefun.remote.circuit import SHORTEST_PAUSE, Circuit, EndpointDownError, Probe
 from statefun.remote.exchange import ReplyError
 from statefun.remote.http_client import Answer, HttpClient, NoConnectionError, NoReplyError
+from statefun.sdk.shown_uris import shown_uri
 
 T = TypeVar("T")
 
-_FIRST_PAUSE = timedelta(milliseconds=10)
-_LONGEST_PAUSE = timedelta(seconds=5)
+_FEW_ATTEMPTS = 3
+"""After how many attempts it is worth asking whether there is such a function."""
 _PROBE_TIME = timedelta(seconds=5)
-_SHOWN_BYTES = 200
-_BUSY = {HTTPStatus.TOO_MANY_REQUESTS, 420}
-"""The statuses of a server that has too much to do: 420 is an older 429 of some services."""
-_BROKEN = 499
-"""A proxy's word for a connection that broke."""
-_AGAIN = {*_BUSY, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, _BROKEN}
-_NOBODY_THERE = {
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-}
-"""The statuses with which a proxy answers for a server that is down."""
-
-
-class CallFailedError(Exception):
-    """A call has failed; the text continues "endpoint ..."."""
-
-    def __init__(self, text: str, *, is_final: bool = True) -> None:
-        super().__init__(text)
-        self.is_final = is_final
-        """Whether the endpoint has answered; else there was only so much time."""
-
-
-@attrs.define
-class Budget:
-    """The limits of one or several calls. What waits for a connection does not use it up."""
-
-    left: float
-    """Seconds."""
-    attempts: int | None = None
-    """How often each call tries; None for as often as there is time."""
-
-    @classmethod
-    def of(cls, duration: timedelta, attempts: int | None = None) -> Budget:
-        """Return an unused budget."""
-        return cls(duration.total_seconds(), attempts)
-
-
-class _Trouble(NamedTuple):
-    """Why an attempt was in vain."""
-
-    text: str
-    is_answer: bool
-    """Whether the endpoint has answered at all."""
-    is_sent: bool = True
-    """Whether it has got the request."""
-    is_busy: bool = False
-    pause: timedelta = timedelta(0)
-    """How long the endpoint has asked to wait."""
 
 
 class Caller:
@@ -93,15 +55,14 @@ class Caller:
         self._circuits: dict[str, Circuit] = {}
         """By URL: the functions of an endpoint may be on several servers."""
 
-    async def call(  # noqa: PLR0913 - the parts of a call
+    async def call(  # noqa: PLR0913, PLR0917 - the parts of a call
         self,
         url: str,
         body: bytes,
         empty: Callable[[], bytes],
         budget: Budget,
         read: Callable[[bytes], T],
-        *,
-        is_suspect: bool = False,
+        is_unknown: Callable[[], Awaitable[bool]] | None = None,
     ) -> T:
         """Send a request until there is a reply, and return what ``read`` makes of it.
 
@@ -112,55 +73,50 @@ class Caller:
             budget: the limits of the call.
             read: reads a reply; it raises a ReplyError if the reply is none. What else it raises
                 ends the call.
-            is_suspect: whether an endpoint that is down after the request has got it from that, and
-                not by chance.
+            is_unknown: asks whether the server answers for other functions, but not for this one.
 
         Raises:
             CallFailedError: if the endpoint answers, but with no reply.
+            LaterError: if it is to be called again, and others have been held up for long enough.
+            OutageError: if it went down with a message that is alone.
             EndpointDownError: if it cannot be reached, or asks for more time than there is.
         """
-        circuit = self._circuit(url)
-        pause, tries, is_sent, text = _FIRST_PAUSE, 0, False, ""
-        answered = ""  # what the endpoint has last answered, though with no reply
-
-        async def probe() -> str | None:
-            return await self.probe(url, empty())
-
-        while True:
-            try:
-                await circuit.admit(probe, was_sent=is_sent)
+        circuit, probe = self._circuit(url), self._probe_of(url, empty)
+        call = _Call(circuit, probe, budget, is_unknown)
+        try:
+            while True:
+                await circuit.admit(probe)
                 async with self._client.connection():
-                    await circuit.admit(probe, was_sent=is_sent)  # it may have opened meanwhile
+                    await circuit.admit(probe)  # it may have opened meanwhile
                     begun = time.monotonic()
                     outcome = await self._attempt(url, circuit, body, budget.left, read)
                     budget.left -= time.monotonic() - begun
-            except EndpointDownError as down:
-                if is_suspect and down.was_sent:
-                    raise CallFailedError(f"{text}, and is down since") from None
-                raise
-            if not isinstance(outcome, _Trouble):
-                return outcome
-            tries += 1
-            is_sent = not outcome.is_answer and (is_sent or outcome.is_sent)
-            wait = max(pause * random.uniform(0.5, 1.5), outcome.pause)  # noqa: S311 - jitter
-            pause = min(pause * 2, _LONGEST_PAUSE)
-            text = f"{outcome.text} (the last of {tries} attempts)" if tries > 1 else outcome.text
-            is_its_own = outcome.is_answer and not outcome.is_busy
-            answered = text if is_its_own else answered
-            if wait.total_seconds() < budget.left and not (is_its_own and tries == budget.attempts):
-                await asyncio.sleep(wait.total_seconds())
-                budget.left -= wait.total_seconds()
-                continue
-            if is_its_own or (is_suspect and is_sent):
-                raise CallFailedError(text)
-            if outcome.is_busy or outcome.pause:
-                circuit.rest(max(outcome.pause, SHORTEST_PAUSE), outcome.text)
-                raise circuit.down()
-            # An endpoint that answers nothing at all is down, which is not its function's failure.
-            if not await circuit.answers(probe):
-                raise circuit.down(was_sent=is_sent)
-            # The last attempt may have had too little time; an answer before says more than that.
-            raise CallFailedError(answered or text, is_final=bool(answered))
+                if not isinstance(outcome, Vain):
+                    budget.attempts, budget.outage, budget.was_away = 0, "", False
+                    return outcome
+                await call.go_on(outcome)
+        except EndpointDownError:
+            call.is_down()
+            raise
+
+    async def admit(self, url: str, empty: Callable[[], bytes], *, is_asked: bool) -> None:
+        """Let a call pass that has not been made yet; ask the endpoint first if ``is_asked``.
+
+        Raises:
+            EndpointDownError: if it cannot be reached.
+        """
+        circuit, probe = self._circuit(url), self._probe_of(url, empty)
+        await circuit.admit(probe)
+        if is_asked and not await circuit.answers(probe):
+            raise circuit.down()
+
+    async def replies(self, url: str, empty: bytes) -> bool:
+        """Tell whether a request without messages gets a reply."""
+        try:
+            answer = await self._client.post(url, empty, _PROBE_TIME.total_seconds())
+        except (NoConnectionError, NoReplyError):
+            return False
+        return is_reply(answer)
 
     async def probe(self, url: str, empty: bytes) -> str | None:
         """Ask the endpoint whether it is there; return why not, or None."""
@@ -168,71 +124,162 @@ class Caller:
             answer = await self._client.post(url, empty, _PROBE_TIME.total_seconds())
         except (NoConnectionError, NoReplyError) as error:
             return str(error)
-        return _described(answer) if answer.status in _NOBODY_THERE else None
+        return described(answer, url) if answer.status in NOBODY_THERE else None
+
+    async def false_success(self, url: str, empty: bytes) -> str | None:
+        """Ask for a function that is not there; return the answer if it is 200, but no reply."""
+        try:
+            answer = await self._client.post(url, empty, _PROBE_TIME.total_seconds())
+        except (NoConnectionError, NoReplyError):
+            return None
+        is_false = answer.status == HTTPStatus.OK and not is_reply(answer)
+        return described(answer, url) if is_false else None
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
 
+    def _probe_of(self, url: str, empty: Callable[[], bytes]) -> Probe:
+        async def probe() -> str | None:
+            return await self.probe(url, empty())
+
+        return probe
+
     def _circuit(self, url: str) -> Circuit:
         circuit = self._circuits.get(url)
         if circuit is None:
-            circuit = self._circuits[url] = Circuit(without_login(url))
+            circuit = self._circuits[url] = Circuit(shown_uri(url))
         return circuit
 
     async def _attempt(
         self, url: str, circuit: Circuit, body: bytes, left: float, read: Callable[[bytes], T]
-    ) -> T | _Trouble:
+    ) -> T | Vain:
         try:
             answer = await self._client.post(url, body, max(left, 0.001))
         except NoConnectionError as error:
             circuit.not_reached(str(error))
-            return _Trouble(str(error), is_answer=False, is_sent=False)
+            return Vain(str(error), is_answer=False, is_sent=False)
         except NoReplyError as error:
-            return _Trouble(str(error), is_answer=False)
-        if answer.status in _NOBODY_THERE:
-            circuit.not_reached(_described(answer))
-            wait = _asked_for(answer)
-            return _Trouble(_described(answer), is_answer=False, is_sent=False, pause=wait)
+            return Vain(str(error), is_answer=False, is_broken=error.is_broken)
+        if answer.status in NOBODY_THERE:
+            circuit.not_reached(described(answer, url))
+            return Vain(
+                described(answer, url),
+                is_answer=False,
+                is_sent=False,
+                is_broken=answer.status in BROKEN_BEHIND,
+                pause=asked_for(answer),
+            )
         circuit.reached()
-        if answer.status == HTTPStatus.OK and answer.is_whole:
+        if is_reply(answer) and answer.is_whole:
             try:
                 return read(answer.content)
             except ReplyError as error:
-                return _Trouble(f"has answered with {error}", is_answer=True)
-        return self._refusal(answer)
+                return Vain(f"{described(answer, url)}: {error}", is_answer=True)
+        return self._refusal(answer, url)
 
-    def _refusal(self, answer: Answer) -> _Trouble:
+    def _refusal(self, answer: Answer, url: str) -> Vain:
         """Return what an answer without a reply means.
 
         Raises:
             CallFailedError: if another attempt would be in vain.
         """
-        if answer.status == HTTPStatus.OK:
+        if not answer.is_whole and answer.status == HTTPStatus.OK:
             text = f"has answered with more than {self._endpoint.max_bytes:,} bytes"
-            return _Trouble(text, is_answer=True)
-        if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and answer.status not in _AGAIN:
-            raise CallFailedError(_described(answer))
-        is_busy, wait = answer.status in _BUSY, _asked_for(answer)
-        return _Trouble(_described(answer), is_answer=True, is_busy=is_busy, pause=wait)
+            return Vain(text, is_answer=True)
+        is_again = answer.status == HTTPStatus.OK or answer.status in AGAIN
+        if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and not is_again:
+            raise CallFailedError(described(answer, url))
+        is_busy, wait = answer.status in BUSY, asked_for(answer)
+        return Vain(described(answer, url), is_answer=True, is_busy=is_busy, pause=wait)
 
 
-def _described(answer: Answer) -> str:
-    try:
-        phrase = f" {HTTPStatus(answer.status).phrase}"
-    except ValueError:
-        phrase = ""
-    text = answer.content[:_SHOWN_BYTES].decode(errors="replace").strip()
-    return f"has answered {answer.status}{phrase}{f': {text}' if text else ''}"
+class _Call:
+    """A call that was in vain so far."""
 
+    def __init__(
+        self,
+        circuit: Circuit,
+        probe: Probe,
+        budget: Budget,
+        is_unknown: Callable[[], Awaitable[bool]] | None,
+    ) -> None:
+        self._circuit = circuit
+        self._probe = probe
+        self._budget = budget
+        self._is_unknown = is_unknown
+        self._answered = ""
+        """What the endpoint has last answered, though with no reply."""
+        self._lost = ""
+        """How long it was waited for, with a request that it may still have."""
 
-def _asked_for(answer: Answer) -> timedelta:
-    """Return how long to wait, as the header Retry-After says: in seconds, or until a date."""
-    text = answer.retry_after or ""
-    try:
-        if text.strip().isdecimal():
-            return timedelta(seconds=int(text))
-        date = parsedate_to_datetime(text)
-        return max(date - datetime.now(timezone.utc), timedelta(0))
-    except (ValueError, TypeError, OverflowError):
-        return timedelta(0)
+    async def go_on(self, vain: Vain) -> None:
+        """Wait for the next attempt, if there is one in this micro-batch.
+
+        Raises:
+            Exception: as :meth:`Caller.call` does.
+        """
+        budget = self._budget
+        wait = max(pause_after(budget.attempts), vain.pause)
+        budget.attempts += 1
+        text = f"{vain.text} (attempt {budget.attempts})" if budget.attempts > 1 else vain.text
+        is_its_own = vain.is_answer and not vain.is_busy
+        self._note(vain, text)
+        if is_its_own and await self._lacks_function():
+            raise CallFailedError(f"{text}; it replies for other functions, and never for this one")
+        is_last = is_its_own and budget.attempts == budget.most_attempts
+        if is_last or wait.total_seconds() >= budget.left:
+            await self._end(vain, text, wait)
+        budget.left -= wait.total_seconds()
+        is_late = time.monotonic() + wait.total_seconds() > budget.hold_until
+        if not (is_late and (vain.is_answer or vain.is_sent)):
+            await asyncio.sleep(wait.total_seconds())
+        elif vain.is_answer or await self._circuit.answers(self._probe):
+            raise LaterError(text, wait)
+        else:
+            raise self._circuit.down()
+
+    def is_down(self) -> None:
+        """Take note that the endpoint is down now.
+
+        Raises:
+            OutageError: if it went down with a message that is alone.
+        """
+        if self._lost:
+            self._went_down(f"{self._lost}, and is down since")
+
+    def _note(self, vain: Vain, text: str) -> None:
+        self._lost = "" if vain.is_answer else self._lost
+        self._budget.was_away |= vain.is_broken or not vain.is_sent
+        if vain.is_broken:
+            self._lost = ""
+            self._went_down(text)
+        elif vain.is_answer and not vain.is_busy:
+            self._answered = text
+        elif vain.is_sent:
+            self._lost = text
+
+    def _went_down(self, text: str) -> None:
+        self._budget.outage = text
+        if self._budget.is_alone:
+            raise OutageError(text)
+
+    async def _lacks_function(self) -> bool:
+        if self._is_unknown is None or self._budget.attempts < _FEW_ATTEMPTS:
+            return False
+        return await self._is_unknown()
+
+    async def _end(self, vain: Vain, text: str, wait: timedelta) -> NoReturn:
+        """End a call that has no time left."""
+        if vain.is_answer and not vain.is_busy:
+            raise CallFailedError(text)
+        if vain.is_busy or vain.pause:
+            self._circuit.rest(max(vain.pause, SHORTEST_PAUSE), vain.text)
+            raise self._circuit.down()
+        # An endpoint that answers nothing at all is down, which is nobody's failure.
+        if not await self._circuit.answers(self._probe):
+            raise self._circuit.down()
+        if self._budget.was_away and not self._answered:
+            raise LaterError(text, wait)  # it had not all of the time
+        # The last attempt may have had too little time; an answer before says more than that.
+        raise CallFailedError(self._answered or text, is_final=bool(self._answered))

@@ -31,12 +31,10 @@ Probe = Callable[[], Awaitable[str | None]]
 class EndpointDownError(Exception):
     """An endpoint cannot be reached, or has asked for a rest; its messages wait."""
 
-    def __init__(self, wait: timedelta, *, was_sent: bool) -> None:
+    def __init__(self, wait: timedelta) -> None:
         super().__init__()
         self.wait = wait
         """After how long it is worth trying again."""
-        self.was_sent = was_sent
-        """Whether it has got the request before."""
 
 
 class News(NamedTuple):
@@ -85,7 +83,7 @@ class Circuit:
         """The last one."""
         self._is_known_to_answer = False
 
-    async def admit(self, probe: Probe, *, was_sent: bool = False) -> None:
+    async def admit(self, probe: Probe) -> None:
         """Let a call pass; if the circuit was open for long enough, ask the endpoint first.
 
         Raises:
@@ -96,7 +94,7 @@ class Circuit:
         if self._opened_until is None:
             return
         if self._clock() < self._opened_until or not await self.answers(probe):
-            raise self.down(was_sent=was_sent)
+            raise self.down()
 
     async def answers(self, probe: Probe) -> bool:
         """Ask the endpoint whether it is there; calls that ask at the same time share an answer."""
@@ -104,12 +102,12 @@ class Circuit:
             self._asking = asyncio.ensure_future(self._ask(probe))
         return await asyncio.shield(self._asking)
 
-    def down(self, *, was_sent: bool = False) -> EndpointDownError:
+    def down(self) -> EndpointDownError:
         """Return the error of a call that has to wait."""
         until = max(self._opened_until or 0, self._resting_until)
         wait = timedelta(seconds=max(until - self._clock(), 0))
         _news[self._endpoint] = News(self._endpoint, self._problem, wait)
-        return EndpointDownError(wait, was_sent=was_sent)
+        return EndpointDownError(wait)
 
     def reached(self) -> None:
         """Take note that the endpoint has answered."""

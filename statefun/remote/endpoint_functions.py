@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from statefun.module.binding import Finding
 from statefun.module.model import Module
 from statefun.sdk.address import Address
-from statefun.sdk.errors import BindingError, ConfigurationError, PlatformError
+from statefun.sdk.errors import BindingError, ConfigurationError, EndpointError, PlatformError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.stateful_function import StatefulFunction
 
@@ -59,22 +59,65 @@ def with_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunc
     return everything
 
 
-async def check(function: StatefulFunction, names: Sequence[str]) -> list[str | None]:
-    """Ask the endpoint of a function whether functions are there; return why not, or None, of each.
+class Checked(NamedTuple):
+    """What the answers of an endpoint say."""
+
+    problems: Sequence[str]
+    """Why functions cannot be called."""
+    warning: str | None = None
+    """How it answers failures, if not as such."""
+
+
+async def check(function: StatefulFunction, names: Sequence[str]) -> Checked:
+    """Ask the endpoint of a function whether functions are there, and how it answers a failure.
 
     Without names it is asked whether it answers at all.
     """
-    remote = cast("RemoteFunctions", function.transport)
+    remote = cast("RemoteFunctions", function.transport).client
+    targets = [Address(name, _ID) for name in names]
     somewhere = Address(f"{function.typename.namespace}/any", _ID)
     try:
-        if not names:
-            needs_name = remote.endpoint.has_host_of_function
-            return [None if needs_name else await remote.probe(somewhere)]
-        return [await remote.ask(Address(name, _ID)) for name in names]
+        if names:
+            problems = [await remote.ask(target) for target in targets]
+        elif remote.endpoint.has_host_of_function:
+            return Checked(())
+        else:
+            problems = [await remote.probe(somewhere)]
+        found = [*filter(None, problems)]
+        warning = None if found else await remote.false_success((*targets, somewhere)[0])
     except ConfigurationError as error:
-        return [error.message]
+        return Checked([error.message])
+    else:
+        return Checked(found, warning)
     finally:
         await remote.close()
+
+
+async def lacks(function: StatefulFunction, typename: str) -> str | None:
+    """Ask the endpoint of a namespace for a function; return what it answers if it has none.
+
+    None: it is there, or the endpoint does not answer at all, and may do so later.
+    """
+    from statefun.remote.attempts import (  # noqa: PLC0415 - an extra
+        CallFailedError,
+        LaterError,
+    )
+    from statefun.remote.circuit import EndpointDownError  # noqa: PLC0415 - as above
+    from statefun.remote.endpoint_client import EndpointClient  # noqa: PLC0415 - as above
+
+    own = EndpointClient(cast("RemoteFunctions", function.transport).client.endpoint)
+    try:
+        await own.request(Address(typename, _ID))
+    except CallFailedError as error:
+        text = f"the endpoint of {typename} does not seem to have it: it {error}"
+        return text if error.is_final else None
+    except (EndpointDownError, LaterError):
+        return None
+    except (ConfigurationError, EndpointError) as error:
+        return error.message
+    finally:
+        await own.close()
+    return None
 
 
 def taken_names(functions: StatefulFunctions, module: Module) -> Iterator[Finding]:

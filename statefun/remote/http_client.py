@@ -22,8 +22,10 @@ from yarl import URL
 from statefun.module.model import Endpoint, Tls
 from statefun.module.urls import socket_file
 from statefun.sdk.errors import ConfigurationError
+from statefun.sdk.shown_uris import without_secrets
 
-_BYTES = "application/octet-stream"
+BYTES = "application/octet-stream"
+"""The content type of requests and replies."""
 _BUFFERED = 64 * 1024
 """Bytes that a connection takes at once."""
 
@@ -34,6 +36,11 @@ class NoConnectionError(Exception):
 
 class NoReplyError(Exception):
     """The endpoint was reached, and no reply has come."""
+
+    def __init__(self, text: str, *, is_broken: bool = False) -> None:
+        super().__init__(text)
+        self.is_broken = is_broken
+        """Whether the connection broke; else it was only slow."""
 
 
 class _Sending:
@@ -81,6 +88,8 @@ class Answer(NamedTuple):
     """Its body; none if it is larger than the limit."""
     is_whole: bool
     """Whether the body is within the limit."""
+    content_type: str
+    """Without parameters, in lower case; empty if there is none."""
     retry_after: str | None
     """The header of that name."""
 
@@ -129,8 +138,10 @@ class HttpClient:
                 allow_redirects=False,
             ) as reply:
                 content, is_whole = await self._content(reply)
+                declared = reply.headers.get("Content-Type", "")  # aiohttp has a default for none
+                kind = declared.partition(";")[0].strip().lower()
                 retry_after = reply.headers.get("Retry-After")
-                return Answer(reply.status, content, is_whole, retry_after)
+                return Answer(reply.status, content, is_whole, kind, retry_after)
         except aiohttp.ClientConnectorError as error:
             raise NoConnectionError(f"cannot be reached: {_reason(error)}") from error
         except aiohttp.ConnectionTimeoutError as error:
@@ -145,8 +156,8 @@ class HttpClient:
             sending.uncancel()
             raise NoReplyError(f"has not taken a request within {times.write}") from None
         except aiohttp.ClientError as error:
-            text = str(error) or type(error).__name__
-            raise NoReplyError(f"has broken the connection off: {text}") from error
+            text = without_secrets(error, url) or type(error).__name__
+            raise NoReplyError(f"has broken the connection off: {text}", is_broken=True) from error
         finally:
             if sending is not None:
                 sending.end()
@@ -175,7 +186,7 @@ class HttpClient:
             self._loop = loop
             self._session = aiohttp.ClientSession(
                 connector=self._connector(url),
-                headers={"Content-Type": _BYTES, "Accept": _BYTES, "User-Agent": "statefun"},
+                headers={"Content-Type": BYTES, "Accept": BYTES, "User-Agent": "statefun"},
                 skip_auto_headers={"Accept-Encoding"},
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,8 +27,12 @@ from statefun import (
 )
 from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import read_framed
+from statefun.runtime.ingress.holding import WAITING
 from statefun.runtime.settings import Settings
 from statefun.runtime.summary import Summary
+from statefun.sdk.errors import EndpointError
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1)]
 
@@ -44,9 +50,9 @@ def count(ctx, message):
 
 
 @contextmanager
-def served(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+def served(folder: Path, port: int, program: str = SERVED) -> Iterator[subprocess.Popen[str]]:
     """Serve the functions; yield the process, which listens."""
-    (folder / "served.py").write_text(SERVED)
+    (folder / "served.py").write_text(program)
     command = [sys.executable, "-m", "statefun.cli", "serve", "served.py", "--port", str(port)]
     with (folder / "served.log").open("w") as log:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, text=True)
@@ -178,43 +184,45 @@ def test_messages_that_wait_need_no_others_to_go_on(kafka: KafkaHarness, tmp_pat
         assert values == [f"{n} {n + 1}" for n in range(10)]
 
 
-def test_an_address_with_too_much_that_waits_holds_the_application_up(
+def test_much_that_waits_is_kept_in_chunks_and_comes_back_in_order(
     kafka: KafkaHarness, tmp_path: Path
 ) -> None:
-    """Its state is not to grow for ever; nothing is lost."""
+    """Nothing is lost, and the count of what waits ends where it began."""
     port = free_port()
     inputs, out = kafka.topic("in"), kafka.topic("out")
-    transport = "  transport: {call: 500ms}"
+    transport = "  transport: {call: 5s}"
     module = kafka.module({inputs: ["served.fns/counter"]}) + endpoint(port, transport)
     texts = [letter * 900_000 for letter in "abcdefghijklmnopqrstuvw"]
     kafka.send(inputs, [record for record in wire(texts) if record[0] == "Ada"])
-    with ExitStack() as stack:
 
-        def serve() -> None:
-            stack.enter_context(served(tmp_path, port))
+    def turn() -> Summary:
+        return run(module, shortening(out), tmp_path / "checkpoint")
 
-        later = threading.Timer(8, serve)
-        later.start()
-        summary = run(module, shortening(out), tmp_path / "checkpoint")
-        later.join()
-    assert summary.next_timer is None
-    assert summary.postponed > 0
+    def waiting() -> int:
+        count = json.loads(read_framed(Folder.at(tmp_path / "checkpoint"), WAITING))
+        return int(count["after"])
+
+    assert turn().invocations == 0
+    assert waiting() > sum(map(len, texts))
+    with served(tmp_path, port):
+        wait(lambda: turn().next_timer is None)
     ada, _ = by_name(kafka, out)
     assert ada == [f"{text[0]} {number}" for number, text in enumerate(texts, 1)]
+    assert waiting() == 0
 
 
 def test_messages_that_wait_for_a_function_that_is_gone_are_told(
     kafka: KafkaHarness, tmp_path: Path
 ) -> None:
-    """As other messages that nobody would handle."""
+    """As other messages that nobody would handle, also those in chunks."""
     inputs, out = kafka.topic("in"), kafka.topic("out")
     transport = "  transport: {call: 500ms}"
     down = endpoint(free_port(), transport)
-    kafka.send(inputs, wire(["a"]))
+    kafka.send(inputs, wire(letter * 40_000 for letter in "abcde"))
     module = kafka.module({inputs: ["served.fns/counter"]})
-    assert run(module + down, printing(out), tmp_path / "checkpoint").postponed >= 2
+    assert run(module + down, printing(out), tmp_path / "checkpoint").postponed >= 10
     others = kafka.module({inputs: ["local.fns/printer"]})
-    with pytest.raises(CheckpointError, match=r"2 for function served\.fns/counter"):
+    with pytest.raises(CheckpointError, match=r"10 for function served\.fns/counter"):
         run(others, printing(out), tmp_path / "checkpoint")
 
 
@@ -241,9 +249,111 @@ def test_what_a_remote_function_fails_on_becomes_a_dead_letter(
         assert values == ["a 1", "b 2"]
     errors = sorted(letter.headers["statefun-error-message"] for letter in kafka.receive(letters))
     assert errors[0].startswith("function served.fns/counter failed at address served.fns/counter/")
-    assert "has answered 500 Internal Server Error: a function has failed" in errors[0]
-    assert "has answered 404 Not Found: [SF304] no function served.fns/nobody" in errors[-1]
+    assert "has answered 500 Internal Server Error (text/plain): a function has failed" in errors[0]
+    assert (
+        "has answered 404 Not Found (text/plain): [SF304] no function served.fns/nobody"
+        in errors[-1]
+    )
     assert {each.headers["statefun-attempts"] for each in kafka.receive(letters)} == {"2"}
+
+
+def test_the_others_go_on_while_a_message_is_tried_again(
+    kafka: KafkaHarness, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits at its address, with the time that its call has left, and is logged at once."""
+    port = free_port()
+    inputs, out = kafka.topic("in"), kafka.topic("out")
+    module = kafka.module({inputs: ["served.fns/counter"]}) + endpoint(port)  # call: 2 minutes
+    kafka.send(inputs, [("Ada", wire(["fail"])[0][1]), ("Ada", wire(["a"])[0][1]), *wire("b")])
+    with served(tmp_path, port):
+        summary = run(module, printing(out), tmp_path / "checkpoint")
+    assert list(by_name(kafka, out)) == [[], ["b 1"]]
+    assert summary.next_timer is not None
+    assert summary.endpoints_down == 0
+    line = next(each for each in caplog.messages if "not handled" in each)
+    assert "to be sent again; such as: function served.fns/counter at address" in line
+    assert "has answered 500 Internal Server Error (text/plain): a function has failed" in line
+
+
+def test_an_unknown_function_is_a_failure_at_once_that_names_the_way_out(
+    kafka: KafkaHarness, tmp_path: Path
+) -> None:
+    """Its server has answered so."""
+    port = free_port()
+    inputs, out = kafka.topic("in"), kafka.topic("out")
+    module = kafka.module({inputs: ["served.fns/nobody"]}) + endpoint(port)
+    kafka.send(inputs, wire(["a"]))
+    with served(tmp_path, port), pytest.raises(EndpointError) as raised:
+        run(module, printing(out), tmp_path / "checkpoint")
+    assert "has answered 404 Not Found" in raised.value.message
+    place = r"write 'failurePolicy: skip' into the spec of the endpoint, module\.yaml:\d+:\d+$"
+    assert re.search(place, raised.value.message)
+
+
+CRASHING = """
+import os
+import time
+from statefun import *
+
+@function("served.fns/counter", specs=[ValueSpec("count", IntType)])
+def count(ctx, message):
+    time.sleep(0.2)
+    if message.as_string() == "poison":
+        os._exit(1)
+    ctx.storage.count = (ctx.storage.count or 0) + 1
+    text = f"{message.as_string()} {ctx.storage.count}"
+    ctx.send(message_builder("local.fns/printer", ctx.address.id, str_value=text))
+"""
+
+
+@contextmanager
+def restarted(folder: Path, port: int) -> Iterator[None]:
+    """Serve functions, and start the server again whenever it has ended."""
+    is_over = threading.Event()
+
+    def supervise() -> None:
+        while not is_over.is_set():
+            with served(folder, port, CRASHING) as process:
+                while process.poll() is None and not is_over.wait(0.05):
+                    pass
+
+    thread = threading.Thread(target=supervise)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_only_the_message_that_takes_its_server_down_fails(
+    kafka: KafkaHarness, tmp_path: Path
+) -> None:
+    """The addresses of all workers, which were under way with it, are handled."""
+    port = free_port()
+    inputs, out, letters = kafka.topic("in"), kafka.topic("out"), kafka.topic("letters")
+    module = kafka.module({inputs: ["served.fns/counter"]}, dead_letters=letters)
+    module += endpoint(port, "  transport: {call: 3s}")
+    names = [f"innocent-{number}" for number in range(8)]
+    (_, good), (_, poison) = wire(["a"])[0], wire(["poison"])[0]
+    kafka.send(inputs, [("eve", good), ("eve", poison), ("eve", good)])
+    kafka.send(inputs, [(name, good) for name in names for _ in range(2)])
+
+    def are_through() -> bool:
+        summary = run(module, printing(out), tmp_path / "checkpoint", state_partitions=4)
+        return summary.next_timer is None and len(kafka.receive(out)) == 18
+
+    with restarted(tmp_path, port):
+        wait(are_through)
+    received = kafka.receive(out)
+    for name in [*names, "eve"]:
+        assert [each.value for each in received if each.key == name] == ["a 1", "a 2"]
+    (letter,) = kafka.receive(letters)
+    assert letter.headers["statefun-target"] == "served.fns/counter/eve"
+    assert (
+        "as each of the 3 times when it was called for nothing else"
+        in (letter.headers["statefun-error-message"])
+    )
 
 
 def test_what_is_registered_and_behind_an_endpoint_is_refused(tmp_path: Path) -> None:

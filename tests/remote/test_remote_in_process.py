@@ -108,6 +108,15 @@ def test_remote_functions_are_called_from_tests(tmp_path: Path, form: str) -> No
         ]
 
 
+def test_a_message_without_effects_is_no_failure(tmp_path: Path) -> None:
+    """The published SDK for Python answers with no bytes then."""
+    with Server(PYTHON) as server:
+        app = application(tmp_path, server.url)
+        app.send(PYTHON.typename, "Ada", TypedValue("com.example.languages/commands", b"[]"))
+        app.drain()
+        assert app.egress("results") == []
+
+
 def test_an_endpoint_that_is_down_ends_a_test(tmp_path: Path) -> None:
     """The reason is in the error."""
     app = application(tmp_path, f"http://127.0.0.1:{free_port()}/")
