@@ -11,11 +11,16 @@ import pyarrow as pa
 
 from simulation.cluster import ExactlyOnceModel
 from simulation.disk import LocalPath
-from statefun.module.sinks import EgressRecord
+from statefun.engine import buckets, delays
+from statefun.engine import wheel as pending
+from statefun.engine.clock import Clock
+from statefun.engine.effects import Effects
+from statefun.engine.groups import Group
+from statefun.engine.sinks import EgressRecord
+from statefun.engine.wheel import PendingBuckets
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import MANIFEST, Leftovers, Outbox, Staged
-from statefun.runtime.dispatch import buckets, delays
-from statefun.runtime.dispatch.groups import Group
+from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.runtime.egress.lane import Lane, LaneBatch, Marker, UncertainError
 from statefun.runtime.egress.lane_set import Published
 from statefun.runtime.egress.tasks import LaneState, LaneTask
@@ -23,10 +28,6 @@ from statefun.runtime.ingress import feedback
 from statefun.runtime.ingress.feedback import FeedbackReader, ticked
 from statefun.runtime.preflight.recovery import Succession
 from statefun.runtime.release.publisher import Publisher
-from statefun.runtime.rows.effects import Effects
-from statefun.runtime.timers import wheel as pending
-from statefun.runtime.timers.clock import Clock
-from statefun.runtime.timers.wheel import PendingBuckets, TimerLog
 
 _exactly_once_open, _exactly_once_write = ExactlyOnceModel.open, ExactlyOnceModel.write
 _accepted, _lane_open, _of = Lane._accepted, Lane.open, LaneBatch.of
@@ -39,7 +40,7 @@ _publish, _call, _add, _drop = (
     PendingBuckets.drop,
 )
 _run_token, _step = delays._run_token, Publisher._step
-_run_bucket, _divide = buckets.run_bucket, buckets._divide
+_run_bucket, _move, _deal = buckets.run_bucket, buckets._move, buckets._deal
 _unwrapped = feedback._unwrapped
 _NOTHING = Marker(-1, 0, b"", "", "")
 
@@ -224,11 +225,29 @@ def unordered(messages: pa.RecordBatch, offset: int) -> dict[str, pa.Array]:
     return columns
 
 
-def forgets_parts(key: bytes, content: bytes, effects: Effects) -> None:
-    """Leave the parts of a bucket without a tick."""
+def forgets_chunks(key: bytes, pieces: Iterable[bytes], first: int, effects: Effects) -> int:
+    """Leave the chunks of a bucket without a tick."""
     noted = set(effects.buckets)
-    _divide(key, content, effects)
+    following = _move(key, pieces, first, effects)
     effects.buckets &= noted
+    return following
+
+
+def releases_all(key: bytes, pieces: Iterable[bytes], now: int, effects: Effects) -> None:
+    """Take what has waited in a coarse bucket for due."""
+    _deal(key, pieces, pending.LATEST, effects)
+
+
+def passes_on_unnoted(key: bytes, pieces: Iterable[bytes], now: int, effects: Effects) -> None:
+    """Leave the buckets without a tick that messages are passed on to."""
+    noted = set(effects.buckets)
+    _deal(key, pieces, now, effects)
+    effects.buckets &= noted
+
+
+def knows_chunks(pending_: PendingBuckets, bucket: int) -> bool:
+    """Take all chunks of a bucket for known that is."""
+    return bucket % pending._CHUNK in pending_._chunks
 
 
 def cancels_nothing(caller: bytes, token: str, effects: Effects) -> None:

@@ -7,10 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 
+from simulation.waiting import left_waiting
 from simulation.world import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
-    PARTITIONS,
+    POISON,
     Attempts,
     Cancelled,
     Received,
@@ -18,8 +19,8 @@ from simulation.world import (
     World,
     journals,
 )
+from statefun.engine.wheel import tick_of
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.timers.wheel import tick_of
 
 
 def refusal(world: World, reason: str) -> str:
@@ -42,26 +43,28 @@ def refusal(world: World, reason: str) -> str:
 
 def difference(world: World) -> str:
     """Compare the output with the effects of the committed batches."""
-    return "; ".join([*_egress_differences(world), *_message_differences(world)][:3])
-
-
-def _truth(attempts: Attempts, egress: str, partition: int) -> list[bytes]:
-    return [
-        value
-        for number, journal in journals(attempts)
-        if number == partition
-        for to, value in journal.egress
-        if to == egress
+    found = [
+        *filter(None, [world.wrong]),
+        *_egress_differences(world),
+        *_message_differences(world),
+        *left_waiting(world.here.attempts),
     ]
+    return "; ".join(found[:3])
+
+
+def _truth(attempts: Attempts, egress: str) -> dict[int, list[bytes]]:
+    """Return the records of committed attempts, by sender."""
+    return _by_sender(
+        value for _, journal in journals(attempts) for to, value in journal.egress if to == egress
+    )
 
 
 def _is_part_of(attempts: Attempts, world: World) -> bool:
     """Tell whether exactly-once egresses have only records of one history, in order."""
     for egress in EXACTLY_ONCE:
-        seen = _by_sender(world.broker.log[egress])
-        for partition in range(PARTITIONS):
-            got = seen[partition]
-            if _truth(attempts, egress, partition)[: len(got)] != got:
+        truth = _truth(attempts, egress)
+        for sender, got in _by_sender(world.broker.log[egress]).items():
+            if truth[sender][: len(got)] != got:
                 return False
     return True
 
@@ -76,16 +79,16 @@ def _by_sender(values: Iterable[bytes]) -> dict[int, list[bytes]]:
 def _egress_differences(world: World) -> Iterator[str]:
     """Compare the records that a reader sees, sender by sender."""
     for egress in (*EXACTLY_ONCE, AT_LEAST_ONCE):
-        seen = _by_sender(world.broker.log[egress])
-        for partition in range(PARTITIONS):
-            expected, got = _truth(world.here.attempts, egress, partition), seen[partition]
+        seen, truth = _by_sender(world.broker.log[egress]), _truth(world.here.attempts, egress)
+        for sender in sorted(seen.keys() | truth.keys()):
+            expected, got = truth[sender], seen[sender]
             if egress == AT_LEAST_ONCE and world.has_troubles:
                 # Some may come again, and some of another history.
                 got = [value for value in dict.fromkeys(got) if value in set(expected)]
                 if len(world.histories) > 1:
                     expected, got = sorted(expected), sorted(got)
             if expected != got:
-                yield f"{egress}, partition {partition}: {expected} became {got}"
+                yield f"{egress}, sender {sender}: {expected} became {got}"
 
 
 def _message_differences(world: World) -> Iterator[str]:
@@ -101,14 +104,19 @@ def _message_differences(world: World) -> Iterator[str]:
             received[each.uid].append(each)
         for request in journal.cancelled:
             cancelled[request.uid].append(request)
-    for offset, target in enumerate(world.records):
-        if [each.target for each in received.pop(f"r{offset}", [])] != [target]:
-            yield f"record {offset} was not received once"
+    for name, target in zip(world.names, world.records, strict=True):
+        expected = [] if name.endswith(POISON) else [target]
+        if [each.target for each in received.pop(name, [])] != expected:
+            yield f"record {name} was not received once, or is poison"
     for uid in received.keys() - sent.keys():
         yield f"{uid} was received, and not sent"
     for message in sent.values():
         yield from _delivery(world, message, received[message.uid], cancelled[message.uid])
     yield from _disorder(sent.values(), places)
+    poison = sum(name.endswith(POISON) for name in (*world.names, *sent))
+    failed = sum(attempt.failed for attempt in world.here.attempts.values())
+    if failed != poison:
+        yield f"{failed} messages have failed, and {poison} are poison"
 
 
 def _delivery(
@@ -121,7 +129,10 @@ def _delivery(
         return max(readings[max(message.reading - 1, 0) : reading]) >= message.floor
 
     count = len(received)
-    if any(each.is_sure and not has_been_due(each.reading) for each in cancelled):
+    if message.uid.endswith(POISON):
+        if count:
+            yield f"{message} was handled"
+    elif any(each.is_sure and not has_been_due(each.reading) for each in cancelled):
         if count:
             yield f"{message} was cancelled, and delivered {count} times"
     elif count > 1 or (not count and not cancelled):

@@ -9,8 +9,9 @@ import attrs
 
 _START = 1_800_000_000_000
 _SECOND = 1000
-_HOUR = 3600 * _SECOND
-_JUMPS = (_SECOND, 60 * _SECOND, _HOUR, 24 * _HOUR)
+_MINUTE = 60 * _SECOND
+_HOUR = 60 * _MINUTE
+_JUMPS = (_SECOND, _MINUTE, _HOUR, 24 * _HOUR)
 
 
 class MachineClock:
@@ -40,6 +41,11 @@ class MachineClock:
     def jump(self) -> None:
         """Set the clock, forth or back."""
         self._difference += self._random.choice([-1, 1]) * self._random.choice(_JUMPS)
+
+    def pass_idly(self) -> None:
+        """Let some time pass in which nothing happens, often until something is almost due."""
+        rest = self._random.choice([_HOUR, _MINUTE, 20 * _SECOND])
+        self.advance(_HOUR - self._random.randrange(rest))
 
     def catch_up(self) -> None:
         """Set the clock so that every timer that was ever due is due now."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import attrs
 
 from simulation.chaos import Chaos
-from statefun.module.sinks import EgressRecord
+from statefun.engine.sinks import EgressRecord
 from statefun.runtime.egress.lane import Marker, UncertainError
 
 

@@ -2,7 +2,8 @@
 """A disk that survives processes, and of a loss of power what was synced.
 
 Until a folder is synced, each name in it may be on the disk as it is or as it was; until a file is
-synced, any part of its content may be missing.
+synced, any part of its content may be missing. A file that has moved to another folder has one of its
+names, as journals have it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
+from unittest import mock
 
 import attrs
 
@@ -32,6 +34,8 @@ class Disk:
         self._folders: set[str] = set()
         self._names: dict[str, list[bytes | None]] = {}
         """By path, the contents that the disk may have instead of the visible one."""
+        self._moves: dict[str, str] = {}
+        """The new paths of files that have moved to other folders, by the old ones."""
         self._contents: set[str] = set()
         """The files whose content need not be on the disk."""
 
@@ -47,6 +51,13 @@ class Disk:
         self.files[path] = content
         self._contents.add(path)
 
+    def name(self, path: str, content: bytes) -> None:
+        """Write a file as somebody does who ends before the folder is on the disk."""
+        temporary = f"{path}.tmp"
+        self.create(temporary, content)
+        self.sync(temporary)
+        self.rename(temporary, path)
+
     def rename(self, path: str, target: str) -> None:
         """Let a file take the place of another one."""
         self._names.setdefault(target, []).append(self.files.get(target))
@@ -57,6 +68,8 @@ class Disk:
         if path in self._contents:
             self._contents.remove(path)
             self._contents.add(target)
+        if _parent(path) != _parent(target):
+            self._moves[path] = target
 
     def remove(self, path: str) -> None:
         """Delete a file, if it is there."""
@@ -75,16 +88,27 @@ class Disk:
     def sync(self, path: str) -> None:
         """Flush the content of a file, or the names in a folder, to the disk."""
         self._contents.discard(path)
-        for name in [name for name in self._names if name.rpartition("/")[0] == path]:
+        moves = [each for each in self._moves.items() if path in map(_parent, each)]
+        for name in [name for name in self._names if _parent(name) == path]:
             del self._names[name]
+        for move in moves:
+            for name in move:
+                self._names.pop(name, None)
+            del self._moves[move[0]]
 
     def sync_all(self) -> None:
         """Put everything on the disk, as systems do in the background."""
         self._names.clear()
+        self._moves.clear()
         self._contents.clear()
 
     def lose_power(self, generator: random.Random, rot: float) -> None:
         """Forget all or some of the content that is not synced."""
+        for path, target in self._moves.items():
+            if generator.random() < 0.5:
+                self.files[path] = self.files.pop(target)
+            for name in (path, target):
+                self._names.pop(name, None)
         for path in sorted({*self._names, *self._contents}):
             seen = self.files.get(path)
             content = generator.choice([*self._names.get(path, []), seen])
@@ -102,6 +126,10 @@ class Disk:
             path = generator.choice(own)
             before, self.files[path] = self.files[path], _torn(self.files[path], generator)
             self.is_damaged = self.is_damaged or before != self.files[path]
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def is_sparks(path: str) -> bool:
@@ -177,7 +205,7 @@ class LocalPath:
     @property
     def parent(self) -> LocalPath:
         """The folder that it is in."""
-        return LocalPath(self.system, self.path.rpartition("/")[0])
+        return LocalPath(self.system, _parent(self.path))
 
     def is_dir(self) -> bool:
         """Tell whether it is a folder."""
@@ -243,14 +271,22 @@ class MemoryFolder(Folder):
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file, or die on the way."""
+        with self._system() as path:
+            cast("Any", filesystem)._write_locally(path, name, content)
+
+    def move(self, name: str, target: str) -> None:
+        """Rename a file, or die on the way."""
+        if not self.has(name):
+            raise FileNotFoundError(name)
+        with self._system() as path:
+            cast("Any", filesystem)._move_locally(path, name, target)
+
+    @contextmanager
+    def _system(self) -> Iterator[LocalPath]:
+        """Let the steps of the real folder happen here; yield its path."""
         system = LocalSystem(self._disk, self._chaos)
-        module = cast("Any", filesystem)
-        before = module.os
-        module.os = system
-        try:
-            module._write_locally(LocalPath(system, self.location), name, content)
-        finally:
-            module.os = before
+        with mock.patch.object(filesystem, "os", system):
+            yield LocalPath(system, self.location)
 
     def sync(self, name: str) -> None:
         """Put a file and the folder's names on the disk."""

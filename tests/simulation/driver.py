@@ -25,7 +25,7 @@ from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.egress.lane import UndeliveredError
 from statefun.runtime.ingress.stopping import Bounds
 from statefun.runtime.preflight.preparation import Prepared
-from statefun.runtime.preflight.recovery import Succession, check_logs, upgrade_files
+from statefun.runtime.preflight.recovery import Succession, check_logs
 from statefun.runtime.release import retention
 from statefun.runtime.release.delivery import Delivery
 from statefun.runtime.release.publisher import Publisher
@@ -65,6 +65,7 @@ class Driver:
         self._engine: Engine | None = None
         self._publishing: Publishing | None = None
         self._staging: Staging | None = None
+        self._batch = -1
 
     def run(self, batches: int = 1000) -> None:
         """Recover, publish the remaining batches, then run micro-batches until no work is left."""
@@ -73,7 +74,6 @@ class Driver:
         try:
             await_earlier_jvm(self._history)
             check_logs(checkpoint)
-            upgrade_files(checkpoint)
             log = CommitLog(checkpoint)
             ingresses = in_order(checkpoint, [_INGRESS])
             if log.is_fresh():
@@ -107,6 +107,7 @@ class Driver:
                 prepared.succession.check_start(log.newest())
                 self._engine = Engine(self._world, self._history, self._settings.immediate_messages)
                 self._staging = self._new_staging(prepared, publisher)
+                cast("Any", self._staging)._waiting_gauge._pause = self._hold
                 self._follow(self._engine, self._publishing, batches)
         finally:
             self._chaos.meanwhile = before
@@ -144,6 +145,8 @@ class Driver:
                 idle += 1
                 if idle == _PATIENT:
                     chaos.clock.catch_up()
+                elif chaos.random.random() < 0.5:
+                    chaos.clock.pass_idly()
             if chaos.happens(chaos.crashes):  # another driver takes over, unnoticed by this one
                 raise CrashError
             is_alone = self._history is self._world.here and not self._world.copy
@@ -152,9 +155,14 @@ class Driver:
 
     def _stage(self, frame: Frame, batch: int) -> None:
         assert self._staging is not None
+        self._batch = batch
         self._staging.stage(cast("DataFrame", frame), batch)
         if self._publishing and self._chaos.random.random() < 0.3:
             self._publishing.step()
+
+    def _hold(self, seconds: float) -> None:
+        self._history.held.add(self._batch)
+        self._chaos.clock.advance(round(seconds * 1000))
 
     def _jvm(self) -> Any:
         """Return py4j's view of a JVM that locks a file, if no other one has it."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from datetime import timedelta
 
 from simulation.chaos import Chaos
 from simulation.world import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
+    FAR,
+    PARTITIONS,
+    POISON,
     Attempts,
     Cancelled,
     Journal,
@@ -26,12 +30,13 @@ from statefun import (
     ValueSpec,
     message_builder,
 )
-from statefun.runtime.rows.envelope import address_key
+from statefun.engine.address_keys import address_key
 
 FUEL = 2
 """How many calls long a chain gets."""
 _IDS = 2
 _NAMES = ("a", "b", "relay", "relay")
+_MORE_NAMES = ("a", "relay", "far", "far")
 _DELAYS = (0, 100, 150, 700, 5000, 3_600_000)
 _HOUR = 3_600_000
 _RECENT = 4
@@ -50,14 +55,26 @@ class Actor:
         partition: int,
         begun: int,
         worker_time: int,
+        has_endpoint: bool,
+        poisonous: float,
     ) -> None:
         self.journal = Journal()
         self._chaos = chaos
         self._attempts = attempts
         self._batch = batch
         self._partition = partition
+        self._has_endpoint = has_endpoint
+        self._poisonous = poisonous
+        self._before = Journal()
+        """The actions of functions in the same task so far, if it is not this actor's."""
         self._begun = begun
         self._now = min(max(worker_time, begun), begun + _HOUR)
+
+    def elsewhere(self) -> Actor:
+        """Return who acts for a request of the task, of which nobody may hear."""
+        actor = copy(self)
+        actor._before, actor.journal = self.journal, Journal()
+        return actor
 
     def act(self, ctx: Context, text: str) -> None:
         """Do something for a message."""
@@ -78,18 +95,25 @@ class Actor:
     def _emit(self, ctx: Context) -> None:
         egress = self._chaos.random.choice([*EXACTLY_ONCE, AT_LEAST_ONCE])
         for _ in range(self._chaos.random.choice([1, 1, 4])):
-            value = f"{self._partition} {self._batch} {self._chaos.number()}"
+            is_far = ctx.address.name == "far"
+            sender = PARTITIONS + int(ctx.address.id) if is_far else self._partition
+            value = f"{sender} {self._batch} {self._chaos.number()}"
             self.journal.egress.append((egress, value.encode()))
             ctx.send_egress(KafkaEgressMessage(egress, topic="topic", value=value))
 
     def _send(self, ctx: Context, key: bytes, kind: str, fuel: int) -> None:
         choose, reading = self._chaos.random.choice, len(self._chaos.clock.readings)
-        name, id_ = choose(_NAMES), str(self._chaos.random.randrange(_IDS))
+        name = choose(_MORE_NAMES if self._has_endpoint else _NAMES)
+        id_ = str(choose(FAR) if name == "far" else self._chaos.random.randrange(_IDS))
         uid, target = f"m{self._chaos.number()}", f"{id_}\0t.fns/{name}".encode()
+        if name == "far" and kind != "token" and self._chaos.random.random() < self._poisonous:
+            uid += POISON
         message = message_builder(f"t.fns/{name}", id_, str_value=f"{uid} {fuel}")
         if kind == "send":
             self.journal.sent.append(Sent(uid, key, target, self._batch, reading))
             ctx.send(message)
+            if name == "far" and choose([False, True]):
+                self._send(ctx, key, kind, 0)
             return
         base, token = choose(_DELAYS), kind == "token"
         for more in (0,) if token else choose([(0,), (0,), (70, 0, 0)]):
@@ -108,7 +132,7 @@ class Actor:
         id_ = key.partition(b"\0")[0]
         found = [
             sent
-            for journal in (*journals, self.journal)
+            for journal in (*journals, self._before, self.journal)
             for sent in journal.sent
             if sent.token and sent.sender.partition(b"\0")[0] == id_
         ]
@@ -149,3 +173,8 @@ for _name in ("a", "b"):
 @functions.bind("t.fns/relay")
 def _relay(ctx: Context, message: Message) -> None:
     _actors[-1].act(ctx, message.as_string())
+
+
+far_functions = StatefulFunctions()
+"""Those of the server."""
+far_functions.bind("t.fns/far", specs=[ValueSpec("count", IntType)])(_count)

@@ -4,24 +4,30 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 from unittest import mock
 
+from simulation import side_by_side
 from simulation.chaos import CrashError
 from simulation.checks import difference, refusal
 from simulation.clocks import Stopwatch
 from simulation.driver import Driver
 from simulation.publishing import THREADING, EndlessError, SimulatedFactory
 from simulation.world import World
-from statefun.runtime.checkpoint import folder as filesystem
-from statefun.runtime.dispatch import buckets, segments
+from statefun.engine import buckets, chunks, dispatcher
+from statefun.remote import attempts, batch_run, calling, circuit, endpoint_client, remote_function
+from statefun.runtime.checkpoint import file_systems, timer_log
+from statefun.runtime.dispatch import announcement, segments
 from statefun.runtime.egress import tasks, thread
+from statefun.runtime.ingress import holding
 from statefun.runtime.release import publisher
-from statefun.runtime.timers import wheel
 from statefun.sdk.errors import CheckpointError
+
+logging.getLogger("simulation").setLevel(logging.CRITICAL)
 
 _ATTEMPTS = 25
 """So many drivers have a hard time; then all goes well."""
@@ -70,13 +76,30 @@ def _is_temporary(error: CheckpointError) -> bool:
     return "in use by" in error.message or "start again" in error.message
 
 
+def _elsewhere(world: World) -> list[tuple[Any, str, Any]]:
+    """Return the model of what is around the function elsewhere."""
+    chaos, choose = world.chaos, world.limits.choice
+    watch = Stopwatch(chaos.clock)
+    return [
+        *((module, "time", watch) for module in (batch_run, calling, endpoint_client)),
+        *((module, "random", chaos.random) for module in (announcement, attempts, circuit)),
+        (calling, "Circuit", partial(circuit.Circuit, clock=watch.monotonic)),
+        (dispatcher, "await_all", side_by_side.await_all),
+        (holding, "logger", logging.getLogger("simulation")),
+        (holding, "MOST_BYTES", choose([100, 400, 1_000_000])),
+        (chunks, "_FULL_BYTES", choose([60, 120, 100_000])),
+        (chunks, "_MOST_ASKED", choose([1, 2, 32])),
+        (remote_function, "_MOST_OUTAGES", choose([1, 2, 5])),
+    ]
+
+
 @contextmanager
 def _simulated(world: World) -> Iterator[None]:
     """Replace the runtime's environment by the model."""
     chaos = world.chaos
     choose = chaos.random.choice
     changes: list[tuple[Any, str, Any]] = [
-        (filesystem, "uuid", chaos),
+        (file_systems, "uuid", chaos),
         (segments, "uuid", chaos),
         (publisher, "uuid", chaos),
         (publisher, "threading", THREADING),
@@ -87,9 +110,11 @@ def _simulated(world: World) -> Iterator[None]:
         (segments, "_INLINE_BYTES", choose([0, 1_000_000])),
         (segments, "_FULL_BYTES", choose([200, 1_000_000])),
         (segments, "_inline", segments.InlineBudget()),
-        (wheel, "_LOG_LENGTH", choose([2, 3, 100])),
+        (timer_log, "_LOG_LENGTH", choose([2, 3, 100])),
         (buckets, "_FULL_BYTES", choose([100, 200, 100_000])),
     ]
+    if world.has_endpoint:
+        changes += _elsewhere(world)
     with ExitStack() as stack:
         for module, name, value in changes:
             stack.enter_context(mock.patch.object(module, name, value))

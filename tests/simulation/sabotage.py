@@ -8,22 +8,27 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-from simulation import broken, driver
+from simulation import broken, broken_elsewhere, driver
 from simulation.cluster import ExactlyOnceModel
 from simulation.publishing import SimulatedFactory
+from statefun.engine import buckets, chunks, delays
+from statefun.engine.clock import BatchClock
+from statefun.engine.elsewhere import Elsewhere
+from statefun.engine.groups import AddressValues
+from statefun.engine.wheel import PendingBuckets
+from statefun.remote.remote_function import RemoteFunctions
 from statefun.runtime.checkpoint import folder as filesystem
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.dispatch import buckets, delays
+from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.runtime.egress.lane import Lane, LaneBatch
 from statefun.runtime.egress.tasks import LaneTask
-from statefun.runtime.ingress import feedback
+from statefun.runtime.ingress import feedback, holding
 from statefun.runtime.ingress.feedback import FeedbackReader
+from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.preflight.recovery import Succession
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention
-from statefun.runtime.timers.clock import BatchClock
-from statefun.runtime.timers.wheel import PendingBuckets, TimerLog
 
 
 class Change(NamedTuple):
@@ -50,12 +55,12 @@ SABOTAGES = {
     "marker-before-fence": Sabotage(
         "a lane is fenced before its marker is read",
         [Change(ExactlyOnceModel, "open", broken.marker_before_fence)],
-        6,
+        85,
     ),
     "same-producer-again": Sabotage(
         "a producer that got no answer is not asked again",
         [Change(ExactlyOnceModel, "write", broken.same_producer_again)],
-        6,
+        1,
     ),
     "marker-apart": Sabotage(
         "records and marker are of one transaction",
@@ -65,42 +70,42 @@ SABOTAGES = {
     "forgotten-lanes": Sabotage(
         "the lanes of earlier runs are opened, too",
         [Change(SimulatedFactory, "create_progress", broken.forgotten_lanes)],
-        30,
+        8,
     ),
     "anybodys-lanes": Sabotage(
         "a lane that another run has taken over is left to it",
         [Change(Lane, "_accepted", broken.anybodys_lanes)],
-        72,
+        14,
     ),
     "anybodys-records": Sabotage(
         "what was published with a copy is not taken for one's own",
         [Change(Lane, "open", broken.anybodys_records)],
-        916,
+        325,
     ),
     "forgotten-runs": Sabotage(
         "runs are kept for as long as markers name them",
         [Change(Runs, "forget_all_but", broken.forgotten_runs)],
-        16,
+        7,
     ),
     "lanes-by-order": Sabotage(
         "a state partition is always in the same lane of a batch",
         [Change(LaneBatch, "of", broken.mixed_lanes)],
-        49,
+        19,
     ),
     "no-progress-of-lanes": Sabotage(
         "a task goes on where the last one of its lane has ended",
         [Change(LaneTask, "__call__", broken.no_progress)],
-        76,
+        165,
     ),
     "impatient-tasks": Sabotage(
         "a task gets further before it ends",
         [Change(LaneTask, "_publish", broken.impatient)],
-        4,
+        0,
     ),
     "published-before-commit": Sabotage(
         "effects are released once their batch is committed",
         [Change(Publisher, "_step", broken.released_early)],
-        61,
+        10,
     ),
     "uncommitted-leftovers": Sabotage(
         "a start publishes committed batches only",
@@ -108,39 +113,39 @@ SABOTAGES = {
             Change(Outbox, "recover", broken.recovers_all),
             Change(Publisher, "_step", broken.released_early),
         ],
-        7,
+        10,
     ),
     "leftovers-forgotten": Sabotage(
         "a start publishes what an earlier run has left",
         [Change(Outbox, "recover", broken.recovers_nothing)],
-        11,
+        13,
     ),
     "finished-by-the-first": Sabotage(
         "a batch is done with when all egresses are",
         [Change(Publisher, "_published", broken.finished_by_first)],
-        19,
+        20,
     ),
     # Messages between functions
     "unordered-streams": Sabotage(
         "messages are read batch by batch, in order",
         [Change(Outbox, "batches", broken.batches_backwards)],
-        12,
+        5,
     ),
     "undelivered-deleted": Sabotage(
         "a batch is kept until its messages are delivered",
         [Change(Retention, "published", broken.deletes_undelivered)],
-        0,
+        2,
     ),
     "stale-stage": Sabotage(
         "what an earlier attempt has staged does not outlive an attempt that stages nothing",
         [Change(Succession, "check", broken.never_first)],
-        24,
+        63,
     ),
     # Timers
     "timers-forgotten": Sabotage(
         "buckets are noted before their batch leaves the outbox",
         [Change(TimerLog, "add", broken.adds_nothing)],
-        12,
+        21,
     ),
     "small-snapshot": Sabotage(
         "a snapshot has all pending buckets",
@@ -150,17 +155,17 @@ SABOTAGES = {
     "tick-ahead": Sabotage(
         "a bucket gets its tick when its time has come",
         [Change(FeedbackReader, "latest_offset", broken.tick_ahead)],
-        4,
+        11,
     ),
     "tick-never-back": Sabotage(
         "the tick follows a clock that is set back",
         [Change(FeedbackReader, "latest_offset", broken.tick_never_back)],
-        2,
+        13,
     ),
     "ticks-of-arrivals": Sabotage(
         "a bucket that arrives behind its tick gets one at once",
         [Change(FeedbackReader, "_due", broken.no_ticks_for_arrivals)],
-        15,
+        2,
     ),
     "dropped-too-early": Sabotage(
         "a bucket is pending until its tick is delivered",
@@ -170,12 +175,27 @@ SABOTAGES = {
     "bucket-not-emptied": Sabotage(
         "a bucket that had its tick is empty",
         [Change(delays, "run_bucket", broken.keeps_bucket)],
-        8,
+        47,
     ),
-    "split-forgotten": Sabotage(
-        "the parts of a split bucket get ticks of their own",
-        [Change(buckets, "_divide", broken.forgets_parts)],
-        2,
+    "chunks-forgotten": Sabotage(
+        "the chunks of a full bucket get ticks of their own",
+        [Change(buckets, "_move", broken.forgets_chunks)],
+        0,
+    ),
+    "chunks-known": Sabotage(
+        "a new chunk of a bucket that is known is noted",
+        [Change(PendingBuckets, "__contains__", broken.knows_chunks)],
+        0,
+    ),
+    "released-from-coarse": Sabotage(
+        "a coarse bucket releases what is due, and nothing else",
+        [Change(buckets, "_deal", broken.releases_all)],
+        27,
+    ),
+    "passed-on-unnoted": Sabotage(
+        "a bucket gets its tick to which a coarser one passes messages on",
+        [Change(buckets, "_deal", broken.passes_on_unnoted)],
+        69,
     ),
     "released-unordered": Sabotage(
         "what is due is delivered by its time, whichever parts it has waited in",
@@ -185,39 +205,94 @@ SABOTAGES = {
     "cancelled-anyway": Sabotage(
         "a message whose token was cancelled is not released",
         [Change(delays, "cancel", broken.cancels_nothing)],
-        2,
+        0,
     ),
     "release-without-token": Sabotage(
         "a token is free again after its release",
         [Change(delays, "_run_token", broken.keeps_tokens)],
-        16,
+        0,
+    ),
+    # Functions elsewhere: messages that wait
+    "chunks-asked-again": Sabotage(
+        "a chunk is asked for once",
+        [Change(chunks, "ask", broken_elsewhere.asks_again)],
+        11,
+    ),
+    "chunks-unordered": Sabotage(
+        "chunks come back in their order",
+        [Change(chunks, "release", broken_elsewhere.comes_back_unordered)],
+        11,
+    ),
+    "chunks-kept": Sabotage(
+        "a chunk that has come back is empty",
+        [Change(chunks, "run_chunk", broken_elsewhere.keeps_chunk)],
+        11,
+    ),
+    "waiting-counted-again": Sabotage(
+        "a micro-batch that is repeated counts once",
+        [Change(WaitingGauge, "add", broken_elsewhere.counts_again)],
+        0,
+    ),
+    "waiting-counted-anew": Sabotage(
+        "the count of what waits outlives a driver",
+        [Change(holding, "_stored", broken_elsewhere.counts_anew)],
+        0,
+    ),
+    "waiting-never-less": Sabotage(
+        "messages that are called again wait no more",
+        [Change(Elsewhere, "took", broken_elsewhere.took_nothing)],
+        0,
+    ),
+    "reading-not-held": Sabotage(
+        "a micro-batch that adds to too much is held up",
+        [Change(WaitingGauge, "_report", broken_elsewhere.never_holds)],
+        11,
+    ),
+    # Functions elsewhere: suspects
+    "suspects-together": Sabotage(
+        "one suspect is called at a time, in all processes",
+        [
+            Change(RemoteFunctions, "admit", broken_elsewhere.all_have_turns),
+            Change(Elsewhere, "seen", broken_elsewhere.alone_as_a_suspect),
+        ],
+        1727,
+    ),
+    "blamed-in-company": Sabotage(
+        "a message is blamed that was called alone, and no other",
+        [Change(Elsewhere, "seen", broken_elsewhere.always_alone)],
+        31,
+    ),
+    "trouble-forgotten": Sabotage(
+        "what calls have come to is kept with the address",
+        [Change(AddressValues, "remember", broken_elsewhere.remembers_nothing)],
+        10,
     ),
     # Clocks
     "workers-clock": Sabotage(
         "the driver's clock decides",
         [Change(BatchClock, "__init__", broken.own_clock)],
-        1,
+        0,
     ),
     "unbounded-lag": Sabotage(
         "a worker's clock is believed within bounds",
         [Change(BatchClock, "__init__", broken.unbounded_clock)],
-        15,
+        0,
     ),
     # Disks
     "file-not-synced": Sabotage(
         "a file is on the disk before it gets its name",
         [Change(filesystem, "_write_locally", broken.written_unsynced)],
-        167,
+        17,
     ),
     "deletion-not-synced": Sabotage(
         "a manifest is deleted on the disk before its records are",
         [Change(Outbox, "remove", broken.removed_unsynced)],
-        564,
+        820,
     ),
     "written-in-place": Sabotage(
         "a file appears by its name when it is complete",
         [Change(filesystem, "_write_locally", broken.written_in_place)],
-        23,
+        61,
     ),
     # Drivers
     "late-commits": Sabotage(
@@ -228,7 +303,7 @@ SABOTAGES = {
             Change(Succession, "check_start", broken.nothing),
             Change(Succession, "check", broken.never_overtaken),
         ],
-        147,
+        1158,
     ),
 }
 

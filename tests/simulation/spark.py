@@ -7,23 +7,30 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import attrs
 from pyspark import TaskContext
 
 from simulation.clocks import WorkerClock
+from simulation.elsewhere import ENDLESS, Server, Worker
 from simulation.functions import FUEL, Actor, acting, functions
+from simulation.publishing import EndlessError
+from simulation.side_by_side import SideBySide
+from simulation.waiting import look_at_waiting
 from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, PARTITIONS, Attempt, History, World
 from statefun import StringType
-from statefun.module.sinks import Sink
+from statefun.engine.groups import AddressValues, Columns, Group
+from statefun.engine.program import Program
+from statefun.engine.sinks import Sink
+from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
 from statefun.runtime.dispatch.operator import Operator
-from statefun.runtime.dispatch.payload import Payload, Program
+from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.ingress.feedback import FeedbackReader, read_task
 from statefun.sdk.errors import CheckpointError
@@ -98,6 +105,14 @@ class Engine:
         self._planned = self._log.planned()
         self._next = max(self._log.newest() + 1, self._planned)
         self._staged: Attempt | None = None
+        self._tasks = SideBySide(world.chaos.clock)
+        if world.has_endpoint and history.server is None:
+            history.server = Server(world.chaos)
+        self._workers = [self._new_worker() for _ in range(PARTITIONS)]
+
+    def _new_worker(self) -> Worker | None:
+        server = self._history.server
+        return None if server is None else Worker(server, functions)
 
     def plan(self) -> int | None:
         """Plan the next micro-batch, if there is anything for it."""
@@ -120,6 +135,8 @@ class Engine:
         rows = [*self._records(read, ingress), *self._messages(start, feedback)]
         before = self._history.attempts.get(batch - 1)
         attempt = Attempt(batch, dict(before.state if before else {}))
+        if self._world.has_endpoint:
+            look_at_waiting(self._world, self._history, self._checkpoint, attempt, rows)
         self._chaos.step()
         stage(Frame(lambda told: self._run_tasks(attempt, rows, told), {}), batch)
         self._staged = attempt
@@ -164,7 +181,7 @@ class Engine:
 
     def _records(self, first: int, end: int) -> Iterator[Row]:
         for offset in range(first, end):
-            value = bytes(_STRING.serialize(f"r{offset} {FUEL}"))
+            value = bytes(_STRING.serialize(f"{self._world.names[offset]} {FUEL}"))
             yield Row(self._world.records[offset], offset, None, StringType.typename, value)
 
     def _messages(self, start: Offset, end: Offset) -> Iterator[Row]:
@@ -179,7 +196,8 @@ class Engine:
     ) -> list[bytes]:
         outcomes: list[bytes] = []
         state = dict(attempt.state)
-        for partition in range(PARTITIONS):
+
+        def run(partition: int) -> None:
             own = [row for row in rows if zlib.crc32(row.target) % PARTITIONS == partition]
             if own:
                 self._chaos.random.shuffle(own)  # as shuffles do
@@ -193,8 +211,14 @@ class Engine:
                         attempt.state.pop(key, None)
                     else:
                         attempt.state[key] = value
-                outcomes += results
+                outcomes.extend(results)
             self._chaos.step()
+
+        self._tasks.run(partial(run, partition) for partition in range(PARTITIONS))
+        if self._history.server is not None:
+            attempt.failed = sum(Outcome.FromString(each).skipped for each in outcomes)
+            if self._history.server.poisoned > ENDLESS:
+                raise EndlessError("a server is taken down again and again")
         return outcomes
 
     def _run_task(
@@ -215,9 +239,11 @@ class Engine:
             partition=partition,
             begun=begun,
             worker_time=clock.time,
+            has_endpoint=self._world.has_endpoint,
+            poisonous=self._world.poisonous,
         )
         operator = Operator(
-            _payload(),
+            self._payload(partition, actor),
             SegmentWriter(self._checkpoint),
             concurrency=10,
             immediate=self._immediate,
@@ -233,6 +259,17 @@ class Engine:
                     changes[group.key] = group.values.encoded()
             results = evaluation.finish()
         return actor, changes, results
+
+    def _payload(self, partition: int, actor: Actor) -> Payload:
+        """Return the program, as a process has loaded it that may be a new one."""
+        if self._history.server is not None and self._chaos.happens(0.1):
+            self._workers[partition] = self._new_worker()
+        worker = self._workers[partition]
+        if worker is None:
+            return _payload()
+        worker.actor = actor
+        program = Program(worker.functions, _egresses())
+        return cast("Payload", SimpleNamespace(load=lambda: program))
 
 
 def _groups(rows: Sequence[Row], state: Mapping[bytes, bytes]) -> Iterator[Group]:
@@ -252,8 +289,12 @@ def _groups(rows: Sequence[Row], state: Mapping[bytes, bytes]) -> Iterator[Group
 
 @cache
 def _payload() -> Payload:
-    egresses = {name: Sink.for_kafka() for name in (*EXACTLY_ONCE, AT_LEAST_ONCE)}
-    return Payload.of(Program(functions, egresses))
+    return Payload.of(Program(functions, _egresses()))
+
+
+@cache
+def _egresses() -> Mapping[str, Sink]:
+    return {name: Sink.for_kafka() for name in (*EXACTLY_ONCE, AT_LEAST_ONCE)}
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,19 @@ from simulation.disk import Disk, MemoryFolder
 from statefun.runtime.checkpoint.commit_log import CommitLog
 
 if TYPE_CHECKING:
+    from simulation.elsewhere import Server
     from simulation.spark import Engine
 
 EXACTLY_ONCE = ("a/exactly", "b/exactly")
 AT_LEAST_ONCE = "c/at-least"
 PARTITIONS = 3
 """Of the state."""
+POISON = "!"
+"""The last character of the names of messages with which a server goes down."""
+_WITH_ENDPOINT = 0.12
+"""How many worlds have a function elsewhere."""
+FAR = (1, 2, 3)
+"""The ids of the function elsewhere: one for each partition."""
 
 
 @attrs.frozen
@@ -70,6 +78,13 @@ class Journal:
     cancelled: list[Cancelled] = attrs.field(factory=list)
     egress: list[tuple[str, bytes]] = attrs.field(factory=list)
 
+    def add(self, other: Journal) -> None:
+        """Add later actions."""
+        self.sent += other.sent
+        self.received += other.received
+        self.cancelled += other.cancelled
+        self.egress += other.egress
+
 
 @attrs.define
 class Attempt:
@@ -80,6 +95,8 @@ class Attempt:
     """By address, as the attempt leaves it."""
     journals: dict[int, Journal] = attrs.field(factory=dict)
     """By state partition."""
+    failed: int = 0
+    """How many messages were skipped."""
 
 
 Attempts = dict[int, Attempt]
@@ -100,10 +117,17 @@ class History:
     attempts: Attempts = attrs.field(factory=dict)
     jvm: Engine | None = None
     """The remains of a driver that has ended."""
+    server: Server | None = None
+    """With the function that is elsewhere."""
+    waiting: dict[int, int] = attrs.field(factory=dict)
+    """How many bytes have waited after each micro-batch."""
+    held: set[int] = attrs.field(factory=set)
+    """The micro-batches that were held up for that."""
 
     def copy(self) -> History:
         """Return another one, which goes its own way from now on."""
-        return History(self.disk.copy(), dict(self.attempts))
+        waiting, held = dict(self.waiting), set(self.held)
+        return History(self.disk.copy(), dict(self.attempts), waiting=waiting, held=held)
 
     def folder(self, chaos: Chaos) -> MemoryFolder:
         """Return the checkpoint."""
@@ -118,6 +142,14 @@ class World:
     broker: Broker
     records: list[bytes]
     """The records of the ingress: their targets."""
+    names: list[str]
+    """The names of the records."""
+    limits: random.Random
+    """Chooses limits, and what concerns the function elsewhere."""
+    has_endpoint: bool
+    """Whether there is a function elsewhere."""
+    poisonous: float
+    """How likely a message to it takes its server down."""
     here: History = attrs.field(factory=History)
     copy: History | None = None
     """Another copy of the checkpoint."""
@@ -131,6 +163,8 @@ class World:
     """Whether it is one of these that acts now."""
     in_task: bool = False
     """Whether it is a task that publishes now."""
+    wrong: str = ""
+    """What was wrong before the end."""
     jobs: int = 0
     """How many have published since something was published."""
 
@@ -141,7 +175,17 @@ class World:
         generator = chaos.random
         count = generator.randrange(1, 6)
         records = [b"%d\0t.fns/a" % generator.randrange(2) for _ in range(count)]
-        world = cls(chaos, Broker(chaos), records)
+        own = random.Random(f"elsewhere {seed}")
+        has_endpoint = own.random() < _WITH_ENDPOINT
+        if has_endpoint:
+            records += [b"%d\0t.fns/far" % own.choice(FAR) for _ in range(own.randrange(12))]
+            own.shuffle(records)
+        poisonous = own.choice([0, 0.15])
+        names = [
+            f"r{number}{POISON * (b'/far' in target and own.random() < poisonous)}"
+            for number, target in enumerate(records)
+        ]
+        world = cls(chaos, Broker(chaos), records, names, own, has_endpoint, poisonous / 3)
         world.histories.append(world.here.attempts)
         return world
 

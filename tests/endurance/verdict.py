@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does a figure grow? A line through its floors, and what slope is none.
+
+A figure goes up and down: garbage waits to be collected, logs to be shortened. What leaks does not
+come down again, and so raises the *floor*, the least of a window. The first part of a run counts for
+nothing: pools fill, code is compiled, Spark keeps the logs of a hundred micro-batches.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+from endurance.sampling import SAMPLES, WORKERS
+
+WARM_UP = 0.25
+"""This share of a run counts for nothing."""
+WINDOWS = 10
+_STUDENT = 2.31
+"""The two-sided 95% quantile of Student's t for as many windows, less two."""
+
+LIMITS = {
+    # An object in every 50 micro-batches: 4,000 objects in 200,000, less than a megabyte.
+    "blocks": 0.02,
+    # No entry of a map takes less, so nothing is kept for each micro-batch; 20 MB in 200,000.
+    "heap": 100.0,
+    "beyond": 100.0,
+    # Memory that allocators hold as well: 40 MB in 200,000.
+    "resident": 200.0,
+    # One in 10,000 micro-batches: 20 in 200,000.
+    "threads": 1e-4,
+    "descriptors": 1e-4,
+    # Logs of Spark and of the wheel come and go by the hundred; nothing is kept in every thousandth.
+    "files": 1e-3,
+    "addresses": 1e-3,
+    # Less than a number for each micro-batch.
+    "bytes": 5.0,
+}
+"""By how much a figure may grow with each micro-batch: the least that could leak regularly."""
+
+
+@attrs.frozen
+class Series:
+    """A figure over micro-batches."""
+
+    name: str
+    limit: float
+    batches: Sequence[float]
+    values: Sequence[float]
+
+
+@attrs.frozen
+class Verdict:
+    """Whether a figure grows."""
+
+    series: Series
+    floors: Sequence[tuple[float, float]]
+    """The micro-batch and the value of each window's floor."""
+    slope: float
+    """For each micro-batch."""
+    error: float
+    """The slope is as near as this, in 19 of 20 runs."""
+    start: float
+    """Where the line begins, at micro-batch 0."""
+
+    @property
+    def word(self) -> str:
+        """What is known."""
+        if self.slope - self.error > self.series.limit:
+            return "grows"
+        return "flat" if self.slope + self.error < self.series.limit else "undecided"
+
+    def __str__(self) -> str:
+        limit = self.series.limit
+        return (
+            f"{self.series.name:<24} {self.word:<9} {1000 * self.slope:+12,.2f} "
+            f"± {1000 * self.error:,.2f} in 1,000 micro-batches, of {1000 * limit:,.2f}"
+        )
+
+
+def series_of(folder: Path) -> list[Series]:
+    """Return all figures that were sampled."""
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for sample in _lines(folder / SAMPLES):
+        for who, figures in sample.items():
+            if isinstance(figures, Mapping):
+                for what, value in figures.items():
+                    found[f"{who} {what}"].append((sample["batch"], value))
+    for sample in _lines(folder / WORKERS):
+        for what, value in sample.items():
+            if what in LIMITS:
+                found[f"worker {what}"].append((sample["number"], value))
+    return [
+        Series(name, LIMITS[what], *map(list, zip(*points, strict=True)))
+        for name, points in found.items()
+        if (what := name.rpartition(" ")[2]) in LIMITS
+    ]
+
+
+def verdict(series: Series) -> Verdict | None:
+    """Fit a line through the floors of a figure; None if there are too few samples."""
+    batches, values = np.asarray(series.batches, float), np.asarray(series.values, float)
+    warm = batches >= WARM_UP * batches.max()
+    batches, values = batches[warm], values[warm]
+    if len(batches) < 2 * WINDOWS:
+        return None
+    floors = [
+        (float(batches[window].mean()), float(values[window].min()))
+        for window in np.array_split(np.argsort(batches, kind="stable"), WINDOWS)
+    ]
+    x, y = np.asarray(floors).T
+    spread = ((x - x.mean()) ** 2).sum()
+    slope = ((x - x.mean()) * (y - y.mean())).sum() / spread
+    start = y.mean() - slope * x.mean()
+    rest = y - start - slope * x
+    error = _STUDENT * float(np.sqrt((rest**2).sum() / (WINDOWS - 2) / spread))
+    return Verdict(series, floors, float(slope), error, float(start))
+
+
+def verdicts(folder: Path) -> list[Verdict]:
+    """Return what is known of each figure."""
+    return [found for series in series_of(folder) if (found := verdict(series))]
+
+
+def draw(found: Sequence[Verdict], path: Path) -> None:
+    """Draw all figures, with their floors and lines."""
+    import matplotlib as mpl  # noqa: PLC0415 - an extra, which tests go without
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - as above
+
+    columns = 4
+    rows = -(-len(found) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(5 * columns, 2.6 * rows), squeeze=False)
+    for axis in axes.flat[len(found) :]:
+        axis.set_visible(False)
+    for axis, each in zip(axes.flat, found, strict=False):
+        series = each.series
+        axis.plot(series.batches, series.values, ".", markersize=2, color="0.7")
+        x, y = zip(*each.floors, strict=True)
+        axis.plot(x, y, "o", markersize=4, color="tab:blue")
+        line = [each.start + each.slope * at for at in x]
+        color = {"flat": "tab:green", "grows": "tab:red"}.get(each.word, "tab:orange")
+        axis.plot(x, line, "-", color=color)
+        axis.set_title(f"{series.name}: {each.word}", fontsize=10)
+        axis.set_ylim(bottom=0)
+        axis.tick_params(labelsize=8)
+    figure.supxlabel("micro-batch")
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=80)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        for line in path.read_text().splitlines():
+            yield json.loads(line)

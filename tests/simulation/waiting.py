@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts what waits for the function elsewhere, as the runtime has to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from simulation.world import Attempt, Attempts, History, World
+from statefun.engine import chunks
+from statefun.protocol.runtime_pb2 import AddressState, Waiting
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import read_framed
+from statefun.runtime.ingress import holding
+
+if TYPE_CHECKING:
+    from simulation.spark import Row
+
+_CHUNK = f"{chunks.NAMESPACE}/chunk".encode()
+
+
+def look_at_waiting(
+    world: World, history: History, checkpoint: Folder, attempt: Attempt, rows: Iterable[Row]
+) -> None:
+    """Compare what waits before a micro-batch with the runtime's count, and with what it has held up."""
+    batch, before = attempt.batch, attempt.batch - 1
+    size = sum(map(len, _waiting(attempt.state, rows)))
+    try:
+        count = json.loads(read_framed(checkpoint, holding.WAITING))
+    except FileNotFoundError:
+        count = {"batch": -1, "before": 0, "after": 0}
+    counted = count["before" if count["batch"] == batch else "after"]
+    history.waiting[before] = size
+    history.held.discard(batch)
+    is_held = before in history.held
+    if counted != size:
+        world.wrong = f"{size} bytes wait before batch {batch}, and {counted} were counted"
+    elif size > max(holding.MOST_BYTES, history.waiting.get(before - 1, 0)) and not is_held:
+        world.wrong = f"{size} bytes wait before batch {batch}, which was not held up"
+
+
+def left_waiting(attempts: Attempts) -> Iterator[str]:
+    """Find what waits at the end."""
+    for key, stored in attempts[max(attempts)].state.items() if attempts else ():
+        state = AddressState.FromString(stored)
+        if key.endswith(_CHUNK) or state.waiting or state.HasField("stored"):
+            yield f"{key!r} waits for ever"
+
+
+def _waiting(states: Mapping[bytes, bytes], rows: Iterable[Row]) -> Iterator[bytes]:
+    """Yield all messages that wait in states, and on their way to chunks and back."""
+    for key, stored in states.items():
+        state = AddressState.FromString(stored)
+        yield from state.waiting
+        if key.endswith(_CHUNK):
+            for value in state.values:
+                yield from Waiting.FromString(value.value).messages
+    for row in rows:
+        if row.typename == chunks.KEPT:
+            yield from Waiting.FromString(row.value).messages
