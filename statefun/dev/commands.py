@@ -1,25 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun dev``: a broker on this machine, records into a topic, and records out of one."""
+"""``statefun dev``: a broker on this machine, its topics, and records in and out."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import time
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from statefun.dev.dev_topics import (
+    cluster_topics,
+    describe_topic,
+    list_topics,
+    new_topic,
+)
 from statefun.dev.kafka import EmbeddedKafka
+from statefun.dev.kafka_storage import forget
 from statefun.dev.progress import Progress
-from statefun.dev.records import cluster_topics, read_records, send_record
-from statefun.runtime.printable import printable
+from statefun.dev.records import PlacedRecord, follow_records, placed_records, send_record
+from statefun.runtime.table import counted, print_table
 from statefun.sdk.errors import PlatformError
+from statefun.sdk.printable import json_content, printable
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
 _PORT = 9092
+_DATA = Path(".statefun/kafka")
 _LOOK = timedelta(milliseconds=500)
 
 
@@ -30,19 +40,38 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     kafka = actions.add_parser("kafka", help="run a Kafka broker on this machine until Ctrl-C")
     kafka.add_argument("--port", type=int, default=_PORT, help=f"for clients (default {_PORT})")
     kafka.add_argument(
-        "--topic", action="append", default=[], help="create this topic; may be repeated"
+        "--topic",
+        action="append",
+        default=[],
+        help="create this topic, if it is not there; may be repeated",
     )
     kafka.add_argument("--partitions", type=int, default=1, help="of each topic (default 1)")
     kafka.add_argument(
-        "--data", type=Path, help="keep the records in this folder (default: delete them)"
+        "--data", type=Path, default=_DATA, help=f"the folder of the records (default {_DATA})"
     )
+    kafka.add_argument(
+        "--fresh", action="store_true", help="forget the records of earlier starts first"
+    )
+    topic = actions.add_parser("topic", help="create, list or describe topics")
+    topics = topic.add_subparsers(dest="topic_action", metavar="action", required=True)
+    create = topics.add_parser("create", help="create topics")
+    list_ = topics.add_parser("list", help="a table of all topics")
+    describe = topics.add_parser("describe", help="the partitions of a topic")
+    create.add_argument("topic", nargs="+")
+    create.add_argument("--partitions", type=int, default=1, help="of each (default 1)")
+    describe.add_argument("topic")
     send = actions.add_parser("send", help="write a record")
     read = actions.add_parser("read", help="print the records that are in a topic")
     for action in (send, read):
-        action.add_argument("--address", default=f"localhost:{_PORT}", help="of the broker")
         action.add_argument("topic")
+    for action in (create, list_, describe, send, read):
+        action.add_argument("--address", default=f"localhost:{_PORT}", help="of the broker")
     send.add_argument("key")
     send.add_argument("value")
+    read.add_argument("--follow", action="store_true", help="go on with new records until Ctrl-C")
+    read.add_argument("--offsets", action="store_true", help="partition, offset and time first")
+    read.add_argument("--headers", action="store_true", help="the headers last, as name=value")
+    read.add_argument("--json", action="store_true", help="all of each record as a line of JSON")
 
 
 def run_command(options: argparse.Namespace) -> None:
@@ -54,15 +83,20 @@ def run_command(options: argparse.Namespace) -> None:
     match options.action:
         case "kafka":
             _serve(options)
+        case "topic":
+            _topic(options)
         case "send":
             send_record(options.address, options.topic, options.key, options.value)
         case "read":
-            for key, value in read_records(options.address, options.topic):
-                print(f"{_text(key)}\t{_text(value)}")
+            read = follow_records if options.follow else placed_records
+            for record in read(options.address, options.topic):
+                print(_line(record, options), flush=options.follow)
 
 
 def _serve(options: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the broker ends first
+    if options.fresh:
+        forget(options.data)
     with Progress("Starting Kafka") as progress:
         kafka = EmbeddedKafka(port=options.port, data=options.data, progress=progress.update)
         kafka.start()
@@ -71,12 +105,62 @@ def _serve(options: argparse.Namespace) -> None:
         for topic in options.topic:
             if topic not in present:
                 kafka.create_topic(topic, partitions=options.partitions)
-        print(f"Kafka is at localhost:{options.port}; Ctrl-C stops it", flush=True)
+        print(
+            f"Kafka is at localhost:{options.port}, and keeps its records in {options.data}; "
+            "Ctrl-C stops it",
+            flush=True,
+        )
         while kafka.running:
             time.sleep(_LOOK.total_seconds())
         raise PlatformError(
             f"the broker has ended by itself; its last words are in {kafka.log_file}"
         )
+
+
+def _topic(options: argparse.Namespace) -> None:
+    match options.topic_action:
+        case "create":
+            for name in options.topic:
+                new_topic(options.address, name, options.partitions)
+                print(f"created topic {name} with {counted(options.partitions, 'partition')}")
+        case "list":
+            found = list_topics(options.address)
+            rows = [(each.name, f"{len(each.offsets)}", f"{each.records:,}") for each in found]
+            if rows:
+                print_table([("topic", "partitions", "records"), *rows])
+            print(f"{counted(len(rows), 'topic') if rows else 'no topics'} at {options.address}")
+        case "describe":
+            topic = describe_topic(options.address, options.topic)
+            offsets = [
+                (f"{number}", f"{first}", f"{end}", f"{end - first:,}")
+                for number, (first, end) in enumerate(topic.offsets)
+            ]
+            print_table([("partition", "first offset", "next offset", "records"), *offsets])
+
+
+def _line(record: PlacedRecord, options: argparse.Namespace) -> str:
+    """Return a record as it is printed."""
+    time_ = None if record.timestamp is None else f"{record.timestamp:%Y-%m-%dT%H:%M:%S.%f}"[:-3]
+    if options.json:
+        return json.dumps(
+            {
+                "partition": record.partition,
+                "offset": record.offset,
+                "timestamp": time_ and f"{time_}Z",
+                "key": json_content(record.key),
+                "value": json_content(record.value),
+                "headers": [[name, json_content(value)] for name, value in record.headers],
+            }
+        )
+    place = (f"{record.partition}/{record.offset}", f"{time_}Z" if time_ else "-")
+    headers = ",".join(f"{printable(name)}={_text(value)}" for name, value in record.headers)
+    cells = [
+        *(place if options.offsets else ()),
+        _text(record.key),
+        _text(record.value),
+        *((headers or "-",) if options.headers else ()),
+    ]
+    return "\t".join(cells)
 
 
 def _text(content: bytes | None) -> str:

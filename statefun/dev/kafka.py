@@ -24,8 +24,8 @@ from typing import final
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
+from statefun.dev.dev_topics import create_topic
 from statefun.dev.kafka_storage import (
     HOST,
     KAFKA,
@@ -234,22 +234,13 @@ class EmbeddedKafka:
         """
         self._require_running()
         admin = _admin(self.bootstrap_servers)
-        topic = NewTopic(name, partitions, 1, config=dict(config or {}))
-        deadline = time.monotonic() + _ADMIN_TIMEOUT.total_seconds()
         try:
-            timeout = _ADMIN_TIMEOUT.total_seconds()
-            admin.create_topics([topic], request_timeout=timeout)[name].result(timeout)
-            while time.monotonic() < deadline:
-                found = admin.list_topics(name, timeout=timeout).topics[name].partitions.values()
-                if len(found) == partitions and all(one.leader >= 0 for one in found):
-                    return
-                time.sleep(_POLL.total_seconds())
+            create_topic(admin, name, partitions, config or {}, _ADMIN_TIMEOUT)
         except (KafkaException, TimeoutError) as error:
             message = f"cannot create topic {name!r}: {error}"
             if not isinstance(error, KafkaException) or error.args[0].code() in _NO_ANSWER:
                 message += f"; {_last_lines(self._log())}"
             raise KafkaError(message) from error
-        raise KafkaError(f"topic {name!r} has no leaders after {_ADMIN_TIMEOUT}")
 
     def _make_folder(self) -> Path:
         if self._wanted_data is None:

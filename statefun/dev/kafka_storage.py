@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import shutil
@@ -87,6 +88,26 @@ def prepare_storage(folder: Path, class_path: str) -> None:
     logs.mkdir(exist_ok=True)
     shutil.copyfile(_bootstrap_checkpoint(class_path), logs / "bootstrap.checkpoint")
     _write_properties(logs / "meta.properties", {"version": "1", **_identity()})
+
+
+def forget(folder: Path) -> None:
+    """Delete the records and settings of a broker that does not run; other folders stay.
+
+    Raises:
+        PlatformError: if a broker runs with them.
+    """
+    if not (folder / "server.properties").exists():
+        return
+    lock = folder / "data" / ".lock"
+    if lock.exists():
+        with lock.open("r+b") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as Kafka locks it
+            except OSError:
+                raise PlatformError(
+                    f"a broker runs with the records in {folder}; stop it first"
+                ) from None
+    shutil.rmtree(folder)
 
 
 def _bootstrap_checkpoint(class_path: str) -> Path:

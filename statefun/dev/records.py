@@ -3,24 +3,27 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import NamedTuple
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
-from confluent_kafka import KafkaError as ClientError
-from confluent_kafka.admin._metadata import ClusterMetadata
-
-from statefun.runtime.kafka.client import (
-    admin_for,
-    cluster_metadata,
-    connect,
-    partitions_of,
-    read_committed,
+import attrs
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    Producer,
+    TopicPartition,
 )
+from confluent_kafka import KafkaError as ClientError
+
+from statefun.dev.dev_topics import OWNER, TIMEOUT, cluster_topics
+from statefun.runtime.kafka.client import connect, partitions_of, read_committed
 from statefun.sdk.errors import KafkaError
 
-_TIMEOUT = timedelta(seconds=10)
-_OWNER = "statefun dev"
+_EPOCH = datetime.fromtimestamp(0, timezone.utc)
+_LOOK = timedelta(milliseconds=500)
 
 
 class DevRecord(NamedTuple):
@@ -28,6 +31,31 @@ class DevRecord(NamedTuple):
 
     key: bytes | None
     value: bytes | None
+
+
+@attrs.frozen
+class PlacedRecord:
+    """A record with its place in a topic."""
+
+    key: bytes | None
+    value: bytes | None
+    partition: int
+    offset: int
+    timestamp: datetime | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+    @classmethod
+    def of(cls, record: Any) -> PlacedRecord:
+        """Return a record of the client."""
+        kind, millis = record.timestamp()
+        return cls(
+            _bytes(record.key()),
+            _bytes(record.value()),
+            record.partition() or 0,
+            record.offset() or 0,
+            None if kind == TIMESTAMP_NOT_AVAILABLE else _EPOCH + timedelta(milliseconds=millis),
+            [(name, _bytes(value)) for name, value in record.headers() or ()],
+        )
 
 
 def send_record(address: str, topic: str, key: str, value: str) -> None:
@@ -45,15 +73,15 @@ def send_record(address: str, topic: str, key: str, value: str) -> None:
     """
     _partitions(address, topic)
     refused: list[ClientError] = []
-    producer = connect(Producer, _OWNER, {"bootstrap.servers": address})
+    producer = connect(Producer, OWNER, {"bootstrap.servers": address})
     producer.produce(
         topic,
         value.encode(),
         key.encode(),
         on_delivery=lambda error, _: refused.append(error) if error else None,
     )
-    if producer.flush(_TIMEOUT.total_seconds()) or refused:
-        reason = refused[0].str() if refused else f"no answer within {_TIMEOUT.seconds} s"
+    if producer.flush(TIMEOUT.total_seconds()) or refused:
+        reason = refused[0].str() if refused else f"no answer within {TIMEOUT.seconds} s"
         raise KafkaError(f"topic {topic} at {address}: the record is not written: {reason}")
 
 
@@ -68,26 +96,64 @@ def read_records(address: str, topic: str) -> list[DevRecord]:
         TopicError: if there is no such topic.
         KafkaError: if no broker answers.
     """
-    starts = [
+    return [DevRecord(record.key, record.value) for record in placed_records(address, topic)]
+
+
+def placed_records(address: str, topic: str) -> list[PlacedRecord]:
+    """Return what :func:`read_records` does, with the place of each record."""
+    found = read_committed(OWNER, address, {}, _starts(address, topic), TIMEOUT)
+    records = map(PlacedRecord.of, found)
+    return sorted(records, key=lambda record: (record.partition, record.offset))
+
+
+def follow_records(address: str, topic: str) -> Iterator[PlacedRecord]:
+    """Yield the records that a topic has, and then each new one, without end.
+
+    Args:
+        address: host and port of a broker.
+        topic: an existing topic.
+
+    Raises:
+        TopicError: if there is no such topic.
+        KafkaError: if no broker answers, or the topic cannot be read any more.
+    """
+    settings = {
+        "bootstrap.servers": address,
+        "group.id": "statefun",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "error",
+    }
+    starts = _starts(address, topic)
+    consumer: Consumer = connect(Consumer, OWNER, settings)
+    try:
+        consumer.assign(starts)
+        answered = time.monotonic()
+        while True:
+            record = consumer.poll(_LOOK.total_seconds())
+            error = None if record is None else record.error()
+            if error is not None:
+                raise KafkaError(f"{OWNER}: topic {topic} at {address}: {error.str()}")
+            if record is not None:
+                yield PlacedRecord.of(record)
+            elif time.monotonic() - answered > TIMEOUT.total_seconds():
+                cluster_topics(address)  # or nobody would notice that the broker is gone
+            else:
+                continue
+            answered = time.monotonic()
+    finally:
+        consumer.close()
+
+
+def _starts(address: str, topic: str) -> list[TopicPartition]:
+    return [
         TopicPartition(topic, number, OFFSET_BEGINNING) for number in _partitions(address, topic)
     ]
-    found = list(read_committed(_OWNER, address, {}, starts, _TIMEOUT))
-    found.sort(key=lambda record: (record.partition() or 0, record.offset() or 0))
-    return [DevRecord(_bytes(record.key()), _bytes(record.value())) for record in found]
 
 
 def _bytes(content: bytes | str | None) -> bytes | None:
     return content.encode() if isinstance(content, str) else content
 
 
-def cluster_topics(address: str) -> ClusterMetadata:
-    """Ask a broker for its topics.
-
-    Raises:
-        KafkaError: if no broker answers.
-    """
-    return cluster_metadata(_OWNER, address, admin_for(_OWNER, address, {}), _TIMEOUT)
-
-
 def _partitions(address: str, topic: str) -> list[int]:
-    return partitions_of(_OWNER, topic, cluster_topics(address), address)
+    return partitions_of(OWNER, topic, cluster_topics(address), address)

@@ -15,6 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 
 from statefun.dev.kafka import EmbeddedKafka
+from statefun.engine.sinks import EgressRecord
 from statefun.module.location import Location
 from statefun.module.model import (
     AutoOffsetReset,
@@ -23,7 +24,6 @@ from statefun.module.model import (
     Module,
     TopicPartition,
 )
-from statefun.module.sinks import EgressRecord
 from statefun.module.topic_routes import TopicRoute, route_of
 from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.folder import Folder
@@ -38,7 +38,14 @@ from statefun.sdk.errors import DefinitionError
 from statefun.sdk.types import Type
 from statefun.testing.in_process import START
 from statefun.testing.outcomes import PublishedRecord, argument_of, content
-from statefun.testing.tested import Content, LoadedProgram, TestedApplication, as_bytes, not_read
+from statefun.testing.tested import (
+    Content,
+    LoadedProgram,
+    TestedApplication,
+    as_bytes,
+    not_read,
+    route_in,
+)
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -95,6 +102,11 @@ class SparkApplication(TestedApplication):
         self._own = f"statefun-test-{uuid4().hex[:12]}"
         self._sent: dict[tuple[str, str], TopicRoute] = {}
         """The topics of messages to functions, by the types of target and value."""
+        connected = [each for one in program.module.connector_ingresses for each in one.topics]
+        self._instead = {
+            route.topic: f"{self._own}-other-{number}" for number, route in enumerate(connected)
+        }
+        """The topics that stand for the streams and files of other ingresses, which are not read."""
         self._create(self._topics())
         self._begin = self._ends()
         """Where topics ended before."""
@@ -146,9 +158,15 @@ class SparkApplication(TestedApplication):
         headers: Mapping[str, Content] | None = None,
     ) -> None:
         """Write a record to a topic of an ingress."""
-        if all(route_of(each.topics, topic) is None for each in self._declared.ingresses):
+        topics = {
+            self._topic_of(route, topic)
+            for ingress in self._declared.routed
+            if (route := route_in(ingress, topic)) is not None
+        }
+        if not topics:
             raise not_read(self._declared, topic)
-        self._write(topic, as_bytes(key), as_bytes(value), headers or {})
+        for each in topics:
+            self._write(each, as_bytes(key), as_bytes(value), headers or {})
 
     def _write(
         self,
@@ -236,19 +254,16 @@ class SparkApplication(TestedApplication):
             )
             for ingress in self._declared.ingresses
         ]
-        if self._sent:
+        for other in self._declared.connector_ingresses:
+            routes = [attrs.evolve(each, topic=self._instead[each.topic]) for each in other.topics]
             ingresses.append(
-                KafkaIngress(
-                    TypeName("io.statefun.testing", "sent"),
-                    address,
-                    tuple(self._sent.values()),
-                    _nowhere(),
-                    consumer_group_id=self._own,
-                    startup_position=FromSpecificOffsets({}),
-                    auto_offset_reset=AutoOffsetReset.EARLIEST,
-                    commit_offsets=False,
+                attrs.evolve(
+                    self._own_ingress(other.id, routes), failure_policy=other.failure_policy
                 )
             )
+        if self._sent:
+            own = TypeName("io.statefun.testing", "sent")
+            ingresses.append(self._own_ingress(own, self._sent.values()))
         egresses = [
             attrs.evolve(
                 egress,
@@ -258,7 +273,29 @@ class SparkApplication(TestedApplication):
             )
             for egress in self._declared.egresses
         ]
-        return attrs.evolve(self._declared, ingresses=tuple(ingresses), egresses=tuple(egresses))
+        return attrs.evolve(
+            self._declared,
+            ingresses=tuple(ingresses),
+            egresses=tuple(egresses),
+            connector_ingresses=(),
+        )
+
+    def _own_ingress(self, id_: TypeName, routes: Iterable[TopicRoute]) -> KafkaIngress:
+        """Return an ingress of topics that only the test writes to."""
+        return KafkaIngress(
+            id_,
+            self._kafka.bootstrap_servers,
+            tuple(routes),
+            _nowhere(),
+            consumer_group_id=self._own,
+            startup_position=FromSpecificOffsets({}),
+            auto_offset_reset=AutoOffsetReset.EARLIEST,
+            commit_offsets=False,
+        )
+
+    def _topic_of(self, route: TopicRoute, topic: str) -> str:
+        """Return the topic of the embedded broker that stands for a topic, stream or path."""
+        return self._instead.get(route.topic, topic)
 
     def _topics(self) -> Iterable[str]:
         """Return the topics that module files name."""
@@ -266,6 +303,7 @@ class SparkApplication(TestedApplication):
             for route in ingress.topics:
                 if not route.is_pattern:
                     yield route.topic
+        yield from self._instead.values()
         for egress in self._declared.egresses:
             if egress.dead_letter_topic is not None:
                 yield egress.dead_letter_topic

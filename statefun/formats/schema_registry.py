@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from statefun.formats import avro, optional_package
+from statefun.formats.unknown_schemas import UnknownSchemas
 from statefun.sdk.errors import ConfigurationError, DefinitionError, FunctionError
+from statefun.sdk.shown_uris import shown_uri, without_secrets
 from statefun.sdk.types import SimpleType, simple_type
 
 if TYPE_CHECKING:
@@ -37,7 +39,9 @@ _NUMBERS = {
 """Properties that the client wants as numbers."""
 _DEFAULTS = {"timeout": 10}
 """In seconds; the client's own default is to wait for ever."""
+_LARGEST_NUMBER = 2**32 - 1
 _NO_SUCH_SCHEMA = {HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY}
+_unknown = UnknownSchemas()
 
 
 @attrs.frozen
@@ -64,8 +68,9 @@ class _Registered:
             )
         try:
             number = _number(self._client(), self.subject, self.schema)
-        except Exception as error:
-            raise FunctionError(f"the schema registry takes no schema: {error}") from error
+        except Exception as error:  # noqa: BLE001 - whatever it is, the value was not written
+            problem = self._failed("takes no schema", error)
+            raise FunctionError(problem) from None
         return _HEADER.pack(_MAGIC, number) + avro.encode(value, self.schema)
 
     def deserialize(self, content: bytes) -> Any:
@@ -88,24 +93,67 @@ class _Registered:
             ValueError: if the registry has none of that number.
             FunctionError: if it does not tell: then the value may be right.
         """
+        unknown = f"there is no schema {number}"
+        if _unknown.has((self.url, self.properties, number)):
+            raise ValueError(unknown)
+        client = self._client()
         try:
-            return self._client().get_schema(number)
-        except Exception as error:
-            # A proxy, or another server at a wrong URL, has no error code of a registry's.
-            is_told = getattr(error, "error_code", -1) > 0
-            if is_told and getattr(error, "http_status_code", 0) in _NO_SUCH_SCHEMA:
-                raise ValueError(f"there is no schema {number}") from error
-            raise FunctionError(f"the schema registry does not answer: {error}") from error
+            found = client.get_schema(number)
+        except Exception as error:  # noqa: BLE001 - whatever it is, there is no answer
+            if _says_unknown(error):
+                _unknown.add((self.url, self.properties, number))
+                raise ValueError(unknown) from None
+            raise FunctionError(self._failed("does not answer", error)) from None
+        if problem := _problem(found):
+            _forget(client)
+            raise FunctionError(
+                f"the schema registry answers for schema {number} with status 200, and without a "
+                f"schema ({problem}): {found!r:.200}"
+            )
+        return found
+
+    def _failed(self, what: str, error: Exception) -> str:
+        """Return the text of an error; the exception itself may quote the URL."""
+        text = without_secrets(error, self.url)
+        return f"the schema registry at {shown_uri(self.url)} {what}: {text}"
 
     def _client(self) -> SchemaRegistryClient:
         return _client(self.url, self.properties)
 
 
+def _says_unknown(error: Exception) -> bool:
+    """Tell whether an exception of the client's is a registry's word that there is no such schema.
+
+    A proxy, or another server at a wrong URL, has no error code of a registry's.
+    """
+    code = getattr(error, "error_code", None)
+    is_told = isinstance(code, int) and code > 0
+    return is_told and getattr(error, "http_status_code", 0) in _NO_SUCH_SCHEMA
+
+
 def _avro_text(written: Any) -> str:
-    if written.schema_type != "AVRO" or written.schema_str is None:
+    if written.schema_type != "AVRO":
         raise ValueError(f"its schema is in {written.schema_type}, which is not read")
     text: str = written.schema_str
     return text
+
+
+def _problem(found: Any) -> str:
+    """Return why an answer has no schema; empty if it has."""
+    if not (isinstance(found.schema_str, str) and isinstance(found.schema_type, str)):
+        return "a text is missing"
+    # With references it is one, and cannot be read.
+    if found.schema_type == "AVRO" and not found.references:
+        try:
+            avro.check_schema("the value", found.schema_str)
+        except DefinitionError as error:
+            return error.message
+    return ""
+
+
+def _forget(client: Any) -> None:
+    """Make a client ask once more for what it was answered: it keeps any answer for ever."""
+    client.clear_caches()
 
 
 def written_avro(
@@ -160,7 +208,8 @@ def make_schema_registry_type(
 ) -> SimpleType[Any]:
     """Make and register a type that takes the schemas of its values from a registry.
 
-    Schemas are fetched once per process. A registry that does not answer fails the invocation
+    Schemas are fetched once per process; a number that the registry does not know is asked for once more
+    after five seconds. A registry that does not answer fails the invocation
     that needs it, as its function's failure policy says.
 
     Args:
@@ -205,7 +254,11 @@ def _client(url: str, properties: tuple[tuple[str, str], ...]) -> SchemaRegistry
 
 @lru_cache
 def _number(client: SchemaRegistryClient, subject: str, schema: str) -> int:
-    return client.register_schema(subject, _library().Schema(schema, "AVRO"))
+    number: object = client.register_schema(subject, _library().Schema(schema, "AVRO"))
+    if type(number) is not int or not 0 <= number <= _LARGEST_NUMBER:
+        _forget(client)
+        raise ValueError(f"it answers with the number {number!r:.200}")
+    return number
 
 
 def _library() -> ModuleType:

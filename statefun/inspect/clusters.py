@@ -107,8 +107,9 @@ def _changes(
 ) -> Iterator[tuple[str, bool]]:
     """Yield each change, and whether it keeps the application from going on."""
     there = check_topics(ingress, timeout)
-    for topic in sorted(read.keys() - there.keys()):
-        yield f"topic {topic} was read so far, and is not read any more", False
+    if ingress.on_data_loss is OnDataLoss.GO_ON:  # else it is an error, which needs no cluster
+        for topic in sorted(read.keys() - there.keys()):
+            yield f"topic {topic} was read so far, and is not read any more", False
     ends = readable_watermarks(
         ingress,
         ((topic, n) for topic in there for n in there[topic] if str(n) in read.get(topic, {})),

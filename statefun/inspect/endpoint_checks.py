@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from statefun.inspect.validation import Finding
 from statefun.module.model import Module
-from statefun.remote.endpoint_functions import check, with_endpoints
+from statefun.remote.endpoint_functions import Checked, check, with_endpoints
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.stateful_function import StatefulFunction
 
@@ -30,19 +30,22 @@ def endpoint_findings(
     routes = [route for ingress in module.routed for route in ingress.topics]
     targets = sorted({str(target) for route in routes for target in route.targets})
 
-    async def asked(function: StatefulFunction) -> list[str | None]:
+    async def asked(function: StatefulFunction) -> Checked:
         found = [target for target in targets if functions.find(target) is function]
         names = [target for target in found if not _is_local(local, target)]
         if function.typename.name != "*":
             names = [str(function.typename)]
         return await check(function, names)
 
-    async def all_asked() -> list[list[str | None]]:
+    async def all_asked() -> list[Checked]:
         return await asyncio.gather(*map(asked, functions))
 
-    for endpoint, problems in zip(module.endpoints, asyncio.run(all_asked()), strict=True):
-        for text in dict.fromkeys(filter(None, problems)):
+    for endpoint, checked in zip(module.endpoints, asyncio.run(all_asked()), strict=True):
+        for text in dict.fromkeys(checked.problems):
             yield Finding.at(endpoint.location, text)
+        if checked.warning is not None:
+            text = f"{checked.warning} to a request that it cannot answer; let it answer 500"
+            yield Finding.at(endpoint.location, text, is_error=False)
 
 
 def _is_local(functions: StatefulFunctions, target: str) -> bool:

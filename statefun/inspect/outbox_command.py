@@ -10,14 +10,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from statefun.inspect.table import print_table
+from statefun.engine.effects import row_size
+from statefun.engine.sinks import EgressRecord
 from statefun.inspect.unpublished import Waiting, skip, to_skip, waiting
-from statefun.module.sinks import EgressRecord
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lock import shows_runs
-from statefun.runtime.printable import printable
-from statefun.runtime.rows.effects import row_size
+from statefun.runtime.table import counted, print_table
 from statefun.sdk.errors import CheckpointError, ConfigurationError
+from statefun.sdk.printable import printable
 
 _WHOSE = ("batch", "state", "egress", "lane")
 _BATCHES = (*_WHOSE, "records", "skipped", "bytes", "first: topic", "key", "bytes")
@@ -78,9 +78,7 @@ def run_command(options: argparse.Namespace) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise CheckpointError(
-            f"checkpoint {checkpoint.location} cannot be used: {error}"
-        ) from error
+        raise CheckpointError(f"checkpoint {checkpoint.shown} cannot be used: {error}") from error
 
 
 def _list(checkpoint: Folder, *, with_records: bool) -> None:
@@ -90,7 +88,7 @@ def _list(checkpoint: Folder, *, with_records: bool) -> None:
     batches = len({row[0] for row in rows})
     print(
         f"{batches or 'no'} batch{'' if batches == 1 else 'es'} with records to publish in "
-        f"{checkpoint.location}; an application that runs with it publishes meanwhile"
+        f"{checkpoint.shown}; an application that runs with it publishes meanwhile"
     )
 
 
@@ -137,17 +135,17 @@ def _skip(checkpoint: Folder, options: argparse.Namespace) -> None:
     batch, egress, numbers = options.batch, options.egress, options.record
     if not (checkpoint.is_local or (options.no_lock and options.save)):
         raise ConfigurationError(
-            f"checkpoint {checkpoint.location} is not on a local file system, and nothing here can "
+            f"checkpoint {checkpoint.shown} is not on a local file system, and nothing here can "
             "keep an application off it: see to it that none runs, and give --no-lock, and --save "
             "with a local file to keep the records in"
         )
     if not (shows_runs(checkpoint) or options.no_lock):
         raise ConfigurationError(
-            f"checkpoint {checkpoint.location} has a run with checkpoint-lock=none that goes on or was "
+            f"checkpoint {checkpoint.shown} has a run with checkpoint-lock=none that goes on or was "
             "killed, and nothing here can tell which: see to it that none goes on, and give --no-lock"
         )
     chosen = len(to_skip(checkpoint, batch, egress, numbers))
-    what = f"{chosen:,} record{'' if chosen == 1 else 's'} of batch {batch} for egress {egress}"
+    what = f"{counted(chosen, 'record')} of batch {batch} for egress {egress}"
     if not options.yes:
         raise ConfigurationError(f"this would take out {what}; give --yes to do it")
     now = datetime.now(timezone.utc)

@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from statefun.inspect.validation import Finding
-from statefun.module.model import Module
+from statefun.module.model import KafkaIngress, Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.ingress_order import in_order
+from statefun.runtime.checkpoint.ingress_order import Ingress, check_format, in_order
 from statefun.runtime.ingress.declared import all_sources
+from statefun.runtime.ingress.removed_partitions import removed_partitions
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.preflight.stored_state import stored_state
+from statefun.runtime.preflight.stored_values import StoredValues
 from statefun.runtime.preflight.unregistered import kept, unregistered, waiting_messages
 from statefun.runtime.spark.session import open_session
 from statefun.sdk.errors import CheckpointError
@@ -31,11 +32,13 @@ def checkpoint_findings(
         functions: the functions that it registers; None if unknown.
     """
     try:
+        check_format(checkpoint)
         check_logs(checkpoint)
         if CommitLog(checkpoint).is_fresh():
-            yield _finding(f"checkpoint {checkpoint.location} holds nothing yet", is_error=False)
+            yield _finding(f"checkpoint {checkpoint.shown} holds nothing yet", is_error=False)
             return
-        in_order(checkpoint, all_sources(module))
+        ordered = in_order(checkpoint, all_sources(module))
+        yield from _of_topics(ordered, CommitLog(checkpoint))
     except CheckpointError as error:
         yield _finding(str(error))
         return
@@ -43,12 +46,14 @@ def checkpoint_findings(
         try:
             session = open_session(debug=False, state_partitions=None)
             with stored_state(session, checkpoint) as state:
-                stored, addresses = state.values(), state.addresses()
+                values = StoredValues(state, functions)
+                addresses = state.addresses()
                 waiting = waiting_messages(checkpoint, state)
         except CheckpointError as error:
             yield _finding(str(error))
         else:
-            yield from _of_state(stored, functions)
+            yield from map(_finding, values.unreadable())
+            yield from (_finding(text, is_error=False) for text in values.undeclared())
             for typename, count in sorted(unregistered(addresses, functions).items()):
                 yield _finding(kept(typename, count, functions), is_error=False)
             for typename, count in sorted(unregistered(waiting, functions).items()):
@@ -56,22 +61,13 @@ def checkpoint_findings(
                 yield _finding(f"{text} registered{functions.hint(typename)}")
 
 
-def _of_state(
-    stored: Counter[tuple[str, str, str]], functions: StatefulFunctions
-) -> Iterator[Finding]:
-    for (typename, name, value_type), count in sorted(stored.items()):
-        what = f"value {name!r} of function {typename} is stored at {count:,} addresses"
-        function = functions.find(typename)
-        if function is None or function.transport is not None:
-            continue  # a function that runs elsewhere says what it keeps when it is called
-        spec = function.specs.get(name)
-        if spec is None:
-            yield _finding(f"{what}, and is no longer among its specs", is_error=False)
-        elif spec.type.typename != value_type:
-            yield _finding(
-                f"{what} as {value_type}, and declared as {spec.type.typename}; a value's type "
-                "cannot change: use another name"
-            )
+def _of_topics(ordered: Sequence[Ingress], log: CommitLog) -> Iterator[Finding]:
+    for ingress, read in zip(ordered, log.end_offsets(max(log.newest(), 0)), strict=False):
+        removed = (
+            removed_partitions(ingress, read or {}) if isinstance(ingress, KafkaIngress) else None
+        )
+        if removed is not None:
+            yield Finding.at(ingress.location, str(removed))
 
 
 def _finding(text: str, *, is_error: bool = True) -> Finding:

@@ -20,13 +20,13 @@ from typing import Any
 
 import attrs
 
-from statefun.module.sinks import EgressRecord
+from statefun.engine.sinks import EgressRecord
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder, sync_path
 from statefun.runtime.checkpoint.lock import checkpoint_lock
 from statefun.runtime.checkpoint.outbox import Outbox, Share, Staged
 from statefun.runtime.checkpoint.skips import write_skips
-from statefun.runtime.rows.effects import read_egress_records
+from statefun.runtime.rows.effect_streams import read_egress_records
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 _AT_ONCE = timedelta(0)
@@ -70,7 +70,7 @@ def waiting(checkpoint: Folder) -> Iterator[Waiting]:
     """
     log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
     if not log.query_id():
-        raise ConfigurationError(f"there is no checkpoint at {checkpoint.location}")
+        raise ConfigurationError(f"there is no checkpoint at {checkpoint.shown}")
     for batch in outbox.batches():
         staged = None if outbox.is_published(batch) else outbox.staged(batch)
         if staged is not None:
@@ -137,12 +137,12 @@ def _staged(checkpoint: Folder, batch: int, egress: str) -> Staged:
     staged = None if outbox.is_published(batch) else outbox.staged(batch)
     if staged is None or egress not in staged.egresses:
         raise ConfigurationError(
-            f"checkpoint {checkpoint.location}: nothing of batch {batch} waits for egress {egress};"
+            f"checkpoint {checkpoint.shown}: nothing of batch {batch} waits for egress {egress};"
             " 'statefun outbox list' names what does"
         )
     if batch > log.newest():
         raise ConfigurationError(
-            f"checkpoint {checkpoint.location}: batch {batch} is not committed: it runs again at "
+            f"checkpoint {checkpoint.shown}: batch {batch} is not committed: it runs again at "
             "the next start, and may send other records then"
         )
     return staged
@@ -151,7 +151,7 @@ def _staged(checkpoint: Folder, batch: int, egress: str) -> Staged:
 def _chosen(
     checkpoint: Folder, staged: Staged, egress: str, numbers: Collection[int] | None
 ) -> frozenset[int]:
-    where = f"checkpoint {checkpoint.location}, batch {staged.manifest.batch}, egress {egress}"
+    where = f"checkpoint {checkpoint.shown}, batch {staged.manifest.batch}, egress {egress}"
     there = {number for share in staged.shares(egress) for number in share.numbers}
     chosen = frozenset(there if numbers is None else numbers)
     if unknown := sorted(chosen - there):

@@ -8,14 +8,17 @@ from pathlib import Path
 
 import attrs
 
+from statefun.engine.program import Program
 from statefun.module.binding import NO_INGRESS, binding_problems, not_run
 from statefun.module.loader import load_module_files
 from statefun.module.location import Location
 from statefun.module.model import KafkaEgress, KafkaIngress, Module
-from statefun.module.program import load_program
+from statefun.module.user_program import UserProgram, line_in, load_program
 from statefun.module.value_types import register_types
 from statefun.remote.endpoint_functions import taken_names, with_endpoints
-from statefun.sdk.errors import ModuleError, Problem, StatefunError
+from statefun.runtime.dispatch.payload import Payload
+from statefun.sdk.errors import ModuleError, PlatformError, Problem, StatefunError
+from statefun.sdk.flaws import collecting_flaws
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.types import default_types
 
@@ -70,13 +73,8 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
     """
     validation = Validation()
     findings = validation.findings
-    components: Sequence[KafkaIngress | KafkaEgress] = ()
-    if app is not None:
-        try:
-            program = load_program(app)
-            validation.functions, components = program.functions, program.components
-        except StatefunError as error:
-            findings.append(Finding.at(Location(str(app), 1, 1), str(error)))
+    program = None if app is None else _load_program(app, validation)
+    components = () if program is None else program.components
     try:
         module = validation.module = _load(app, modules, components)
     except ModuleError as error:
@@ -85,7 +83,7 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
     for component in module.unsupported:
         findings.append(Finding.at(component.location, not_run(component), is_error=False))
     findings.extend(Finding.at(*found) for found in register_types(module))
-    if validation.functions is not None:
+    if program is not None and validation.functions is not None:
         taken = [*taken_names(validation.functions, module)]
         findings.extend(Finding.at(*found) for found in taken)
         if not taken:
@@ -95,7 +93,30 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
         if not module.has_ingress:
             findings.append(Finding.at(None, NO_INGRESS))
         findings.extend(_warnings(module, validation.functions, program.text()))
+        try:
+            Payload.of(Program.of(validation.functions, module))
+        except PlatformError as error:
+            findings.append(Finding.at(Location(str(app), 1, 1), str(error)))
     return validation
+
+
+def _load_program(app: Path, validation: Validation) -> UserProgram | None:
+    """Load a program with its functions, or add all of its flaws to the findings."""
+    problem, program = None, None
+    with collecting_flaws() as flaws:
+        try:
+            program = load_program(app)
+        except StatefunError as error:
+            line = line_in(str(app), error, 0) or line_in(str(app), error.__cause__ or error)
+            problem = Finding.at(Location(str(app), line, 1), str(error))
+    validation.findings += [
+        Finding.at(Location(flaw.file, flaw.line, flaw.column), str(flaw.error)) for flaw in flaws
+    ]
+    if problem is not None:
+        validation.findings.append(problem)
+    if program is not None and not flaws:
+        validation.functions = program.functions
+    return program
 
 
 def declared_module(app: Path | None, modules: Sequence[Path]) -> Module:
@@ -118,11 +139,14 @@ def _load(
 
 
 def _warnings(module: Module, functions: StatefulFunctions, sources: str) -> Iterator[Finding]:
+    elsewhere = [function for function in functions if function.transport is not None]
     for ingress in module.routed:
         for route in ingress.topics:
             targets = [functions.find(str(target)) for target in route.targets]
             if any(function and function.is_typed for function in targets):
                 continue  # what they take has been checked
+            if all(function in elsewhere for function in targets):
+                continue  # they have types of their own
             if default_types.find(str(route.value_type)) is None:
                 yield Finding.at(
                     route.location,
@@ -131,7 +155,8 @@ def _warnings(module: Module, functions: StatefulFunctions, sources: str) -> Ite
                     is_error=False,
                 )
     for egress in module.all_egresses:
-        if str(egress.id) not in sources and egress is not module.dead_letters:
+        is_mentioned = elsewhere or str(egress.id) in sources
+        if not is_mentioned and egress is not module.dead_letters:
             yield Finding.at(
                 egress.location,
                 f"egress {egress.id} is mentioned nowhere in the program",

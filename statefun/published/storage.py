@@ -3,10 +3,61 @@
 
 from __future__ import annotations
 
-from statefun import ValueSpec
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from statefun import TypedValue, ValueSpec
+from statefun.protocol.request_reply_pb2 import ToFunction
 from statefun.published import moved
 from statefun.sdk.stateful_function import StorageSpec
+from statefun.sdk.storage import Storage, value_specs
 
-__all__ = ["StorageSpec", "ValueSpec"]
+__all__ = [
+    "Resolution",
+    "StorageSpec",
+    "ValueSpec",
+    "make_address_storage_spec",
+    "resolve",
+]
 
 moved(__name__)
+
+
+class Resolution(NamedTuple):
+    """The values of an address, or those that the runtime has not sent."""
+
+    missing_specs: list[ValueSpec] | None
+    storage: Storage | None
+
+
+def make_address_storage_spec(specs: Sequence[ValueSpec]) -> StorageSpec:
+    """Return what a function stores.
+
+    Raises:
+        DefinitionError: if a name occurs twice.
+    """
+    return StorageSpec.of(value_specs(specs))
+
+
+def resolve(
+    storage: StorageSpec,
+    typename: str,  # noqa: ARG001 - a parameter of the published function
+    values: Iterable[ToFunction.PersistedValue],
+) -> Resolution:
+    """Return the values that a function stores, out of those that the runtime has sent.
+
+    Args:
+        storage: what the function stores.
+        typename: of the function.
+        values: as they are on the wire.
+    """
+    received = {each.state_name: each.state_value for each in values}
+    missing = [spec for spec in storage.specs if spec.name not in received]
+    if missing:
+        return Resolution(missing, None)
+    present = {
+        name: TypedValue(value.typename, value.value)
+        for name, value in received.items()
+        if value.has_value
+    }
+    return Resolution(None, Storage(value_specs(storage.specs), present))

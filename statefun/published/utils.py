@@ -3,9 +3,37 @@
 
 from __future__ import annotations
 
-from statefun import make_json_type, make_protobuf_type
+from typing import Any
+
+from statefun import Type, ValueDecodeError, make_json_type, make_protobuf_type
+from statefun.protocol.request_reply_pb2 import TypedValue
 from statefun.published import moved
 
-__all__ = ["make_json_type", "make_protobuf_type"]
+__all__ = ["from_typed_value", "make_json_type", "make_protobuf_type", "to_typed_value"]
 
 moved(__name__)
+
+
+def to_typed_value(type: Type[Any], value: Any) -> TypedValue:  # noqa: A002 - its published name
+    """Encode a value as it is on the wire; None is no value.
+
+    Raises:
+        DefinitionError: if the value is not of the type.
+    """
+    if value is None:
+        return TypedValue(typename=type.typename)
+    content = type.serializer().serialize(value)
+    return TypedValue(typename=type.typename, value=content, has_value=True)
+
+
+def from_typed_value(tpe: Type[Any], typed_value: TypedValue | None) -> Any:
+    """Decode a value of the wire; None if there is none.
+
+    Raises:
+        ValueDecodeError: if it is of another type, or its bytes are of none.
+    """
+    if typed_value is None or not typed_value.has_value:
+        return None
+    if not tpe.reads(typed_value.typename):
+        raise ValueDecodeError(f"a {typed_value.typename} is read as a {tpe.typename}")
+    return tpe.decode(typed_value.typename, typed_value.value)

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import Any
 
 from statefun.sdk.errors import DefinitionError, RequestError, UnknownFunctionError
+from statefun.sdk.foreign_requests import foreign_header
 from statefun.sdk.functions import StatefulFunctions, default_functions
 from statefun.sdk.request_reply import RequestReplyHandler
 
@@ -26,6 +27,8 @@ _BYTES = "application/octet-stream"
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
+_Reply = tuple[HTTPStatus, bytes, dict[str, str]]
+"""Its status, its content and further headers."""
 Application = Callable[[Event, Receive, Send], Awaitable[None]]
 """An ASGI application: ``await application(scope, receive, send)``."""
 
@@ -34,16 +37,20 @@ def asgi(
     functions: StatefulFunctions = default_functions,
     *,
     max_request_bytes: int = MAX_REQUEST_BYTES,
+    only_this_machine: bool = False,
 ) -> Application:
     """Return an ASGI application that serves functions to a runtime of Stateful Functions.
 
     Any ASGI server on asyncio runs it: ``uvicorn.run(statefun.asgi(functions))``. A runtime posts to
     any path; ``GET /health`` tells whether the server is up. A plain function keeps the server busy
-    while it runs; a coroutine function does not.
+    while it runs; a coroutine function does not. What a page makes a browser send is refused.
 
     Args:
         functions: the functions to serve; those of ``@function`` if not given.
         max_request_bytes: larger requests are refused (default 128 MiB).
+        only_this_machine: whether to refuse requests whose header ``Host`` is neither
+            ``localhost`` nor a number. Say so where the server listens on this machine only, and no
+            proxy before it keeps the name that its own clients use.
 
     Raises:
         DefinitionError: if an argument is not as above.
@@ -62,25 +69,45 @@ def asgi(
             await _live(receive, send)
         elif scope["type"] == "http":
             try:
-                status, content, headers = await _answer(handler, scope, receive, max_request_bytes)
+                reply = _refusal(scope, only_this_machine=only_this_machine) or await _answer(
+                    handler, receive, max_request_bytes
+                )
             except ConnectionResetError:
                 return  # there is nobody to answer to
-            await _send_reply(send, status, content, headers)
+            await _send_reply(send, *reply)
         else:
             raise NotImplementedError(f"a runtime does not speak {scope['type']}")
 
     return application
 
 
-async def _answer(
-    handler: RequestReplyHandler, scope: Event, receive: Receive, limit: int
-) -> tuple[HTTPStatus, bytes, dict[str, str]]:
-    """Return the status, the content and further headers of a reply."""
+def _refusal(scope: Event, *, only_this_machine: bool) -> _Reply | None:
+    """Return the reply to what is no request of a runtime; None if it may be one."""
     method, path = scope["method"], scope["path"]
     if path == HEALTH and method in {"GET", "HEAD"}:
         return HTTPStatus.OK, b"ok\n", {}  # without content for HEAD, says the server
     if method != "POST":
         return HTTPStatus.METHOD_NOT_ALLOWED, b"a runtime posts its requests\n", {"allow": "POST"}
+    headers = {name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]}
+    foreign = foreign_header(
+        lambda name: headers.get(name.lower()), only_this_machine=only_this_machine
+    )
+    if foreign is not None or "origin" in headers:  # a runtime sends none, wherever it is
+        status = HTTPStatus.FORBIDDEN
+        text = f"functions are for runtimes, not for pages ({foreign or 'there is an Origin'})"
+        if only_this_machine:
+            text += (
+                "; for other machines listen at another --host, or let a proxy send its own Host"
+            )
+    elif headers.get("content-type", "").partition(";")[0].strip().lower() != _BYTES:
+        status, text = HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a request has Content-Type: {_BYTES}"
+    else:
+        return None
+    return status, f"{text}\n".encode(), {"connection": "close"}  # what it holds is not read
+
+
+async def _answer(handler: RequestReplyHandler, receive: Receive, limit: int) -> _Reply:
+    """Return the reply to a request."""
     request = await _body(receive, limit)
     if request is None:
         text = f"a request has at most {limit:,} bytes\n"
@@ -88,9 +115,7 @@ async def _answer(
     return await _reply_to(handler, request)
 
 
-async def _reply_to(
-    handler: RequestReplyHandler, request: bytes
-) -> tuple[HTTPStatus, bytes, dict[str, str]]:
+async def _reply_to(handler: RequestReplyHandler, request: bytes) -> _Reply:
     try:
         reply = await handler.handle_async(request)
     except UnknownFunctionError as error:

@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statefun.module.program import load_program
+from statefun.module.user_program import load_program
 from statefun.sdk.errors import PlatformError, StatefunError
+from statefun.sdk.foreign_requests import is_this_machine
 from statefun.serving.asgi import HEALTH, MAX_REQUEST_BYTES, asgi
 
 if TYPE_CHECKING:
@@ -67,7 +68,11 @@ def run_command(options: argparse.Namespace) -> None:
     print(f"serving {names}", flush=True)
     print(f"at http://{options.host}:{options.port}/ ({HEALTH} tells whether it is up)", flush=True)
     config = uvicorn.Config(
-        asgi(functions, max_request_bytes=options.max_request_bytes),
+        asgi(
+            functions,
+            max_request_bytes=options.max_request_bytes,
+            only_this_machine=is_this_machine(options.host),
+        ),
         access_log=options.access_log,
         log_level="info" if options.access_log else "warning",
         server_header=False,

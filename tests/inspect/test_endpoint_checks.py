@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -25,18 +26,28 @@ spec:
 @pytest.fixture
 def port() -> Iterator[int]:
     """Serve one function; return the port."""
+    with serving(404) as number:
+        yield number
+
+
+@contextmanager
+def serving(failed: int) -> Iterator[int]:
+    """Serve one function, with that status for what fails, and no content then; yield the port."""
     functions = StatefulFunctions()
     functions.register("there.fns/known", lambda ctx, message: None)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked = self.rfile.read(int(self.headers["Content-Length"]))
-            status, reply = 200, b""
+            status, reply, kind = 200, b"", "application/octet-stream"
             try:
                 reply = RequestReplyHandler(functions).handle_sync(asked)
             except KeyError as error:
-                status, reply = 404, str(error).encode()
+                status, reply = failed, b"" if failed == 200 else str(error).encode()
+                kind = ""
             self.send_response(status)
+            if kind:
+                self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(reply)))
             self.end_headers()
             self.wfile.write(reply)
@@ -74,12 +85,23 @@ def test_the_functions_of_ingresses_are_asked_for(port: int) -> None:
     """An endpoint of a namespace may lack one of them."""
     (finding,) = found(port, "there.fns/*", INGRESS)
     where = f"function there.fns/unknown: endpoint http://127.0.0.1:{port}/unknown"
-    assert f"{where} has answered 404 Not Found: " in finding
+    assert f"{where} has answered 404 Not Found (no content type): " in finding
 
 
 def test_a_namespace_without_known_functions_has_to_answer(port: int) -> None:
     """There is no function to ask for."""
     assert found(port, "there.fns/*") == []
+
+
+def test_a_server_whose_failures_look_like_successes_is_a_warning() -> None:
+    """The server of the playground of Stateful Functions answers 200 when a function throws."""
+    with serving(200) as number:
+        (finding,) = found(number, "there.fns/known")
+        assert finding.startswith("warning: ")
+        assert f"127.0.0.1:{number}/known has answered 200 OK (no content type)" in finding
+        (unknown,) = found(number, "there.fns/*", INGRESS)
+        assert unknown.startswith("error: ")
+        assert "function there.fns/unknown" in unknown
 
 
 def test_an_endpoint_that_is_down_is_an_error() -> None:

@@ -17,15 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statefun.cli import main
+from statefun.engine.effects import EffectRows
+from statefun.engine.sinks import EgressRecord
 from statefun.inspect.unpublished import skip
-from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lock import unlocked
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.checkpoint.skips import read_skips, write_skips
 from statefun.runtime.egress.lane import Lane, LaneBatch, Marker
-from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows
+from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 EVIL = "\x1b[2J\nkey"
@@ -54,11 +55,11 @@ def stage(
     """Stage a batch: values by state partition."""
     segments = []
     for number, (partition, values) in enumerate(shares):
-        rows = EffectRows(EGRESS_SCHEMA)
+        rows = EffectRows()
         for value in values:
             headers = [("h", b"\xff"), ("none", None)]
             rows.append(EgressRecord("topic", EVIL.encode(), value.encode(), headers))
-        content, file = rows.take(), f"{number}.arrow"
+        content, file = arrow_stream(rows.take(), EGRESS_SCHEMA), f"{number}.arrow"
         Outbox(folder).batch_folder(batch).write(file, content)
         stream = effect_stream(content, len(values), file)
         segments.append(Segment(partition=partition, egress={egress: stream}))

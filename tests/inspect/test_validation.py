@@ -89,6 +89,59 @@ def test_all_is_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_all_ill_formed_functions_are_reported_at_once(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each with the line and column of its decorator; handlers of such functions are no further error."""
+    (folder / "app.py").write_text(
+        "from statefun import Context, function\n\n"
+        "@function('no-namespace')\ndef one(ctx: Context, text: str) -> None: ...\n\n"
+        "@one.on(int)\ndef number(ctx: Context, value: int) -> None: ...\n\n"
+        "if True:\n    @function('test.fns/two', timeout=3)\n    def two(ctx, message): ...\n\n"
+        "@function('test.fns/three')\ndef three(ctx: Context, text: str) -> None: ...\n\n"
+        "@three.on(str)\ndef again(ctx: Context, text: str) -> None: ...\n"
+    )
+    change(folder / "module.yaml", "consumerGroupId", "consumerGruopId")
+
+    assert main(["validate", "app.py"]) == 1
+
+    first, second, third, file, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("error: app.py:3:1: [SF200] one (app.py:3): typename 'no-namespace'")
+    assert second.startswith("error: app.py:10:5: [SF200] two (app.py:10): a timeout is a positive")
+    assert third.startswith(
+        "error: app.py:16:1: [SF200] again (app.py:16): three (app.py:13) handles"
+    )
+    assert file.startswith("error: module.yaml:5:3: ")
+    assert last.startswith("not valid")
+
+
+def test_what_cannot_be_sent_to_workers_is_found(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A lock in a closure is named; one at the top level is made in each worker."""
+    app = folder / "app.py"
+    change(app, "functions = ", "import threading\nlock = threading.Lock()\nfunctions = ")
+    change(app, "def one(ctx, message):", "def one(ctx, message):\n    lock.acquire()")
+    assert main(["validate", "app.py"]) == 0
+    assert capsys.readouterr().out.endswith("all is well\n")
+    change(app, "lock.acquire()", "lock.acquire() # [")
+    text = app.read_text()
+    first, last = text.index("@functions.bind"), text.index("@functions.bind", 200)
+    inner = text[first:last].strip().replace("\n", "\n    ")
+    app.write_text(
+        f"{text[:first]}def make(lock):\n    {inner}\nmake(threading.Lock())\n{text[last:]}"
+    )
+
+    assert main(["validate", "app.py"]) == 1
+
+    out = capsys.readouterr().out
+    assert out.startswith(
+        "error: app.py:1:1: [SF700] function test.fns/one cannot be sent to Python"
+    )
+    assert "make.<locals>.one (app.py:" in out
+    assert "uses lock, a _thread.lock, which cannot be pickled" in out
+
+
 def test_components_of_a_program_are_looked_at(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +208,30 @@ def test_everything_that_is_wrong_is_said_at_once(
     ]
 
 
+def test_functions_elsewhere_know_more_than_the_program(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their types, and the egresses that they send to, are no findings; ingresses are counted."""
+    (folder / "app.py").write_text(
+        "import statefun\nif __name__ == '__main__':\n    statefun.run()\n"
+    )
+    file = folder / "module.yaml"
+    change(file, "io.statefun.types/string", "test/unknown")
+    change(file, ", deadLetterTopic: dead", "")
+    endpoint = (
+        "kind: io.statefun.endpoints.v2/http\nspec: {functions: test.fns/*, urlPathTemplate: "
+        "'http://there:8000/'}\n"
+    )
+    ports = "kind: io.statefun.playground.v1/{}\nspec: {{port: {}{}}}\n".format
+    playground = f"{ports('ingress', 8090, '')}---\n{ports('egress', 8091, ', topics: [a]')}"
+    file.write_text(f"{file.read_text()}---\n{endpoint}---\n{playground}")
+
+    assert main(["validate", "app.py"]) == 0
+
+    out = capsys.readouterr().out
+    assert out == "valid (2 ingresses, 2 egresses, 1 endpoint, 0 functions): all is well\n"
+
+
 def test_findings_are_data_as_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """For editors and for CI: file, line, column, key, text and severity."""
     change(folder / "module.yaml", "consumerGroupId", "consumerGroup")
@@ -178,18 +255,24 @@ def test_findings_are_data_as_well(folder: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    ("program", "text"),
+    ("program", "line", "text"),
     [
-        ("x = 1 / 0\n", "ZeroDivisionError: division by zero, line 1; what it does besides"),
-        ("\nimport sys\nsys.exit(3)\n", "SystemExit: 3, line 3; what it does besides registering"),
+        ("x = 1 / 0\n", 1, "ZeroDivisionError: division by zero, line 1; what it does besides"),
+        ("\n\nx = (]\n", 3, "SyntaxError: closing parenthesis"),
+        (
+            "\nimport sys\nsys.exit(3)\n",
+            3,
+            "SystemExit: 3, line 3; what it does besides registering",
+        ),
         (
             "import statefun\nstatefun.TypeName.parse('x')\n",
+            2,
             "[SF200] typename 'x' is not of the form",
         ),
     ],
 )
 def test_a_program_that_cannot_be_loaded_is_named(
-    folder: Path, capsys: pytest.CaptureFixture[str], program: str, text: str
+    folder: Path, capsys: pytest.CaptureFixture[str], program: str, line: int, text: str
 ) -> None:
     """With the line that is at fault, and without a traceback."""
     (folder / "app.py").write_text(program)
@@ -197,7 +280,7 @@ def test_a_program_that_cannot_be_loaded_is_named(
     assert main(["validate", "app.py"]) == 1
 
     first, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("error: app.py:1:1: ")
+    assert first.startswith(f"error: app.py:{line}:1: ")
     assert text in first
 
 
@@ -255,11 +338,12 @@ def test_a_checkpoint_is_compared(
     assert changed[:-1] == [
         (
             f"error: value 'changed' of function test.fns/one {stored} as io.statefun.types/string, "
-            "and declared as io.statefun.types/int; a value's type cannot change: use another name"
+            "and declared as io.statefun.types/int; use another name, or a type with upgrades= for "
+            "the stored one"
         ),
         (
-            f"warning: value 'dropped' of function test.fns/one {stored}, and is no longer among its "
-            "specs"
+            f"warning: value 'dropped' of function test.fns/one {stored} as "
+            "io.statefun.types/string, and is no longer among its specs"
         ),
         (
             "warning: function test.fns/gone has state at 2 addresses, and is not registered; the "
@@ -310,13 +394,19 @@ def test_what_a_checkpoint_has_read_is_compared_with_the_topics(
     where = "module.yaml:1:1: ingress test/in: topic " + prefix
     assert fine[:-1] == []
     assert sorted(changed[:-1]) == [
+        (
+            f"error: module.yaml:1:1: [SF600] ingress test/in no longer reads partitions that the "
+            f"checkpoint has read; their unread records would be lost ({topics['left']}/0 from 0, "
+            f"{topics['left']}/1 from 3); name the topic again until they are read, or set onDataLoss: "
+            "go-on to leave them out"
+        ),
         f"error: {where}cut, partition 1: records from 3 to 4 are gone unread",
         f"error: {where}renewed had partitions that are gone: 1",
         f"warning: {where}kept has partitions that are new: 2; they are read from their beginning",
-        f"warning: {where}left was read so far, and is not read any more",
         f"warning: {where}new has partitions that are new: 0; they are read from their beginning",
     ]
     assert f"warning: {where}cut, partition 1: records from 3 to 4 are gone unread" in going_on
+    assert f"warning: {where}left was read so far, and is not read any more" in going_on
 
 
 @pytest.fixture(scope="module")

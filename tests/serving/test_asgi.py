@@ -5,7 +5,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse
 
@@ -18,17 +18,19 @@ from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
 from statefun.serving.asgi import asgi
 
 LIMIT = 1000
+FROM_A_RUNTIME = {"Content-Type": "application/octet-stream"}
 _POLL_SECONDS = 0.02
 
 
 @contextmanager
-def served(functions: StatefulFunctions) -> Iterator[HTTPConnection]:
+def served(
+    functions: StatefulFunctions, *, only_this_machine: bool = False
+) -> Iterator[HTTPConnection]:
     """Serve functions with uvicorn; yield a connection."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(
-            asgi(functions, max_request_bytes=LIMIT), log_config=None, ws="none", lifespan="on"
-        )
+        application = asgi(functions, max_request_bytes=LIMIT, only_this_machine=only_this_machine)
+        config = uvicorn.Config(application, log_config=None, ws="none", lifespan="on")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([sock],))
         thread.start()
@@ -75,10 +77,14 @@ def request(name: str, text: str = "Ada") -> bytes:
 
 
 def answer(
-    client: HTTPConnection, method: str, path: str, body: bytes | None = None
+    client: HTTPConnection,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] = FROM_A_RUNTIME,
 ) -> tuple[HTTPResponse, bytes]:
     """Send a request; return the reply and its content."""
-    client.request(method, path, body)
+    client.request(method, path, body, dict(headers))
     response = client.getresponse()
     return response, response.read()
 
@@ -125,6 +131,78 @@ def test_what_is_no_request_is_refused(caplog: pytest.LogCaptureFixture) -> None
         assert b"at most 1,000 bytes" in content
         response, content = answer(client, "POST", "/", request("plain"))
         assert response.status == 200
+
+
+def counting() -> tuple[StatefulFunctions, list[str]]:
+    """Return a function, and what it was called with."""
+    functions, called = StatefulFunctions(), list[str]()
+    functions.register("test.fns/plain", lambda ctx, message: called.append(message.as_string()))
+    return functions, called
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ({}, 415),
+        ({**FROM_A_RUNTIME, "Origin": "http://attacker.example"}, 403),
+        ({**FROM_A_RUNTIME, "Origin": "http://localhost:3000"}, 403),
+        ({**FROM_A_RUNTIME, "Origin": "http://["}, 403),
+        ({**FROM_A_RUNTIME, "Origin": "null"}, 403),
+        ({**FROM_A_RUNTIME, "Sec-Fetch-Site": "cross-site"}, 403),
+        ({**FROM_A_RUNTIME, "Sec-Fetch-Site": "same-site"}, 403),
+        (
+            {
+                **FROM_A_RUNTIME,
+                "Host": "attacker.example:8000",
+                "Origin": "http://attacker.example:8000",
+            },
+            403,
+        ),
+    ],
+    ids=str,
+)
+def test_pages_cannot_call_functions(headers: Mapping[str, str], status: int) -> None:
+    """A page makes its reader's browser send requests, without asking where the server allows it."""
+    functions, called = counting()
+    with served(functions) as client:
+        response, _ = answer(client, "POST", "/", request("plain"), headers)
+        assert response.status == status
+        response, _ = answer(client, "POST", "/", request("plain", "Grace"))
+        assert response.status == 200
+
+    assert called == ["Grace"]
+
+
+@pytest.mark.parametrize("host", ["attacker.example", "", "[", "localhost.attacker.example"])
+def test_names_that_others_make_point_here_are_refused(host: str) -> None:
+    """Where clients are on this machine; the health is nobody's secret."""
+    functions, called = counting()
+    named = {**FROM_A_RUNTIME, "Host": host}
+    with served(functions, only_this_machine=True) as client:
+        response, content = answer(client, "POST", "/", request("plain"), named)
+        assert (response.status, b"--host" in content) == (403, True)
+        response, _ = answer(client, "GET", "/health", headers=named)
+        assert response.status == 200
+        for own in ("localhost", "localhost:8000", "[::1]:8000"):
+            content_type = "Application/Octet-Stream; x=y"
+            sent = {"Content-Type": content_type, "Host": own}
+            response, _ = answer(client, "POST", "/", request("plain", own), sent)
+            assert response.status == 200
+
+    assert called == ["localhost", "localhost:8000", "[::1]:8000"]
+
+
+def test_a_server_for_others_has_any_name() -> None:
+    """A proxy before it may keep the name that clients use."""
+    functions, called = counting()
+    with served(functions) as client:
+        named = {**FROM_A_RUNTIME, "Host": "functions.example"}
+        response, _ = answer(client, "POST", "/", request("plain"), named)
+        assert response.status == 200
+
+    assert called == ["Ada"]
 
 
 def test_other_protocols_are_refused() -> None:

@@ -53,7 +53,7 @@ def serving(folder: Path, port: int, *options: str) -> Iterator[subprocess.Popen
 
 
 def test_a_server_that_is_to_end_answers_first(tmp_path: Path) -> None:
-    """It says what it serves, and no request is lost."""
+    """It says what it serves, no request is lost, and names that others gave it are refused."""
     port = free_port()
     asked = ToFunction()
     target = asked.invocation.target
@@ -65,7 +65,14 @@ def test_a_server_that_is_to_end_answers_first(tmp_path: Path) -> None:
     ):
         client.request("GET", "/health")
         assert client.getresponse().read() == b"ok\n"
-        client.request("POST", "/", asked.SerializeToString())
+        runtime = {"Content-Type": "application/octet-stream"}
+        client.request(
+            "POST", "/", asked.SerializeToString(), {**runtime, "Host": "attacker.example"}
+        )
+        refusal = client.getresponse()
+        assert (refusal.status, refusal.read().count(b"Host: attacker.example")) == (403, 1)
+        assert not (tmp_path / "called").exists()
+        client.request("POST", "/", asked.SerializeToString(), runtime)
         while not (tmp_path / "called").exists():
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)

@@ -14,6 +14,8 @@ from harness import KafkaHarness, run
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.formats.avro import encode
 from statefun.inspect.dead_letters import DeadLetters
+from statefun.inspect.letter_ends import LetterEnds
+from statefun.inspect.letter_filter import LetterFilter
 from statefun.module.loader import parse_module
 from statefun.sdk.types import default_types
 
@@ -201,14 +203,15 @@ def test_a_dead_letter_goes_through_the_transforms_again(
     assert [letter.key for letter in found] == [None, b"k"]
     assert [letter.facts["target"] for letter in found] == ["test.fns/echo/1", "test.fns/echo/2"]
 
-    letters.replay([letter.id for letter in found], to_target=True)
+    ends = LetterEnds(letters)
+    ends.replay(LetterFilter.of(letter.id for letter in found), to_target=True)
     run(text, failing, checkpoint)
     again_found = sorted(letters.read(), key=lambda letter: letter.facts["offset"])[-2:]
     assert [letter.key for letter in again_found] == [None, b"k"]
 
     straight, by_topic = again_found
-    letters.replay([straight.id], to_target=True)
-    letters.replay([by_topic.id], to_target=False)
+    ends.replay(LetterFilter.of([straight.id]), to_target=True)
+    ends.replay(LetterFilter.of([by_topic.id]), to_target=False)
     run(text, echo(out), checkpoint)
     assert told(kafka, out) == [
         ["1", {"user": {"id": 1}, "offset": 0}, "users"],

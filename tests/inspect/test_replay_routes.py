@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import pytest
 
-from statefun.inspect.dead_letters import DeadLetter, DeadLetters
-from statefun.module.letters import TARGET_TYPE_HEADER
+from statefun.engine.letters import TARGET_TYPE_HEADER
+from statefun.inspect.dead_letter import DeadLetter
+from statefun.inspect.replay_routes import ReplayRoutes
 from statefun.module.loader import parse_module
 from statefun.sdk.errors import ConfigurationError
 
@@ -28,12 +29,13 @@ spec: {id: test/out, address: kafka:9092, deadLetterTopic: dead, replayTopic: ag
 )
 def test_letters_of_files_are_not_replayed_into_them(target: str | None, advice: str) -> None:
     """There is always something else that can be done."""
-    letters = DeadLetters(parse_module(MODULE))
+    module = parse_module(MODULE)
+    routes = ReplayRoutes(module, module.egresses[0], (), to_target=False)
     headers: list[tuple[str, str | bytes | None]] = [("statefun-topic", b"/data")]
     if target is not None:
         headers.append((TARGET_TYPE_HEADER, target.encode()))
     letter = DeadLetter.of(0, 7, b"k", b"v", headers)
 
     with pytest.raises(ConfigurationError, match="dead letter 0/7 came from /data") as raised:
-        letters._record(letter, to_target=False)  # noqa: SLF001 - before anything is sent
+        routes.replay(letter)
     assert raised.value.message.endswith(advice)

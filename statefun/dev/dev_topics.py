@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Creates and describes topics, for development and tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import attrs
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import ClusterMetadata
+from confluent_kafka.cimpl import NewTopic
+
+from statefun.runtime.kafka.client import (
+    admin_for,
+    cluster_metadata,
+    partitions_of,
+    watermarks,
+)
+from statefun.sdk.errors import KafkaError
+
+OWNER = "statefun dev"
+"""The component that uses the cluster, for messages."""
+TIMEOUT = timedelta(seconds=10)
+"""How long the cluster may take for an answer."""
+_POLL = timedelta(milliseconds=25)
+
+
+@attrs.frozen
+class TopicPartitions:
+    """A topic, and the offsets of its partitions."""
+
+    name: str
+    offsets: Sequence[tuple[int, int]]
+    """By partition: the first offset that is there, and the next one to be written."""
+
+    @property
+    def records(self) -> int:
+        """How many records it has; markers of transactions count, too."""
+        return sum(end - first for first, end in self.offsets)
+
+
+def cluster_topics(address: str) -> ClusterMetadata:
+    """Ask a broker for its topics.
+
+    Raises:
+        KafkaError: if no broker answers.
+    """
+    return cluster_metadata(OWNER, address, admin_for(OWNER, address, {}), TIMEOUT)
+
+
+def list_topics(address: str) -> list[TopicPartitions]:
+    """Return the topics of a cluster but Kafka's own, by name.
+
+    Raises:
+        KafkaError: if the cluster does not answer.
+    """
+    topics = cluster_topics(address).topics
+    return [describe_topic(address, name) for name in sorted(topics) if not name.startswith("__")]
+
+
+def describe_topic(address: str, name: str) -> TopicPartitions:
+    """Return the offsets of a topic's partitions.
+
+    Raises:
+        TopicError: if there is no such topic.
+        KafkaError: if the cluster does not answer.
+    """
+    numbers = partitions_of(OWNER, name, cluster_topics(address), address)
+    admin = admin_for(OWNER, address, {})
+    try:
+        found = watermarks(admin, [(name, number) for number in numbers], TIMEOUT, committed=False)
+    except KafkaException as error:
+        raise KafkaError(f"{OWNER}: topic {name} at {address}: {error.args[0].str()}") from error
+    return TopicPartitions(name, [found[name, number] for number in numbers])
+
+
+def new_topic(address: str, name: str, partitions: int) -> None:
+    """Create a topic on a cluster.
+
+    Raises:
+        KafkaError: if the cluster refuses, for example because the topic exists.
+    """
+    cluster_topics(address)  # or the client would wait for a broker that is not there
+    try:
+        create_topic(admin_for(OWNER, address, {}), name, partitions, {}, TIMEOUT)
+    except KafkaException as error:
+        raise KafkaError(
+            f"{OWNER}: topic {name} at {address} is not created: {error.args[0].str()}"
+        ) from error
+
+
+def create_topic(
+    admin: AdminClient, name: str, partitions: int, config: Mapping[str, str], timeout: timedelta
+) -> None:
+    """Create a topic and wait until every partition of it can be used.
+
+    Raises:
+        KafkaException: if the cluster refuses.
+        KafkaError: if the partitions cannot be used in time.
+    """
+    seconds = timeout.total_seconds()
+    topic = NewTopic(name, partitions, 1, config=dict(config))
+    deadline = time.monotonic() + seconds
+    admin.create_topics([topic], request_timeout=seconds)[name].result(seconds)
+    while time.monotonic() < deadline:
+        found = admin.list_topics(name, timeout=seconds).topics[name].partitions.values()
+        if len(found) == partitions and all(one.leader >= 0 for one in found):
+            return
+        time.sleep(_POLL.total_seconds())
+    raise KafkaError(f"topic {name!r} has no leaders after {timeout}")

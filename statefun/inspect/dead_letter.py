@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A dead letter: what its record says of a message that was not handled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+import attrs
+
+from statefun.engine.letters import CUT, HEADER_PREFIX, LEFT_OUT, TARGET_TYPE_HEADER
+
+Headers = list[tuple[str, str | bytes | None]]
+
+
+@attrs.frozen
+class DeadLetter:
+    """A message or record that was not handled."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    """The headers of the record itself."""
+    facts: dict[str, str]
+    """The facts about the failure, by header names without their prefix."""
+
+    @property
+    def id(self) -> str:
+        """The letter's place in the dead-letter topic: ``<partition>/<offset>``."""
+        return f"{self.partition}/{self.offset}"
+
+    @classmethod
+    def of(
+        cls,
+        partition: int,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, str | bytes | None]],
+    ) -> DeadLetter:
+        """Read a letter from its record; any record is a letter, whatever its headers hold."""
+        return cls(
+            partition,
+            offset,
+            key,
+            value,
+            [each for each in headers if not each[0].startswith(HEADER_PREFIX)],
+            {
+                name.removeprefix(HEADER_PREFIX): header_text(value)
+                for name, value in headers
+                if name.startswith(HEADER_PREFIX)
+            },
+        )
+
+    @property
+    def time(self) -> datetime:
+        """When the message was given up; 1970 if the header is missing or malformed."""
+        return self.moment("time") or datetime.fromtimestamp(0, timezone.utc)
+
+    def moment(self, name: str) -> datetime | None:
+        """Return a fact that is a time, in milliseconds; None if it is missing or malformed."""
+        try:
+            return datetime.fromtimestamp(int(self.facts[name]) / 1000, timezone.utc)
+        except (KeyError, ValueError, OverflowError, OSError):
+            return None
+
+    @property
+    def age_order(self) -> tuple[datetime, int, int]:
+        """The sort key of letters, oldest first."""
+        return self.time, self.partition, self.offset
+
+    @property
+    def target_type(self) -> str | None:
+        """The typename of the target function, if the letter was for one."""
+        return self.facts.get(TARGET_TYPE_HEADER.removeprefix(HEADER_PREFIX))
+
+    @property
+    def target_id(self) -> bytes | None:
+        """The id of the target, if it is not the record's key."""
+        if "target" in self.facts.get(CUT, "").split(","):
+            return None
+        target, typename = self.facts.get("target", ""), f"{self.target_type}/"
+        return target.removeprefix(typename).encode() if target.startswith(typename) else None
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The parts of the record that the letter lacks, because it was too large."""
+        return frozenset(filter(None, self.facts.get(LEFT_OUT, "").split(",")))
+
+
+def header_text(value: str | bytes | None) -> str:
+    """Return the value of a header as text."""
+    return value if isinstance(value, str) else (value or b"").decode(errors="backslashreplace")

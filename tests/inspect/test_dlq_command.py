@@ -1,0 +1,481 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import io
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from harness import KafkaHarness, run
+
+from statefun import (
+    Context,
+    IntType,
+    KafkaEgressMessage,
+    Message,
+    SimpleType,
+    StatefulFunctions,
+    StringType,
+    ValueSpec,
+    message_builder,
+)
+from statefun.cli import main
+from statefun.dev.records import read_records
+from statefun.inspect.dead_letters import DeadLetters
+from statefun.inspect.letter_ends import LetterEnds
+from statefun.module.loader import parse_module
+
+TEXT = SimpleType("t/text", str.encode, bytes.decode)
+
+Capture = pytest.CaptureFixture[str]
+
+pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=1.6)]
+
+
+def functions(out: str, *, fixed: bool) -> StatefulFunctions:
+    """Return functions that fail on "bad" messages until they are fixed."""
+    registry = StatefulFunctions()
+
+    @registry.bind("t.fns/front", specs=[ValueSpec("seen", IntType)])
+    def front(ctx: Context, message: Message) -> None:
+        handle(ctx, message)
+        ctx.send(message_builder("t.fns/back", "x", value=message.as_type(TEXT), value_type=TEXT))
+
+    @registry.bind("t.fns/back", specs=[ValueSpec("seen", IntType)])
+    def back(ctx: Context, message: Message) -> None:
+        handle(ctx, message)
+
+    def handle(ctx: Context, message: Message) -> None:
+        text = message.as_type(TEXT)
+        if not fixed and text == f"bad {ctx.address.name}":
+            raise ValueError(text)
+        value = f"{ctx.address.name} {text}"
+        ctx.send(KafkaEgressMessage("test/out", topic=out, value=value))
+
+    return registry
+
+
+@pytest.mark.spark
+def test_dead_letters_are_listed_shown_and_replayed(
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the failure to the fix: each goes on its way again, once."""
+    inputs, out, dead, again = (kafka.topic(name) for name in ("in", "out", "dead", "again"))
+    module = kafka.module({inputs: ["t.fns/front"]}, value_type="t/text", dead_letters=dead)
+    module += f"  replayTopic: {again}\n"
+    file = tmp_path / "module.yaml"
+    file.write_text(module)
+    records = [("Ada", "fine"), ("Ada", "bad front"), ("Alan", "bad back"), (None, "keyless")]
+    kafka.send(inputs, records)
+    run(module, functions(out, fixed=False), checkpoint)
+    capsys.readouterr()
+
+    def command(*arguments: str) -> str:
+        code = main(["dlq", *arguments, "--module", str(file)])
+        printed = capsys.readouterr()
+        assert (code, printed.err) == (0, "")
+        return printed.out
+
+    listed = command("list").splitlines()
+    app, empty = tmp_path / "app.py", tmp_path / "other.yaml"
+    empty.write_text("kind: io.statefun.playground.v1/egress\nspec: {port: 8090, topics: [a]}\n")
+    app.write_text(
+        "from statefun import KafkaEgress\n"
+        f"egress = KafkaEgress.for_id('test/out').with_kafka_address({kafka.address!r})"
+        f".with_option('deadLetterTopic', {dead!r}).build()\n"
+    )
+    assert main(["dlq", "list", "--module", str(app), "--module", str(empty)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(listed)
+    letters = {letter.value: letter for letter in DeadLetters(parse_module(module)).read()}
+    shown = command("show", letters[b"bad front"].id)
+    to_topic = command("replay", letters[b"bad front"].id)
+    to_target = command("replay", "--to-target", letters[b"bad back"].id)
+    run(module, functions(out, fixed=True), checkpoint)
+
+    assert listed[0].split() == ["id", "time", "(UTC)", "address", "from", "error"]
+    assert len(listed) == 5
+    (front,) = [line for line in listed if "t.fns/front/Ada" in line]
+    id_, day, _, *cells = front.split(maxsplit=5)
+    assert id_ == letters[b"bad front"].id
+    assert f"{datetime.now(timezone.utc):%Y}" in day
+    assert cells == ["t.fns/front/Ada", f"{inputs}/0/1", "SF301 ValueError: bad front"]
+    assert "  error: SF301 ValueError\n" in shown
+    assert "  value: bad front\n" in shown
+    assert f"  record: topic {inputs}, partition 0, offset 1, written 20" in shown
+    assert "        raise ValueError(text)\n" in shown
+    assert to_topic == "replayed 1 dead letter into their topics\n"
+    assert to_target == "replayed 1 dead letter to their targets\n"
+    assert sorted(record.value for record in kafka.receive(out)) == [
+        "back bad back",
+        "back bad front",
+        "back fine",
+        "front bad back",
+        "front bad front",
+        "front fine",
+    ]
+    assert command("list").splitlines()[-1] == f"1 dead letter in topic {dead}"
+
+
+@pytest.fixture
+def letters(kafka: KafkaHarness, tmp_path: Path) -> tuple[Path, str, str]:
+    """Return a module file with 2,500 dead letters, their topic and their original topic."""
+    inputs, dead = kafka.topic("in"), kafka.topic("dead", 2)
+    file = tmp_path / "module.yaml"
+    file.write_text(kafka.module({inputs: ["t.fns/f"]}, dead_letters=dead))
+    producer = Producer({"bootstrap.servers": kafka.address})
+    for number in range(2500):
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("own", b"header"),
+            ("statefun-topic", inputs.encode()),
+            ("statefun-time", b"1700000000000"),
+        ]
+        producer.produce(dead, f"{number}", f"key-{number % 7}", headers=headers)
+    producer.flush(30)
+    return file, dead, inputs
+
+
+def test_all_are_replayed_once(letters: tuple[Path, str, str], kafka: KafkaHarness) -> None:
+    """In their order and original form, without our headers; a second replay has none."""
+    file, _, inputs = letters
+
+    assert main(["dlq", "replay", "--all", "--module", str(file)]) == 0
+    assert main(["dlq", "replay", "--all", "--module", str(file)]) == 0
+
+    received = kafka.receive(inputs)
+    assert sorted(int(record.value) for record in received) == list(range(2500))
+    assert {tuple(record.headers.items()) for record in received} == {(("own", "header"),)}
+
+
+def test_a_replay_that_died_is_repeated_without_duplicates(
+    letters: tuple[Path, str, str], kafka: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of uncommitted transactions do not count."""
+    file, _, inputs = letters
+    original = vars(LetterEnds)["_write"]
+    calls = []
+
+    def dying(self: LetterEnds, producer: Producer, records: list[object]) -> object:
+        calls.append(len(records))
+        if len(calls) == 2:
+            producer.begin_transaction()
+            producer.produce(inputs, "half")
+            producer.flush(10)
+            raise KeyboardInterrupt
+        return original(self, producer, records)
+
+    monkeypatch.setattr(LetterEnds, "_write", dying)
+    assert main(["dlq", "replay", "--all", "--module", str(file)]) == 130
+    assert main(["dlq", "replay", "--all", "--module", str(file)]) == 0
+
+    assert calls == [1000, 1000, 1000, 500]
+    assert sorted(int(record.value) for record in kafka.receive(inputs)) == list(range(2500))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["show", "7/7"], "[SF100] no dead letter has the id 7/7, or it was replayed or"),
+        (["replay", "7/7"], "[SF100] no dead letter has the id 7/7, or it was replayed or"),
+        (["replay", "--all", "--to-target"], "[SF100] egress test/out has no replayTopic"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    letters: tuple[Path, str, str],
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    expected: str,
+) -> None:
+    """One line on standard error, and the exit code 1."""
+    code = main(["dlq", *arguments, "--module", str(letters[0])])
+
+    assert code == 1
+    assert capsys.readouterr().err.startswith(f"statefun: {expected}")
+
+
+def test_a_module_without_dead_letters_is_named(
+    kafka: KafkaHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And a file that is not there, too."""
+    file = tmp_path / "module.yaml"
+    file.write_text(kafka.module({"in": ["t/f"]}))
+
+    assert main(["dlq", "list", "--module", str(file)]) == 1
+    assert main(["dlq", "list", "--module", str(tmp_path / "other.yaml")]) == 1
+    assert "no egress has a deadLetterTopic" in capsys.readouterr().err
+
+
+def test_a_replay_needs_to_know_of_what(capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither nothing nor two things at once; the same for dropping."""
+    for action in ("replay", "drop"):
+        for arguments in ([], ["0/1", "--all"], ["0/1", "--error", "SF301"]):
+            with pytest.raises(SystemExit):
+                main(["dlq", action, *arguments])
+            said = capsys.readouterr().err
+            assert f"name the dead letters to {action}, or give a filter, or --all" in said
+    with pytest.raises(SystemExit):
+        main(["dlq", "list", "--since", "yesterday"])
+    assert "'yesterday' is no time: write one such as 2026-05-04T12:30" in capsys.readouterr().err
+
+
+def test_nothing_that_a_record_holds_reaches_the_terminal_as_it_is(
+    kafka: KafkaHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A key cannot clear the screen, nor begin a line of its own."""
+    inputs, dead = kafka.topic("in"), kafka.topic("dead")
+    file = tmp_path / "module.yaml"
+    file.write_text(kafka.module({inputs: ["t.fns/front"]}, dead_letters=dead))
+    evil = "\x1b[2J\nfine \u202e\x9b"
+    names = ("target", "error-type", "error-message", "caller", "traceback", evil)
+    headers: list[tuple[str, str | bytes | None]] = [
+        *((f"statefun-{name}", evil.encode()) for name in names),
+        (evil, evil.encode()),
+    ]
+    producer = Producer({"bootstrap.servers": kafka.address})
+    producer.produce(dead, evil, evil, headers=headers)
+    producer.flush(10)
+
+    for arguments, lines in ((["list"], 3), (["show", "0/0"], 12), (["list", "--json"], 1)):
+        assert main(["dlq", *arguments, "--module", str(file)]) == 0
+        printed = capsys.readouterr().out
+        assert len(printed.splitlines()) == lines
+        if "--json" in arguments:
+            assert json.loads(printed)["target"] == evil
+            continue
+        assert printed.replace("\n", "").isprintable()
+        assert "\\x1b[2J\\nfine" in printed
+
+
+Letter = dict[str, str]
+
+
+class Dead:
+    """A dead-letter topic that letters are written to, and the command about them."""
+
+    def __init__(self, kafka: KafkaHarness, folder: Path, capsys: Capture, again: str = "") -> None:
+        self.kafka = kafka
+        self.inputs, self.topic = kafka.topic("in"), kafka.topic("dead")
+        self._file = folder / "module.yaml"
+        self._file.write_text(
+            kafka.module({self.inputs: ["t.fns/f"]}, dead_letters=self.topic)
+            + (f"  replayTopic: {again}\n" if again else "")
+        )
+        self._capsys = capsys
+
+    def write(self, *letters: tuple[str | bytes | None, Letter]) -> None:
+        """Write letters of these values and facts."""
+        producer = Producer({"bootstrap.servers": self.kafka.address})
+        for value, facts in letters:
+            headers: list[tuple[str, str | bytes | None]] = [
+                (f"statefun-{name.replace('_', '-')}", text.encode())
+                for name, text in facts.items()
+            ]
+            producer.produce(self.topic, value, "Ada", headers=[("own", b"h"), *headers])
+        assert producer.flush(30) == 0
+
+    def command(self, *arguments: str, status: int = 0) -> str:
+        """Return what a command prints, on both streams."""
+        assert main(["dlq", *arguments, "--module", str(self._file)]) == status
+        printed = self._capsys.readouterr()
+        return printed.out + printed.err
+
+    def ids(self, *arguments: str) -> list[str]:
+        """Return the ids of the letters that are listed."""
+        lines = self.command("list", "--json", *arguments).splitlines()
+        return [json.loads(line)["id"] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], ["0/0", "0/1", "0/2"]),
+        (["--function", "t.fns/a"], ["0/0", "0/1"]),
+        (["--function", "t.fns/a/Ada"], ["0/0"]),
+        (["--error", "SF302"], ["0/1", "0/2"]),
+        (["--error", "KeyError"], ["0/0"]),
+        (["--topic", "orders"], ["0/1"]),
+        (["--since", "2023-11-14T22:13:21"], ["0/1", "0/2"]),
+        (["--since", "2023-11-14T22:13:21Z", "--until", "2023-11-14T22:13:22"], ["0/1"]),
+        (["--since", "1h"], []),
+        (["--function", "t.fns/a", "--error", "SF302"], ["0/1"]),
+    ],
+)
+def test_letters_are_filtered(
+    kafka: KafkaHarness, tmp_path: Path, capsys: Capture, arguments: list[str], expected: list[str]
+) -> None:
+    """By function, error, topic and time; a letter that says nothing about them stays out."""
+    dead = Dead(kafka, tmp_path, capsys)
+    a, at = {"target_type": "t.fns/a"}, "170000000{}000".format
+    dead.write(
+        (
+            "1",
+            {
+                **a,
+                "target": "t.fns/a/Ada",
+                "error_code": "SF301",
+                "error_type": "KeyError",
+                "time": at(0),
+            },
+        ),
+        (
+            "2",
+            {**a, "target": "t.fns/a/Bob", "error_code": "SF302", "topic": "orders", "time": at(1)},
+        ),
+        ("3", {"error_code": "SF302", "time": at(2)}),
+    )
+
+    assert dead.ids(*arguments) == expected
+
+
+def test_letters_are_json(kafka: KafkaHarness, tmp_path: Path, capsys: Capture) -> None:
+    """Times as times, numbers as numbers, text as text, and other bytes in base64."""
+    dead = Dead(kafka, tmp_path, capsys)
+    facts = {"error_code": "SF301", "offset": "7", "time": "1700000000000", "timestamp": "odd"}
+    dead.write(("größer", facts), (b"\xff", {}))
+
+    first, second = map(json.loads, dead.command("list", "--json").splitlines())
+
+    assert first == json.loads(dead.command("show", "0/0", "--json"))
+    assert first == {
+        "id": "0/0",
+        "error_code": "SF301",
+        "offset": 7,
+        "time": "2023-11-14T22:13:20Z",
+        "timestamp": "odd",
+        "key": "Ada",
+        "value": "größer",
+        "headers": [["own", "h"]],
+    }
+    assert second["value"] == {"base64": "/w=="}
+
+
+def test_dropped_letters_are_done(kafka: KafkaHarness, tmp_path: Path, capsys: Capture) -> None:
+    """They are neither listed nor replayed any more, and their records go nowhere."""
+    dead = Dead(kafka, tmp_path, capsys)
+    for number in range(3):
+        dead.write((f"{number}", {"topic": dead.inputs, "error_code": f"SF30{number}"}))
+
+    assert dead.command("drop", "0/0") == "dropped 1 dead letter\n"
+    assert dead.command("drop", "--error", "SF302") == "dropped 1 dead letter\n"
+    assert "[SF100] no dead letter has the id 0/0" in dead.command("drop", "0/0", status=1)
+    assert dead.ids() == ["0/1"]
+    assert dead.command("replay", "--all") == "replayed 1 dead letter into their topics\n"
+    assert [record.value for record in kafka.receive(dead.inputs)] == ["1"]
+    assert dead.command("list") == f"no dead letters wait in topic {dead.topic}\n"
+
+
+def test_a_replay_goes_on_with_what_it_can(
+    kafka: KafkaHarness, tmp_path: Path, capsys: Capture
+) -> None:
+    """Each letter that stays is named with the reason, and the command fails."""
+    again = kafka.topic("again")
+    dead = Dead(kafka, tmp_path, capsys, again)
+    to_a = {"target_type": "t.fns/a", "target": "t.fns/a/Ada"}
+    dead.write(
+        ("1", {"error_message": "no key"}),
+        ("2", to_a),
+        ("3", {**to_a, "left_out": "value", "topic": "users", "partition": "0", "offset": "5"}),
+        ("4", {**to_a, "topic": "gone"}),
+    )
+
+    said = dead.command("replay", "--all", "--to-target", status=1)
+
+    assert said.splitlines() == [
+        "replayed 2 dead letters to their targets",
+        "statefun: [SF100] dead letter 0/0 was for no function: its record could not be read (no key)",
+        (
+            "statefun: [SF100] dead letter 0/2 was too large to hold all of its record, and lacks "
+            "its value; send the record at topic users, partition 0, offset 5 again"
+        ),
+        "statefun: 2 dead letters stay",
+    ]
+    assert dead.ids() == ["0/0", "0/2"]
+    assert [record.value for record in kafka.receive(again)] == ["2", "4"]
+
+
+def test_a_letter_of_a_topic_that_is_gone_stays(
+    kafka: KafkaHarness, tmp_path: Path, capsys: Capture
+) -> None:
+    """It does not hold up the others."""
+    dead = Dead(kafka, tmp_path, capsys)
+    dead.write(("1", {"topic": "gone"}), ("2", {"topic": dead.inputs}))
+
+    said = dead.command("replay", "--all", status=1)
+
+    assert "dead letter 0/0 came from topic gone, which is not there any more" in said
+    assert [record.value for record in kafka.receive(dead.inputs)] == ["2"]
+
+
+def test_a_changed_value_is_replayed(
+    kafka: KafkaHarness, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a file, standard input or an editor; then the letter is done."""
+    again = kafka.topic("again")
+    dead = Dead(kafka, tmp_path, capsys, again)
+    text = StringType.serializer().serialize
+    to_a = {"target_type": "t.fns/a", "target": "t.fns/a/Ada"}
+    number = {**to_a, "type": IntType.typename}
+    cut = {**to_a, "left_out": "value"}
+    dead.write(
+        ('{"n": "1"}', to_a),
+        (text("helo"), {**to_a, "type": StringType.typename}),
+        (IntType.serializer().serialize(-7), number),
+        (None, cut),
+        (b"\xff", to_a),
+    )
+    file = tmp_path / "new.json"
+    file.write_text('{"n": 1}')
+    monkeypatch.setenv("EDITOR", "sed -i s/helo/hello/")
+    monkeypatch.delenv("VISUAL", raising=False)
+
+    done = "replayed 1 dead letter to their targets\n"
+    assert dead.command("edit", "0/0", str(file), "--to-target") == done
+    assert dead.command("edit", "0/1", "--to-target") == done
+    assert "  value: -7\n" in dead.command("show", "0/2")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"7")))
+    assert dead.command("edit", "0/2", "-", "--to-target") == done
+    assert dead.command("edit", "0/3", str(file), "--to-target") == done
+    unchanged = dead.command("edit", "0/4", "--to-target", status=1)
+
+    assert [record.value for record in read_records(kafka.address, again)] == [
+        b'{"n": 1}',
+        text("hello"),
+        IntType.serializer().serialize(7),
+        b'{"n": 1}',
+    ]
+    assert "the value of dead letter 0/4 is no text; give a file with the new value" in unchanged
+    assert dead.ids() == ["0/4"]
+
+
+def test_a_value_that_is_not_changed_or_fits_not_stays(
+    kafka: KafkaHarness, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says so, and nothing is replayed."""
+    dead = Dead(kafka, tmp_path, capsys)
+    dead.write(
+        (IntType.serializer().serialize(7), {"topic": dead.inputs, "type": IntType.typename})
+    )
+    file = tmp_path / "text"
+    file.write_text("seven")
+    monkeypatch.delenv("VISUAL", raising=False)
+
+    said = []
+    for editor in ("true", "false", "/no/editor"):
+        monkeypatch.setenv("EDITOR", editor)
+        said.append(dead.command("edit", "0/0", status=1))
+    said += [dead.command("edit", "0/0", str(each), status=1) for each in (file, tmp_path / "no")]
+
+    for text, expected in zip(
+        said,
+        [
+            "the value was not changed; dead letter 0/0 stays as it is",
+            "the editor 'false' has ended with status 1",
+            "the editor '/no/editor' cannot be started: No such file or directory",
+            "dead letter 0/0: the new value is not a io.statefun.types/int: ",
+            "no cannot be read: No such file or directory",
+        ],
+        strict=True,
+    ):
+        assert expected in text
+    assert dead.ids() == ["0/0"]
