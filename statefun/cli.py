@@ -5,47 +5,55 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
 
 import attrs
 from pyspark.errors import PySparkException
 
 from statefun.dev import commands as dev_commands
-from statefun.inspect import outbox_command
+from statefun.inspect import dlq_command, outbox_command
 from statefun.inspect.clusters import cluster_findings, position_findings
 from statefun.inspect.connector_checks import connector_findings
-from statefun.inspect.dead_letters import DeadLetter, DeadLetters
 from statefun.inspect.endpoint_checks import endpoint_findings
 from statefun.inspect.stored_findings import checkpoint_findings
-from statefun.inspect.table import print_table
 from statefun.inspect.validation import Validation, declared_module, validate
+from statefun.module.model import Module
 from statefun.module.schema import module_schema
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.printable import printable
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
+from statefun.runtime.table import counted
 from statefun.sdk.errors import ConfigurationError, EngineError, StatefunError
 from statefun.serving import serve_command
 
-_COLUMNS = ("id", "age", "reason", "address", "from")
 _PATIENCE = timedelta(seconds=15)
 """How long a cluster may take for an answer."""
-_WIDEST = 60
-"""The number of characters of a column that a table shows."""
+
+_PIPE_CLOSED = 128 + signal.SIGPIPE
+"""The exit code of programs that end because nobody reads what they print."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code: 0 if all is well, 1 if it cannot be done."""
     commands = parser()
     options = commands.parse_args(arguments)
-    if options.command == "dlq" and options.action == "replay" and bool(options.id) == options.all:
-        commands.error("name the dead letters to replay, or give --all")
+    problem = dlq_command.problem_of(options) if options.command == "dlq" else None
+    if problem is not None:
+        commands.error(problem)
     try:
-        return _run(options)
+        status = _run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads the output, such as head, has enough of it
+        # What is left in the buffer would fail once more, when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
     except StatefunError as error:
         print(f"statefun: {error}", file=sys.stderr)
         return 1
@@ -56,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    return status
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -65,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
         case "validate":
             return _validate(options)
         case "dlq":
-            _dlq(options)
+            return dlq_command.run_command(options, _module)
         case "outbox":
             outbox_command.run_command(options)
         case "serve":
@@ -75,21 +84,14 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _dlq(options: argparse.Namespace) -> None:
-    letters = DeadLetters(declared_module(*_app_and_modules(options.module or [])))
-    if options.action == "list":
-        _list(letters)
-    elif options.action == "show":
-        _show(letters, options.id)
-    else:
-        count = letters.replay(None if options.all else options.id, to_target=options.to_target)
-        where = "to their targets" if options.to_target else "into their topics"
-        print(f"replayed {count:,} dead letters {where}")
+def _module(files: Sequence[Path]) -> Module:
+    return declared_module(*_app_and_modules(files))
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     statefun = argparse.ArgumentParser(prog="statefun", description=__doc__)
+    statefun.add_argument("--version", action="version", version=f"statefun {version('statefun')}")
     commands = statefun.add_subparsers(dest="command", metavar="command", required=True)
     validate_ = commands.add_parser("validate", help="look for everything that is wrong")
     validate_.add_argument(
@@ -112,28 +114,7 @@ def parser() -> argparse.ArgumentParser:
     serve_command.add_command(commands)
     dev_commands.add_commands(commands)
     outbox_command.add_command(commands)
-    dlq = commands.add_parser("dlq", help="look at dead letters, and replay them")
-    actions = dlq.add_subparsers(dest="action", metavar="action", required=True)
-    list_ = actions.add_parser("list", help="a table of all that were not replayed")
-    show = actions.add_parser("show", help="one of them in full")
-    show.add_argument("id", help="as the table has it, such as 0/17")
-    replay = actions.add_parser("replay", help="send them on their way again, each once")
-    replay.add_argument("id", nargs="*", help="which ones")
-    replay.add_argument("--all", action="store_true", help="all that there are")
-    replay.add_argument(
-        "--to-target",
-        action="store_true",
-        help="straight to the function that has failed, through the egress's replayTopic, and not "
-        "into the topic that they came from",
-    )
-    for action in (list_, show, replay):
-        action.add_argument(
-            "--module",
-            type=Path,
-            action="append",
-            help="a module file (default: module.yaml in this folder), or a program that declares "
-            "its egresses; may be repeated",
-        )
+    dlq_command.add_command(commands)
     return statefun
 
 
@@ -177,69 +158,18 @@ def _validate(options: argparse.Namespace) -> int:
 
 def _conclusion(validation: Validation) -> str:
     counts = Counter(finding.severity for finding in validation.findings)
-    found = ", ".join(_count(count, word) for word, count in sorted(counts.items()))
+    found = ", ".join(counted(count, word) for word, count in sorted(counts.items()))
     parts = []
     if validation.module is not None:
-        parts += [_count(len(validation.module.routed), "ingress", "es")]
-        parts += [_count(len(validation.module.all_egresses), "egress", "es")]
+        parts += [counted(len(validation.module.all_ingresses), "ingress", "es")]
+        parts += [counted(len(validation.module.all_egresses), "egress", "es")]
         if validation.module.endpoints:
-            parts += [_count(len(validation.module.endpoints), "endpoint")]
+            parts += [counted(len(validation.module.endpoints), "endpoint")]
     if validation.functions is not None:
-        parts += [_count(len(validation.functions), "function")]
+        registered = [each for each in validation.functions if each.transport is None]
+        parts += [counted(len(registered), "function")]
     looked_at = f" ({', '.join(parts)})" if parts else ""
     return f"{'valid' if validation.is_valid else 'not valid'}{looked_at}: {found or 'all is well'}"
-
-
-def _count(number: int, word: str, plural: str = "s") -> str:
-    return f"{number} {word}{'' if number == 1 else plural}"
-
-
-def _list(letters: DeadLetters) -> None:
-    now = datetime.now(timezone.utc)
-    # No more letters than are printed: letters may be large and many.
-    found = sorted((letter.age_order, _row(letter, now)) for letter in letters.stream())
-    if not found:
-        print(f"no dead letters wait in topic {letters.topic}")
-        return
-    print_table([_COLUMNS, *(row for _, row in found)])
-    print(f"{len(found):,} dead letters in topic {letters.topic}")
-
-
-def _row(letter: DeadLetter, now: datetime) -> tuple[str, ...]:
-    facts = letter.facts
-    record = "/".join(facts[name] for name in ("topic", "partition", "offset") if name in facts)
-    cells = (
-        letter.id,
-        _age(now - letter.time),
-        f"{facts.get('error-code', '?')} {facts.get('error-type', '?')}",
-        facts.get("target", "-"),
-        record or facts.get("caller", "-"),
-    )
-    return tuple(printable(cell, _WIDEST) for cell in cells)
-
-
-def _show(letters: DeadLetters, id_: str) -> None:
-    (letter,) = letters.find([id_])
-    print(f"dead letter {id_} in topic {letters.topic}, {letter.time:%Y-%m-%d %H:%M:%S} UTC")
-    for name, text in sorted(letter.facts.items()):
-        print(f"  {printable(name)}: {printable(text)}")
-    for name, value in letter.headers:
-        print(f"  header {printable(name)}: {value!r}")
-    print(f"  key: {letter.key!r}")
-    print(f"  value: {letter.value!r}")
-
-
-def _age(age: timedelta) -> str:
-    """Describe roughly how long ago a time was.
-
-    >>> _age(timedelta(minutes=90)), _age(timedelta(days=3)), _age(timedelta(seconds=9))
-    ('90 min', '72 h', '9 s')
-    """
-    seconds = max(0, round(age.total_seconds()))
-    for limit, size, unit in ((120, 1, "s"), (7200, 60, "min"), (345_600, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds // size} {unit}"
-    return f"{seconds // 86_400} d"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from class_archive import java_options
 from harness import KafkaHarness
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from kinesis_server import KINESALITE, KinesisHarness, kinesalite
 
 from statefun.dev import EmbeddedKafka
@@ -31,8 +31,9 @@ os.environ["SPARK_SUBMIT_OPTS"] = java_options()
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
 # How long an example takes says nothing on a machine that others share.
-settings.register_profile("statefun", deadline=None)
+settings.register_profile("statefun", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("statefun")
+settings.register_profile("fast", max_examples=20)  # of make check; the rest is as above
 
 
 def _minutes(item: pytest.Function) -> float:

@@ -16,13 +16,13 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from statefun.dev import EmbeddedKafka
+from statefun.engine.clock import Clock, SystemClock
 from statefun.module.loader import parse_module
 from statefun.module.model import Module
 from statefun.runtime.application import Application
 from statefun.runtime.release.metrics import SOURCE
 from statefun.runtime.settings import Settings
 from statefun.runtime.summary import Summary
-from statefun.runtime.timers.clock import Clock, SystemClock
 from statefun.sdk.functions import StatefulFunctions
 
 PATIENCE = timedelta(minutes=2)
@@ -196,5 +196,9 @@ def metrics(spark: SparkSession) -> dict[str, int]:
     sources = jvm.org.apache.spark.SparkEnv.get().metricsSystem().getSourcesByName(SOURCE)
     if sources.isEmpty():
         return {}
-    gauges = sources.head().metricRegistry().getGauges()
-    return {name: gauges[name].getValue() for name in gauges}
+    registry = sources.head().metricRegistry()
+    gauges, counters = registry.getGauges(), registry.getCounters()
+    return {
+        **{name: gauges[name].getValue() for name in gauges},
+        **{name: counters[name].getCount() for name in counters},
+    }

@@ -70,9 +70,7 @@ def application(
     line: StatusLine | None = None,
 ) -> Application:
     """Return an application that runs until it is stopped."""
-    settings = Settings.resolve(
-        {}, None, checkpoint=checkpoint, kafka_timeout=timedelta(seconds=10)
-    )
+    settings = Settings.resolve({}, None, checkpoint=checkpoint, kafka_timeout=timedelta(minutes=2))
     return Application(parse_module(module_text(url, start)), functions, settings, line=line)
 
 

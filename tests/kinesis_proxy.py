@@ -37,8 +37,12 @@ class KinesisProxy:
         """The streams and keys of the records in each request."""
         self.gone: set[str] = set()
         """The sequence numbers of records whose time of retention is over."""
+        self.unfollowed = 0
+        """How many answers to ``GetRecords`` are still to have no next iterator."""
         self.behind: int | None = None
         """By how many milliseconds the records that are read are behind the newest one."""
+        self.instead: dict[str, tuple[int, str, bytes]] = {}
+        """What is answered to an operation: a status, a content type and a body."""
         self.asked: Counter[str] = Counter()
         """How many requests came, by operation."""
 
@@ -65,8 +69,11 @@ class KinesisProxy:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 operation = self.headers["X-Amz-Target"].rpartition(".")[2]
                 status, answer = proxy.answer(operation, dict(self.headers), body)
+                kind = "application/x-amz-json-1.1"
+                if operation in proxy.instead:
+                    status, kind, answer = proxy.instead[operation]
                 self.send_response(status)
-                self.send_header("Content-Type", "application/x-amz-json-1.1")
+                self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)
@@ -91,6 +98,10 @@ class KinesisProxy:
             found = json.loads(content)
             if self.behind is not None:
                 found["MillisBehindLatest"] = self.behind
+            with self._lock:
+                if self.unfollowed > 0:
+                    self.unfollowed -= 1
+                    del found["NextShardIterator"]
             found["Records"] = [
                 each for each in found["Records"] if each["SequenceNumber"] not in self.gone
             ]

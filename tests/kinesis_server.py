@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 import boto3
+from harness import PATIENCE
 from languages.servers import Language, Server, make_javascript, run_javascript
 
 from statefun.kinesis.connection import Credentials
@@ -27,7 +28,6 @@ KINESALITE = Language(
 REGION = "eu-west-1"
 _MOST_RECORDS = 500
 _POLL_SECONDS = 0.02
-_WAIT_SECONDS = 60
 
 
 class KinesisHarness:
@@ -122,10 +122,12 @@ class KinesisHarness:
     def wait_for(
         self, stream: str, enough: Callable[[list[tuple[str, bytes]]], bool]
     ) -> list[tuple[str, bytes]]:
-        """Return the records of a stream once they are enough."""
-        deadline = time.monotonic() + _WAIT_SECONDS
+        """Return the records of a stream once they are enough; however long, while more come."""
+        count, since = -1, time.monotonic()
         while not enough(found := self.read(stream)):
-            assert time.monotonic() < deadline, found[-20:]
+            if len(found) != count:
+                count, since = len(found), time.monotonic()
+            assert time.monotonic() - since < PATIENCE.total_seconds(), found[-20:]
             time.sleep(_POLL_SECONDS)
         return found
 

@@ -36,11 +36,11 @@ from statefun import (
     run,
 )
 from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce, Unconfirmed
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention
 from statefun.runtime.staging import Staging
-from statefun.runtime.timers.wheel import TimerLog
 
 FUNCTIONS = 128
 SEMANTICS = ("exactly-once", "at-least-once", "none")

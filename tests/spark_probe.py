@@ -205,18 +205,22 @@ def permissions_of_hadoop(session: SparkSession) -> list[str]:
 
 @finds
 def gauges() -> list[int]:
-    """Set a gauge, and read it where a sink would."""
+    """Set gauges and a counter, and read them where a sink would."""
     source = MetricsSource("probe")
     again = MetricsSource("probe")
     source.set("one", 1)
     again.set("two", 2)
     again.set("two", 3)
     system = jvm().org.apache.spark.SparkEnv.get().metricsSystem()
-    found = system.getSourcesByName("probe").head().metricRegistry().getGauges()
+    source.count("three", 3)
+    source.count("three", 4)
+    registry = system.getSourcesByName("probe").head().metricRegistry()
+    found = registry.getGauges()
     values = [found["one"].getValue(), found["two"].getValue()]
+    values.append(registry.getCounters()["three"].getCount())
     source.clear()
     again.clear()
-    return [*values, len(system.getSourcesByName("probe").head().metricRegistry().getGauges())]
+    return [*values, len(registry.getMetrics())]
 
 
 @finds

@@ -14,6 +14,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
 from documentation import PAGES, ROOT, Block, blocks
 
 from statefun.cli import parser
@@ -21,7 +22,8 @@ from statefun.module.loader import parse_module
 from statefun.module.model import Module
 from statefun.runtime.settings import KEYS, PREFIX
 
-LANGUAGES = {"python", "sh", "text", "yaml"}
+LANGUAGES = {"python", "sh", "text", "yaml", "yml"}
+"""``yaml`` is of module files, and ``yml`` of other programs."""
 PROGRAMS = {".", "pip", "pre-commit", "python3", "spark-submit"}
 """Programs that shell blocks may call, beside ``make`` and ``statefun``."""
 NEEDS_BROKER = {"docs/testing.md"}
@@ -42,7 +44,7 @@ def with_blocks(language: str) -> list[str]:
 
 def parsed(text: str, folder: Path) -> Module:
     """Read a block of YAML as a module file; a part of an ingress is put into one."""
-    if not text.startswith(("kind:", "version:")):
+    if not re.sub(r"^#.*\n", "", text).startswith(("kind:", "version:")):
         frame = [line for key, line in INGRESS.items() if not text.startswith(f"{key}:")]
         text = "".join(frame) + textwrap.indent(text, "  ")
     return parse_module(text, str(folder / "module.yaml"))
@@ -112,6 +114,14 @@ def test_yaml_is_part_of_a_module_file(
     module = parsed(block.text, tmp_path)
 
     assert module != Module()
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(block, id=page) for page in PAGES for block in blocks(page, "yml")]
+)
+def test_yaml_of_other_programs_can_be_read(block: Block) -> None:
+    """It is a mapping, as their configurations are."""
+    assert isinstance(yaml.safe_load(block.text), dict)
 
 
 @pytest.mark.parametrize("page", with_blocks("sh"))

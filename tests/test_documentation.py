@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from documentation import PAGES, ROOT
+from documentation import PAGES, ROOT, blocks
 
 PATH = re.compile(
     r"`((?:\.ci|\.github|benchmarks|docs|examples|proto|scripts|statefun|tests)/[\w./-]*)`"
@@ -74,6 +74,23 @@ def test_missing_files_and_dead_links_are_found() -> None:
 def test_the_architecture_names_files() -> None:
     """The pattern of paths fits how pages write them."""
     assert len(PATH.findall(_prose("docs/architecture.md"))) > 30
+
+
+def test_the_modules_of_the_diagram_exist() -> None:
+    """Code blocks are no prose: the diagram of a micro-batch names modules below the package."""
+    [diagram] = [each.text for each in blocks("docs/architecture.md", "text") if ".py" in each.text]
+    modules = re.findall(r"[\w/]+\.py", diagram)
+
+    assert len(modules) > 10
+    assert [name for name in modules if not (ROOT / "statefun" / name).exists()] == []
+
+
+def test_fragments_of_the_changelog_are_found() -> None:
+    """A file with another name would be left out of the changelog without a word."""
+    name = re.compile(r"(\d+|\+[\w-]+)\.(added|changed|fixed|removed)\.md")
+    fragments = {path.name for path in (ROOT / "changelog.d").iterdir()} - {"README.md"}
+
+    assert sorted(each for each in fragments if not name.fullmatch(each)) == []
 
 
 def test_the_hooks_run_what_setup_installs() -> None:

@@ -327,9 +327,19 @@ MISTAKES = [
     ("module.yaml", "type: earliest", "type: earlyest", "earlyest"),
     ("module.yaml", "topic: users", "topic: userz", "topic userz does not exist"),
     ("module.yaml", "KAFKA_ADDRESS:-localhost:9092", "KAFKA_ADRESS", "KAFKA_ADRESS"),
-    ("app.py", "(ctx: Context, message: Message)", "(ctx: Context)", "exactly two arguments"),
+    (
+        "app.py",
+        "(ctx: Context, name: str, state: Visits)",
+        "(ctx: Context)",
+        "exactly two arguments",
+    ),
     ("app.py", "docs/greeter", "docs-greeter", "typename"),
-    ("app.py", '"visits", IntType', '"2visits", IntType', "2visits"),
+    (
+        "app.py",
+        "count: int = 0",
+        "count: int",
+        "app.py:5:1: [SF200] state __statefun_validate__.Visits",
+    ),
     ("app.py", "import statefun", "import statefun, nothing_there", "nothing_there"),
 ]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "statefun"
+ARCHITECTURE = PACKAGE.parent / "docs" / "architecture.md"
 MAX_LINES = 400
 
 ALLOWED = {
@@ -20,6 +21,7 @@ ALLOWED = {
         "google.protobuf",
         "attrs",
         "msgspec",
+        "pydantic",
         "typing_extensions",
     },
     "formats": {
@@ -63,6 +65,16 @@ ALLOWED = {
         "pyspark.sql",
     },
     "transforms": {"statefun.transforms", "statefun.formats", "statefun.sdk", "attrs", "msgspec"},
+    "engine": {
+        "statefun.engine",
+        "statefun.module",
+        "statefun.protocol",
+        "statefun.remote",
+        "statefun.sdk",
+        "statefun.transforms",
+        "google.protobuf",
+        "attrs",
+    },
     "module": {
         "statefun.module",
         "statefun.formats",
@@ -85,20 +97,11 @@ FORBIDDEN = {
 }
 
 ROOMS = [
-    *(
-        "columns",
-        "garbage",
-        "spark_internals",
-        "printable",
-        "rows",
-        "kafka",
-        "checkpoint",
-        "timers",
-        "egress",
-    ),
+    *("columns", "garbage", "spark_internals", "table", "rows", "kafka", "checkpoint", "egress"),
     *("dispatch", "ingress"),
     *("summary", "terminal", "settings", "spark", "release", "status", "preflight"),
-    *("staging", "query", "reporting", "explanation", "playground_server", "application", "run"),
+    *("staging", "query", "reporting", "explanation"),
+    *("playground_requests", "playground_server", "application", "run"),
 ]
 """The rooms of the runtime; each may import the rooms before it."""
 
@@ -242,6 +245,64 @@ def test_every_room_of_the_runtime_has_its_floor() -> None:
     names = {name.split(".")[2] for name in _layer("runtime") if name.count(".") > 1}
 
     assert sorted(names) == sorted(ROOMS)
+
+
+def _table(heading: str) -> list[list[str]]:
+    """Return the cells of the table on the architecture page whose first column has that heading."""
+    page = ARCHITECTURE.read_text("utf-8")
+    _, _, after = page.partition(f"\n| {heading} |")
+    rows = after.partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def _named(cell: str) -> list[str]:
+    """Return the names of the packages or modules that a cell has paths of."""
+    return [Path(path).stem for path in re.findall("`([^`]+)`", cell)]
+
+
+LISTED = {name: may_import for cell, _, may_import in _table("Package") for name in _named(cell)}
+"""By package of the architecture page, from top to bottom: what it may import."""
+
+
+def test_the_architecture_lists_every_package() -> None:
+    """A package without a line there would have no task."""
+    names = {name.split(".")[1] for name in MODULES if "." in name} | {"__init__", "protocol"}
+
+    assert sorted(LISTED) == sorted(names)
+
+
+def test_the_architecture_lists_every_room_of_the_runtime() -> None:
+    """From top to bottom, so that each may use those below it."""
+    listed = [name for cell, _ in _table("Room") for name in _named(cell)]
+
+    assert listed == ROOMS[::-1]
+
+
+@pytest.mark.parametrize("package", LISTED)
+def test_packages_import_what_the_architecture_says(package: str) -> None:
+    """Only packages further down that their lines name, and the protocol."""
+    names = list(LISTED)
+    below = names[names.index(package) + 1 :]
+    allowed = {*re.findall(r"\w+", LISTED[package]), package, "protocol"}
+    may_import = [name for name in below if name in allowed or "all" in allowed]
+    modules = ["statefun"] if package == "__init__" else _layer(package)
+    roots = [f"statefun.{name}" for name in (*may_import, package)]
+
+    excess = [
+        f"{module} imports {found}"
+        for module in modules
+        for found in IMPORTS[module]
+        if _below(found, ["statefun"]) and not _below(_module_of(found), roots)
+    ]
+
+    assert modules
+    assert excess == []
+
+
+def _module_of(imported: str) -> str:
+    """Return the module that an import loads; the package itself counts as its ``__init__``."""
+    module = imported if imported in MODULES else imported.rpartition(".")[0]
+    return "statefun.__init__" if module == "statefun" else module
 
 
 def test_no_two_modules_have_one_name() -> None:

@@ -15,6 +15,7 @@ from published_package import PROGRAMS, published_python
 
 import statefun
 from statefun import SdkAddress, StatefulFunctions, TypedValue, TypeSerializer
+from statefun.protocol.request_reply_pb2 import ToFunction
 
 INTERNAL = {
     "core": {"UserTypeSerializer"},
@@ -25,10 +26,9 @@ INTERNAL = {
         *("collect_cancellations", "collect_egress", "collect_mutations"),
     },
     "storage": {
-        *("Cell", "Resolution", "make_address_storage_spec", "property_named", "resolve"),
-        *("storage_constructor", "storage_missing_attribute"),
+        *("Cell", "property_named", "storage_constructor", "storage_missing_attribute"),
     },
-    "utils": {"from_typed_value", "to_typed_value", "to_typed_value_deduce"},
+    "utils": {"to_typed_value_deduce"},
     "wrapper_types": {"ProtobufWrappingType", "ProtobufWrappingTypeSerializer"},
 }
 """How the published package does its work, which no program has to know."""
@@ -152,6 +152,7 @@ def test_what_programs_do_with_the_objects() -> None:
 
     assert functions.for_typename("test.fns/f").fun is f
     assert functions.for_typename("test.fns/f").storage_spec.names == frozenset()
+    assert functions.for_typename("test.fns/f").storage_spec.specs == []
     assert SdkAddress("test", "f", "Ada", "test/f") == SdkAddress("test", "f", "Ada")
     with pytest.raises(ValueError, match="has this typename, and not 'test/g'"):
         SdkAddress("test", "f", "Ada", "test/g")
@@ -172,3 +173,48 @@ def test_what_programs_do_with_the_objects() -> None:
             statefun.make_json_type("test.types/plain_json").serializer().serialize({"é": [1, 2]})
             == '{"é": [1, 2]}'.encode()
         )
+
+
+@pytest.mark.filterwarnings("ignore:statefun.* is a module of apache-flink-statefun")
+def test_tests_of_programs_make_values_of_the_wire() -> None:
+    """As those of the published package do: a value there and back, or none."""
+    utils = importlib.import_module("statefun.utils")
+    read = utils.from_typed_value
+
+    ada, none = (utils.to_typed_value(statefun.StringType, each) for each in ("Ada", None))
+
+    assert (ada.typename, ada.has_value) == (statefun.StringType.typename, True)
+    assert read(statefun.StringType, ada) == "Ada"
+    assert not none.has_value
+    assert read(statefun.StringType, none) is None
+    assert read(statefun.StringType, None) is None
+    assert statefun.Message("test/f", "1", ada).as_string() == "Ada"
+    with pytest.raises(statefun.ValueDecodeError):
+        read(statefun.IntType, ada)
+
+
+@pytest.mark.filterwarnings("ignore:statefun.* is a module of apache-flink-statefun")
+def test_tests_of_programs_make_storage() -> None:
+    """Of the values that the runtime has sent; what it has not sent is named, in order."""
+    module, utils = (importlib.import_module(f"statefun.{name}") for name in ("storage", "utils"))
+    specs = [
+        statefun.ValueSpec("b", statefun.IntType),
+        statefun.ValueSpec("a", statefun.StringType),
+        statefun.ValueSpec("c", statefun.IntType),
+    ]
+    spec = module.make_address_storage_spec(specs)
+    sent = {"b": 7, "a": None}
+    values = [
+        ToFunction.PersistedValue(
+            state_name=name, state_value=utils.to_typed_value(statefun.IntType, value)
+        )
+        for name, value in sent.items()
+    ]
+
+    assert spec.specs == specs
+    assert module.resolve(spec, "test/f", values[:1]).missing_specs == specs[1:]
+    storage = module.resolve(module.make_address_storage_spec(specs[:2]), "test/f", values).storage
+    assert storage is not None
+    assert (storage.b, storage.a) == (7, None)
+    with pytest.raises(AttributeError):
+        storage.c  # noqa: B018 - reading it is the test

@@ -17,8 +17,10 @@ import yaml
 from documentation import PAGES, ROOT, SITE
 
 import statefun
+import statefun.components
 import statefun.dev
 import statefun.testing
+from statefun.components import running
 from statefun.runtime.run import run
 from statefun.runtime.settings import KEYS, PREFIX, Settings, argument_of
 from statefun.runtime.summary import Summary
@@ -120,7 +122,8 @@ def test_every_error_is_listed() -> None:
     page = _text("docs/errors.md")
     rows = re.findall(r"^\| \[(SF\d+)\]\(#(sf\d+)\) \| `(\w+)` \|", page, re.MULTILINE)
     sections = re.findall(r"^## (SF\d+)$", page, re.MULTILINE)
-    errors = sorted({(error.code, error.code.lower(), error.__name__) for error in _errors()})
+    classes: list[type[StatefunError]] = [StatefunError, *_errors()]
+    errors = sorted({(error.code, error.code.lower(), error.__name__) for error in classes})
 
     assert len(errors) > 10
     assert sorted(rows) == errors
@@ -142,8 +145,8 @@ def test_every_public_name_is_in_the_reference() -> None:
     listed = re.findall(r"^::: (\S+)$", _text("docs/api.md"), re.MULTILINE)
     aliases = {"SdkAddress"}  # two entries of one object would have one anchor
     names = [f"statefun.{name}" for name in {*statefun.__all__, "run"} - aliases]
-    names += [f"statefun.dev.{name}" for name in statefun.dev.__all__]
-    names += [f"statefun.testing.{name}" for name in statefun.testing.__all__]
+    for package in (statefun.components, running, statefun.dev, statefun.testing):
+        names += [f"{package.__name__}.{name}" for name in package.__all__]
 
     assert sorted(listed) == sorted(names)
 

@@ -16,7 +16,9 @@ import pytest
 from documentation import ROOT, SITE
 
 import statefun
+import statefun.components
 import statefun.dev
+from statefun.components import running
 
 pytest.importorskip("mkdocs", reason="make docs-build installs it")
 griffe: Any = pytest.importorskip("griffe")
@@ -110,18 +112,12 @@ def test_the_reference_has_signatures_and_examples(site: Path) -> None:
 def test_public_names_have_docstrings() -> None:
     """Also methods and properties."""
     package = griffe.load("statefun", search_paths=[str(ROOT)], resolve_aliases=True)
-    undocumented = [
-        *(
-            name
-            for each in (*statefun.__all__, "run")
-            for name in _undocumented(each, package[each])
-        ),
-        *(
-            name
-            for each in statefun.dev.__all__
-            for name in _undocumented(each, package["dev"][each])
-        ),
-    ]
+    public = [*statefun.__all__, "run"]
+    public += [f"dev.{each}" for each in statefun.dev.__all__]
+    public += [f"components.{each}" for each in statefun.components.__all__]
+    public += [f"components.running.{each}" for each in running.__all__]
+
+    undocumented = [name for each in public for name in _undocumented(each, package[each])]
 
     assert undocumented == []
 

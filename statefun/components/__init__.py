@@ -17,9 +17,8 @@ from statefun.module.kinds.routes import (
     routes,
 )
 from statefun.module.topic_routes import TopicRoute
-from statefun.module.urls import without_login
 from statefun.module.yaml.components import ID, Component
-from statefun.module.yaml.nodes import Node, ScalarNode
+from statefun.module.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from statefun.module.yaml.problems import Invalid, Problems
 from statefun.module.yaml.readers import (
     choice,
@@ -29,6 +28,7 @@ from statefun.module.yaml.readers import (
     flag,
     integer,
     list_of,
+    mapping,
     member,
     parsed,
     properties,
@@ -37,6 +37,7 @@ from statefun.module.yaml.readers import (
     typename,
 )
 from statefun.module.yaml.shapes import Key, Shape, Values, Variants, described
+from statefun.sdk.shown_uris import shown_uri, without_secrets
 
 __all__ = [
     "COMMON_ROUTE",
@@ -48,6 +49,8 @@ __all__ = [
     "Invalid",
     "Key",
     "Kind",
+    "ListNode",
+    "MapNode",
     "Node",
     "Problems",
     "ScalarNode",
@@ -65,13 +68,15 @@ __all__ = [
     "legacy_route",
     "list_of",
     "made_route",
+    "mapping",
     "member",
     "parsed",
     "plain_route",
     "properties",
     "routes",
     "scalar_schema",
+    "shown_uri",
     "text",
     "typename",
-    "without_login",
+    "without_secrets",
 ]

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from statefun.module.sinks import EgressRecord
+from statefun.engine.letters import PROBLEM_HEADER
+from statefun.engine.sinks import EgressRecord
 from statefun.runtime.checkpoint.folder import FileFacts, Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
 from statefun.runtime.egress.connector_lanes import Writing
@@ -12,6 +13,7 @@ from statefun.runtime.ingress.connector_source import RECORDS, RECORDS_ARROW, Re
 from statefun.runtime.spark_internals.driver_source import Offset, Source
 
 __all__ = [
+    "PROBLEM_HEADER",
     "RECORDS",
     "RECORDS_ARROW",
     "Cluster",

@@ -14,8 +14,10 @@ from statefun.module.model import Module, PlaygroundDoor, Unsupported
 from statefun.module.topic_routes import TopicRoute
 from statefun.module.value_types import register_types
 from statefun.sdk.address import TypeName
+from statefun.sdk.annotations import automatic_type, is_unnamed
 from statefun.sdk.errors import BindingError, DefinitionError
 from statefun.sdk.failure import OnFailure, Retry
+from statefun.sdk.fields import text_of_annotation
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import default_types
@@ -80,6 +82,7 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
             function.takes("")  # two of its handlers may take the same
         except DefinitionError as error:
             yield None, f"function {function.typename}: {error.message}"
+    yield from _classes_of_one_name(functions)
     yield from _loops(module)
     yield from _declared_twice(module)
     yield from _topics_of_two_ports(module)
@@ -94,6 +97,25 @@ def _takes(function: StatefulFunction, typename: str) -> bool:
         return function.takes(typename)
     except DefinitionError:
         return True
+
+
+def _classes_of_one_name(functions: StatefulFunctions) -> Iterator[Finding]:
+    """Find different classes that handlers take under one typename, that of their name."""
+    found: dict[str, tuple[str, TypeName]] = {}
+    for function in functions:
+        for class_ in (each for handler in function.handlers for each in handler.takes):
+            if not is_unnamed(class_):
+                continue
+            place, name = text_of_annotation(class_), class_.__name__
+            first, first_function = found.setdefault(name, (place, function.typename))
+            if first != place:
+                text = f"{first}, which {first_function} takes, and {place}, which"
+                text += f" {function.typename} takes, both have the typename"
+                text += (
+                    f" {automatic_type(class_).typename}, and one would be decoded as the other;"
+                )
+                line = f'make_json_type("{function.typename.namespace}/{name}", {place})'
+                yield None, f"{text} name one of them: {line}"
 
 
 def _loops(module: Module) -> Iterator[Finding]:

@@ -66,3 +66,12 @@ class ConnectorEgress:
     """Whether the writer stores markers of progress together with records."""
     checker: str | None = None
     """``package.module:name`` of a function for ``statefun validate --connect``, as for an ingress."""
+
+
+def described(component: ConnectorIngress | ConnectorEgress) -> str:
+    """Return whose mistake it is, for messages: a component, its kind and place, and its code."""
+    if isinstance(component, ConnectorIngress):
+        name, code = "ingress", component.reader
+    else:
+        name, code = "egress", component.writer
+    return f"{name} {component.id} ({component.kind}, {component.location}): {code}"

@@ -13,10 +13,10 @@ import attrs
 from statefun.module.connectors import ConnectorEgress, ConnectorIngress
 from statefun.module.location import Location
 from statefun.module.topic_routes import Deserializer, TopicRoute, TransformedTopic, names_only
-from statefun.module.urls import without_login
 from statefun.sdk.address import TypeName
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.failure import FailurePolicy, OnFailure
+from statefun.sdk.shown_uris import shown_uri
 
 
 class AutoOffsetReset(Enum):
@@ -176,7 +176,7 @@ class Endpoint:
 
     functions: TypeName
     """A function, or with the name ``*`` all of a namespace that are not declared by name."""
-    url_template: str = attrs.field(repr=without_login)
+    url_template: str = attrs.field(repr=shown_uri)
     """The URL; ``{function.name}`` in it stands for a function's name."""
     location: Location
     timeouts: Timeouts
@@ -271,6 +271,11 @@ class Module:
         return (*self.ingresses, *self.connector_ingresses)
 
     @property
+    def all_ingresses(self) -> tuple[KafkaIngress | ConnectorIngress | PlaygroundIngress, ...]:
+        """The ingresses of all kinds."""
+        return (*self.routed, *self.playground_ingresses)
+
+    @property
     def all_egresses(self) -> tuple[KafkaEgress | ConnectorEgress, ...]:
         """The egresses of all kinds."""
         return (*self.egresses, *self.connector_egresses)
@@ -284,7 +289,7 @@ class Module:
     @property
     def has_ingress(self) -> bool:
         """Whether messages can come from anywhere."""
-        return bool(self.routed or self.playground_ingresses)
+        return bool(self.all_ingresses)
 
     @property
     def has_playground(self) -> bool:

@@ -98,6 +98,8 @@ class TopicRoute:
     """The type of keys; a key's string form is the id. None for UTF-8 text, which is the id."""
     chain: Chain | None = None
     """Transforms of its records; those of values are the deserializer."""
+    alias: str = ""
+    """The name that the module file has for it, where that is another one, such as a path."""
 
     def takes(self, topic: str) -> bool:
         """Tell whether the route takes the records of a topic."""

@@ -19,7 +19,7 @@ from statefun.transforms.chain import Chain, id_of
 from statefun.transforms.data import NOTHING, TransformError
 from statefun.transforms.transform import Record
 
-TRANSFORMS = "transforms of "
+_TRANSFORMS = "transforms of "
 """The names of deserializers that apply transforms begin so."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -55,7 +55,7 @@ def transformed_values(source: str, typename: str, chain: Chain) -> Deserializer
     # Not registered: the type of that name only reads what this one writes.
     made = SimpleType(typename, bytes, values.refuse)
     return Deserializer(
-        f"{TRANSFORMS}{source}",
+        f"{_TRANSFORMS}{source}",
         values.read,
         made,
         takes_tombstones=chain.makes_values_of_nothing,

@@ -16,14 +16,3 @@ def socket_file(url: str) -> str | None:
     """
     found = _SOCKET.match(url)
     return None if found is None else found[1]
-
-
-def without_login(url: str) -> str:
-    """Return a URL without the name and password that it may hold.
-
-    >>> without_login("https://ada:secret@functions:8080/greeter")
-    'https://functions:8080/greeter'
-    """
-    scheme, separator, rest = url.partition("://")
-    place, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}"

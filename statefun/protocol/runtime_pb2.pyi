@@ -53,11 +53,81 @@ class AddressState(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Trouble(_message.Message):
+        """Calls in vain."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        OUTAGES_FIELD_NUMBER: _builtins.int
+        ALONE_FIELD_NUMBER: _builtins.int
+        ATTEMPTS_FIELD_NUMBER: _builtins.int
+        SPENT_FIELD_NUMBER: _builtins.int
+        MOST_FIELD_NUMBER: _builtins.int
+        outages: _builtins.int
+        """how often the endpoint went down with messages of the address, in a row"""
+        alone: _builtins.int
+        """how often it did with the first message, while it was called for nothing else"""
+        attempts: _builtins.int
+        """of the call that is under way"""
+        spent: _builtins.int
+        """milliseconds of that call"""
+        most: _builtins.int
+        """how many messages to send at once; 0: as many as allowed"""
+        def __init__(
+            self,
+            *,
+            outages: _builtins.int = ...,
+            alone: _builtins.int = ...,
+            attempts: _builtins.int = ...,
+            spent: _builtins.int = ...,
+            most: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "attempts", b"attempts", "most", b"most", "outages", b"outages", "spent", b"spent"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Stored(_message.Message):
+        """Further messages, in chunks that reserved addresses keep."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        FIRST_FIELD_NUMBER: _builtins.int
+        ASKED_FIELD_NUMBER: _builtins.int
+        END_FIELD_NUMBER: _builtins.int
+        SIZE_FIELD_NUMBER: _builtins.int
+        first: _builtins.int
+        """the number of the first chunk; those before have come back"""
+        asked: _builtins.int
+        """of the first that was not asked for yet"""
+        end: _builtins.int
+        """after the last one"""
+        size: _builtins.int
+        """bytes of the last one"""
+        def __init__(
+            self,
+            *,
+            first: _builtins.int = ...,
+            asked: _builtins.int = ...,
+            end: _builtins.int = ...,
+            size: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "end", b"end", "first", b"first", "size", b"size"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     VALUES_FIELD_NUMBER: _builtins.int
     WAKE_FIELD_NUMBER: _builtins.int
     CROWDED_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
     WAITING_UNTIL_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
+    STORED_FIELD_NUMBER: _builtins.int
     wake: _builtins.int
     """when a wake-up is pending that deletes what has expired; 0: none"""
     crowded: _builtins.int
@@ -69,8 +139,18 @@ class AddressState(_message.Message):
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddressState.Value]: ...
     @_builtins.property
-    def waiting(self) -> _containers.RepeatedCompositeFieldContainer[Global___Retry]:
-        """messages whose endpoint was down, in order"""
+    def waiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """The first messages that wait for their endpoint, in order: each a Retry, which is decoded when
+        the endpoint can be called.
+        """
+
+    @_builtins.property
+    def trouble(self) -> Global___AddressState.Trouble:
+        """with the first of them"""
+
+    @_builtins.property
+    def stored(self) -> Global___AddressState.Stored:
+        """those that follow"""
 
     def __init__(
         self,
@@ -78,18 +158,46 @@ class AddressState(_message.Message):
         values: _abc.Iterable[Global___AddressState.Value] | None = ...,
         wake: _builtins.int = ...,
         crowded: _builtins.int | None = ...,
-        waiting: _abc.Iterable[Global___Retry] | None = ...,
+        waiting: _abc.Iterable[_builtins.bytes] | None = ...,
         waiting_until: _builtins.int = ...,
+        trouble: Global___AddressState.Trouble | None = ...,
+        stored: Global___AddressState.Stored | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "crowded", b"crowded"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "crowded", b"crowded", "stored", b"stored", "trouble", b"trouble"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "crowded", b"crowded", "values", b"values", "waiting", b"waiting", "waiting_until", b"waiting_until", "wake", b"wake"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "crowded", b"crowded", "stored", b"stored", "trouble", b"trouble", "values", b"values", "waiting", b"waiting", "waiting_until", b"waiting_until", "wake", b"wake"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__crowded: _TypeAlias = _typing.Literal["crowded"]  # noqa: Y015
     _WhichOneofArgType__crowded: _TypeAlias = _typing.Literal["_crowded", b"_crowded"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__crowded) -> _WhichOneofReturnType__crowded | None: ...
 
 Global___AddressState: _TypeAlias = AddressState  # noqa: Y015
+
+@_typing.final
+class Waiting(_message.Message):
+    """Messages that wait for an endpoint, each a Retry. Adding to it is appending bytes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    chunk: _builtins.int
+    """its number, when it comes back"""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[_builtins.bytes] | None = ...,
+        chunk: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "messages", b"messages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Waiting: _TypeAlias = Waiting  # noqa: Y015
 
 @_typing.final
 class EffectStream(_message.Message):
@@ -484,29 +592,89 @@ class Outcome(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Suspect(_message.Message):
+        """An address that an endpoint may only be called for while it is called for no other."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ADDRESS_FIELD_NUMBER: _builtins.int
+        SERVER_FIELD_NUMBER: _builtins.int
+        address: _builtins.bytes
+        server: _builtins.str
+        """of the endpoint"""
+        def __init__(
+            self,
+            *,
+            address: _builtins.bytes = ...,
+            server: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "server", b"server"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Example(_message.Message):
+        """Failures of one kind, and what has become of their messages."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KIND_FIELD_NUMBER: _builtins.int
+        WHAT_FIELD_NUMBER: _builtins.int
+        TEXT_FIELD_NUMBER: _builtins.int
+        COUNT_FIELD_NUMBER: _builtins.int
+        kind: _builtins.str
+        """function, type of error and place"""
+        what: _builtins.str
+        """has become of them"""
+        text: _builtins.str
+        """about the first"""
+        count: _builtins.int
+        def __init__(
+            self,
+            *,
+            kind: _builtins.str = ...,
+            what: _builtins.str = ...,
+            text: _builtins.str = ...,
+            count: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "kind", b"kind", "text", b"text", "what", b"what"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SEGMENT_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     INVOCATIONS_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
     DEAD_LETTERS_FIELD_NUMBER: _builtins.int
     RETRIES_FIELD_NUMBER: _builtins.int
-    EXAMPLE_FIELD_NUMBER: _builtins.int
     POSTPONED_FIELD_NUMBER: _builtins.int
     CIRCUITS_FIELD_NUMBER: _builtins.int
+    SUSPECTS_FIELD_NUMBER: _builtins.int
+    WAITING_BYTES_FIELD_NUMBER: _builtins.int
+    EXAMPLES_FIELD_NUMBER: _builtins.int
     invocations: _builtins.int
     skipped: _builtins.int
     dead_letters: _builtins.int
     retries: _builtins.int
-    example: _builtins.str
-    """why something was skipped, became a dead letter or is tried again"""
     postponed: _builtins.int
     """messages that wait for an endpoint that is down"""
+    waiting_bytes: _builtins.int
+    """how much more waits for endpoints than before"""
     @_builtins.property
     def segment(self) -> Global___Segment: ...
     @_builtins.property
     def failure(self) -> Global___Failure: ...
     @_builtins.property
     def circuits(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.Circuit]: ...
+    @_builtins.property
+    def suspects(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.Suspect]: ...
+    @_builtins.property
+    def examples(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.Example]: ...
     def __init__(
         self,
         *,
@@ -516,13 +684,15 @@ class Outcome(_message.Message):
         skipped: _builtins.int = ...,
         dead_letters: _builtins.int = ...,
         retries: _builtins.int = ...,
-        example: _builtins.str = ...,
         postponed: _builtins.int = ...,
         circuits: _abc.Iterable[Global___Outcome.Circuit] | None = ...,
+        suspects: _abc.Iterable[Global___Outcome.Suspect] | None = ...,
+        waiting_bytes: _builtins.int = ...,
+        examples: _abc.Iterable[Global___Outcome.Example] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "example", b"example", "failure", b"failure", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "examples", b"examples", "failure", b"failure", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from statefun.engine.clock import Clock, SystemClock
 from statefun.module.binding import check_binding
 from statefun.module.model import Module
 from statefun.remote.endpoint_functions import with_endpoints
@@ -44,7 +45,6 @@ from statefun.runtime.spark_internals.jvm import JvmError, jvm
 from statefun.runtime.staging import Staging
 from statefun.runtime.summary import Summary
 from statefun.runtime.terminal import StatusLine
-from statefun.runtime.timers.clock import Clock, SystemClock
 from statefun.sdk.errors import BindingError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
@@ -243,7 +243,7 @@ class Application:
             "running %d function%s; checkpoint %s%s",
             count,
             "" if count == 1 else "s",
-            settings.checkpoint.location,
+            settings.checkpoint.shown,
             f"; Spark's UI {ui}" if ui else "",
         )
         return query

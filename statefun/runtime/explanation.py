@@ -31,7 +31,7 @@ def explained(
     """
     if is_concurrent_update(cause):
         return CheckpointError(
-            f"Spark could not write its logs in checkpoint {settings.checkpoint.location}: "
+            f"Spark could not write its logs in checkpoint {settings.checkpoint.shown}: "
             "another driver, or what is left of one, writes them, too; see to it that it has "
             "ended, and restore the checkpoint from a copy"
         )

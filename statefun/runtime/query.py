@@ -5,18 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from statefun.engine.clock import Clock
+from statefun.engine.program import Program
 from statefun.module.model import Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.connector_folder import connector_folder
 from statefun.runtime.dispatch.operator import Operator
-from statefun.runtime.dispatch.payload import Payload, Program
+from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
+from statefun.runtime.dispatch.worker_logs import LogLevels
 from statefun.runtime.ingress.connector_source import Reading, read_connector
 from statefun.runtime.ingress.feedback import read_feedback
 from statefun.runtime.ingress.kafka_source import read_kafka
@@ -25,7 +28,7 @@ from statefun.runtime.settings import Settings
 from statefun.runtime.spark.session import can_dispatch_arrow, is_local
 from statefun.runtime.spark.shipping import import_paths, send_modules
 from statefun.runtime.spark_internals.driver_source import Source
-from statefun.runtime.timers.clock import Clock
+from statefun.runtime.spark_internals.logs import SPARKS_LOGGERS
 from statefun.sdk.functions import StatefulFunctions
 
 
@@ -50,6 +53,7 @@ def operator_of(
         settings.immediate_messages,
         clock,
         arrow=settings.dispatch == "arrow" and can_dispatch_arrow(session),
+        log_levels=LogLevels.of_program(leave_out=("statefun", *SPARKS_LOGGERS)),
     )
 
 
@@ -77,6 +81,7 @@ def joined_rows(  # noqa: PLR0913, PLR0917 - what a run begins with comes togeth
             prepared.ingresses, prepared.starts, prepared.bounds.stops, strict=True
         )
     ]
+    commit_log = CommitLog(settings.checkpoint)
     connectors = [
         read_connector(
             Reading(
@@ -85,12 +90,13 @@ def joined_rows(  # noqa: PLR0913, PLR0917 - what a run begins with comes togeth
                 connector_folder(settings.checkpoint, ingress.id),
                 settings.records_per_batch,
                 settings.kafka_timeout,
-                CommitLog(settings.checkpoint).is_fresh(),
+                commit_log.is_fresh(),
+                partial(commit_log.settled, number),
                 opened,
                 failed,
             )
         )
-        for ingress in prepared.connectors
+        for number, ingress in enumerate(prepared.connectors, len(prepared.ingresses))
     ]
     # The feedback source is the last one: its offset is the last one in the log of offsets.
     feedback = read_feedback(session, settings.checkpoint, clock, failed, prepared.store)

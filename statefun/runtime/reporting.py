@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from statefun.engine.clock import Clock, JumpLog
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.ingress.identities import NewTopics
 from statefun.runtime.ingress.watch import IngressWatch
 from statefun.runtime.preflight.preparation import Prepared
+from statefun.runtime.release.backlog import Backlog
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.metrics import Metrics
 from statefun.runtime.release.publisher import Publisher
@@ -18,7 +20,6 @@ from statefun.runtime.settings import Settings
 from statefun.runtime.status import Status
 from statefun.runtime.summary import EndpointLog, FailureLog, Summary
 from statefun.runtime.terminal import StatusLine
-from statefun.runtime.timers.clock import Clock, JumpLog
 
 
 class Reports:
@@ -54,6 +55,7 @@ class Reports:
         self._status = Status(summary, ingresses, stops, len(prepared.connectors), line, ui)
         self._has_begun = False
         self._metrics = Metrics(ingresses, prepared.connectors, stops, group_offsets, summary)
+        self._backlog = Backlog(settings.checkpoint)
         self._watch = IngressWatch(ingresses)
         self._jumps = JumpLog(clock)
         self._new_topics = NewTopics(settings.checkpoint, ingresses)
@@ -66,6 +68,7 @@ class Reports:
         """Take note of a micro-batch, and of what its tasks have done; by the query's thread."""
         self._status.staged(batch)
         self._summary.batches += 1
+        self._backlog.staged(batch, outcomes)
         for outcome in outcomes:
             self._summary.invocations += outcome.invocations
             self._failure_log.add(outcome)
@@ -76,6 +79,7 @@ class Reports:
         self._failure_log.tell()
         self._endpoint_log.look()
         self._publisher.tally(self._summary)
+        self._summary.backlog = self._backlog.count()
         progress = query.lastProgress
         self._metrics.update(progress)
         if progress is not None and not self._has_begun:
@@ -89,6 +93,7 @@ class Reports:
     def close(self) -> None:
         """Tell the rest, when the query has ended."""
         self._failure_log.tell(at_once=True)
+        self._summary.backlog = self._backlog.count()
         self._status.close()
         self._metrics.close()
         self._new_topics.look(at_once=True)

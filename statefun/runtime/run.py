@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 
 from statefun.module.loader import load_module_files
 from statefun.module.model import KafkaEgress, KafkaIngress
+from statefun.runtime.dispatch.main_program import end_on_worker
 from statefun.runtime.settings import PREFIX, Settings, running_script
 from statefun.runtime.spark.session import shows_terminal
 from statefun.runtime.spark.shipping import lacks_statefun
@@ -99,6 +100,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     Raises:
         StatefunError: if the run fails; every subclass has a stable code.
     """
+    end_on_worker()
     script = running_script()
     hook = sys.excepthook
     if script is not None:
@@ -142,7 +144,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         try:
             summary = application.run()
         except StatefunError as error:
-            if isinstance(error.__cause__, JvmError) and application.is_stopping():
+            is_of_jvm = isinstance(error.__cause__, (JvmError, ConnectionError))
+            if is_of_jvm and application.is_stopping():
                 raise KeyboardInterrupt from None
             raise
         except (JvmError, PySparkException, ConnectionError) as error:

@@ -221,7 +221,7 @@ def _default_checkpoint(conf: Mapping[str, str], here: Path, script: Path | None
     folder = Folder.at(here / ".statefun" / (script.stem if script else "application"))
     if not is_local_master(conf):
         raise ConfigurationError(
-            f"{PREFIX}checkpoint is not set, and the default, {folder.location}, is a folder of "
+            f"{PREFIX}checkpoint is not set, and the default, {folder.shown}, is a folder of "
             f"this machine alone; set it to one that all machines of {conf['spark.master']} reach"
         )
     return folder

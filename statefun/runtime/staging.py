@@ -7,16 +7,18 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame
 
+from statefun.engine.clock import Clock
 from statefun.protocol.runtime_pb2 import Manifest, Outcome
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.dispatch.announcement import Announcement, announce
+from statefun.runtime.dispatch.announcement import Announcement, announce, next_turn
 from statefun.runtime.ingress.flood import FloodGauge
+from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.settings import Settings
-from statefun.runtime.timers.clock import Clock
 from statefun.sdk import errors
+from statefun.sdk.invocation_batch import Turn
 
 
 class Staging:
@@ -50,6 +52,9 @@ class Staging:
         self._outbox = Outbox(settings.checkpoint)
         self._commit_log = CommitLog(settings.checkpoint)
         self._flood_gauge = FloodGauge(self._outbox)
+        self._waiting_gauge = WaitingGauge(settings.checkpoint)
+        self._turn: Turn | None = None
+        """The address that is called alone in the next micro-batch."""
         self.error: Exception | None = None
         """The reason why a batch was not planned or staged."""
 
@@ -81,7 +86,8 @@ class Staging:
         is_first = self._succession.check(batch)
         if is_first and self._settings.has_lock:  # no other driver can commit it any more
             self._outbox.remove(batch)
-        announcement = Announcement(self._clock.now(), self._delivery.delivered_before(batch))
+        delivered, turn = self._delivery.delivered_before(batch), self._turn
+        announcement = Announcement(self._clock.now(), delivered, turn)
         announce(frame.sparkSession.sparkContext, announcement)
         outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
         for outcome in outcomes:
@@ -89,6 +95,7 @@ class Staging:
                 reason = errors.by_code(outcome.failure.code)(outcome.failure.message)
                 reason.details = outcome.failure.traceback
                 raise reason  # ends the query before the batch is committed
+        self._turn = next_turn(outcomes)
         segments = [outcome.segment for outcome in outcomes if outcome.HasField("segment")]
         if segments:
             manifest = Manifest(
@@ -104,3 +111,4 @@ class Staging:
             self._outbox.remove(batch)  # effects that another driver has staged and not committed
         self._publisher.add(batch)
         self._on_staged(batch, outcomes)
+        self._waiting_gauge.add(batch, outcomes)

@@ -147,6 +147,7 @@ class Status:
             f"in {_rate(read / seconds)}",
             f"out {_rate((now.published - first.published) / seconds)}",
             self._lag_text(),
+            f"backlog {self._summary.backlog:,}" if self._summary.backlog else "",
             "no batch yet"
             if self._batch < 0
             else f"batch {self._batch}, {now.time - self._batch_at:.0f} s ago",

@@ -16,7 +16,7 @@ from statefun.protocol.runtime_pb2 import Outcome
 logger = logging.getLogger("statefun")
 
 _INTERVAL = timedelta(seconds=10)
-"""The shortest time between two log lines about failures."""
+"""The shortest time between two log lines about failures of one kind."""
 _WORD_COUNTS_FOR = timedelta(minutes=10)
 """How much longer a worker's word on an endpoint counts than until it looks again."""
 
@@ -45,44 +45,51 @@ class Summary:
     """How often a message was put off because its endpoint could not be reached."""
     endpoints_down: int = 0
     """The number of endpoints that cannot be reached at present."""
+    backlog: int = 0
+    """Messages between functions, and to timers, that are under way at present."""
     next_timer: datetime | None = None
-    """When the next timer is due, for a delayed message or an expiration; None without timers."""
+    """When the next timer is due, for a delayed message or an expiration; None without timers.
+
+    For a message that waits for minutes or more, it is a little before: 1/64 of the wait at most."""
 
 
 class FailureLog:
-    """Counts messages that were not handled; logs the first at once, later ones together."""
+    """Counts messages that were not handled, and logs an example of each kind of failure.
 
-    def __init__(self, summary: Summary) -> None:
+    The first of a kind is logged at once, later ones together.
+    """
+
+    def __init__(self, summary: Summary, clock: Callable[[], float] = time.monotonic) -> None:
         self._summary = summary
-        self._untold = Outcome()
-        self._next = time.monotonic()
+        self._clock = clock
+        self._untold: dict[tuple[str, str], Outcome.Example] = {}
+        """By kind, and by what has become of the messages."""
+        self._next: dict[tuple[str, str], float] = {}
+        """When the next line about one may be logged, if that is not at once."""
         self._lock = threading.Lock()
 
     def add(self, outcome: Outcome) -> None:
         """Count the messages that a part of a micro-batch could not handle."""
-        if not outcome.example:
-            return
         with self._lock:
-            for name in ("skipped", "dead_letters", "retries"):
-                count = getattr(outcome, name)
-                setattr(self._summary, name, getattr(self._summary, name) + count)
-                setattr(self._untold, name, getattr(self._untold, name) + count)
-            self._untold.example = self._untold.example or outcome.example
+            self._summary.skipped += outcome.skipped
+            self._summary.dead_letters += outcome.dead_letters
+            self._summary.retries += outcome.retries
+            for example in outcome.examples:
+                known = self._untold.setdefault((example.kind, example.what), example)
+                if known is not example:
+                    known.count += example.count
 
     def tell(self, *, at_once: bool = False) -> None:
         """Log the failures that were not logged yet, unless the last line is too recent."""
-        if not self._untold.example or not (at_once or time.monotonic() >= self._next):
-            return
+        now = self._clock()
         with self._lock:
-            untold, self._untold = self._untold, Outcome()
-        what = {
-            "skipped": untold.skipped,
-            "to the dead-letter topic": untold.dead_letters,
-            "to be tried again": untold.retries,
-        }
-        counts = ", ".join(f"{count:,} {name}" for name, count in what.items() if count)
-        logger.warning("messages not handled: %s; such as: %s", counts, untold.example)
-        self._next = time.monotonic() + _INTERVAL.total_seconds()
+            self._next = {kind: time for kind, time in self._next.items() if time > now}
+            due = [kind for kind in self._untold if at_once or kind not in self._next]
+            told = [self._untold.pop(kind) for kind in due]
+        for example in told:
+            what = f"{example.count:,} {example.what}"
+            logger.warning("messages not handled: %s; such as: %s", what, example.text)
+            self._next[example.kind, example.what] = now + _INTERVAL.total_seconds()
 
 
 class EndpointLog:

@@ -6,14 +6,14 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import partial
 from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, NewType, Union
 
 from google.protobuf.message import Message as ProtobufMessage
 
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.fields import has_fields, is_class, local_names
+from statefun.sdk.fields import has_fields, is_class, is_immutable, local_names
 from statefun.sdk.structured import StructuredType, make_protobuf_type
 from statefun.sdk.types import Type, default_types
 
@@ -107,18 +107,21 @@ def automatic_type(annotation: Any) -> Type[Any]:
     return known
 
 
+def is_unnamed(annotation: Any) -> bool:
+    """Tell whether values of a class travel under its own name, since nobody has named its type."""
+    return (
+        has_fields(annotation)
+        and not issubclass(annotation, ProtobufMessage)
+        and not default_types.of_class(annotation)
+    )
+
+
 def automatic_types(typename: str) -> Iterator[Type[Any]]:
     """Yield the types of that name which were made so far."""
     if typename == f"{NAMESPACE}/{_ANY_JSON}":
         yield automatic_type(Any)
     # The newest one first: a module of tests that was loaded before may have a class of the name.
     yield from [each for each in reversed(_automatic.values()) if each.typename == typename]
-
-
-@cache
-def any_sent() -> Type[Any]:
-    """Return the type of a value that is sent, and whose annotation only its receiver knows."""
-    return StructuredType(f"{NAMESPACE}/{_ANY_JSON}", Any, is_compared=False)
 
 
 def type_of_value(value: Any) -> Type[Any]:
@@ -138,4 +141,6 @@ def type_of_value(value: Any) -> Type[Any]:
         raise DefinitionError("None is no value that can be sent")
     if has_fields(class_) or issubclass(class_, ProtobufMessage):
         return types_of(class_)[0]
-    return any_sent()
+    # One text of JSON stands for a date. Of what a list holds, only its receiver's annotation would
+    # say the classes.
+    return automatic_type(class_ if is_immutable(class_) else Any)

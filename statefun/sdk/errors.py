@@ -52,6 +52,8 @@ class StatefunError(Exception):
         self.message = message
         self.details = ""
         """More for debugging, such as the traceback of a user's function."""
+        self.way_out = ""
+        """How an application that this stops may go on; the text continues the message."""
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.message}"
@@ -112,7 +114,7 @@ class InvocationError(StatefunError):
 
 
 class FunctionError(InvocationError):
-    """The user's function raised; the message ends with its traceback."""
+    """A function of the user's raised; ``details`` has the traceback."""
 
     code = "SF301"
 

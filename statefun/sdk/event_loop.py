@@ -13,6 +13,10 @@ T = TypeVar("T")
 
 def await_all(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseException]:
     """Await all calls, at most ``limit`` at a time; a failed call does not disturb the others."""
+    return beside_loops(lambda: _await_all(calls, limit))
+
+
+def _await_all(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseException]:
     loop = _event_loop()
     task = loop.create_task(_side_by_side(calls, limit))
     while True:

@@ -26,6 +26,10 @@ class OnFailure(Enum):
     """Write the message and the reason to the dead-letter topic, and go on."""
 
 
+def _then(value: OnFailure | str | None) -> OnFailure | None:
+    return _word(value) if isinstance(value, str) else value
+
+
 @attrs.frozen
 class Retry:
     """Try the message again later, before another policy applies.
@@ -43,12 +47,10 @@ class Retry:
     """The number of attempts, the first one included."""
     backoff: timedelta
     """The wait before the second attempt; each later wait is twice as long."""
-    then: OnFailure | None = None
+    then: OnFailure | None = attrs.field(default=None, converter=_then)
     """The action after the last attempt; None: the action for failures without retries."""
 
     def __attrs_post_init__(self) -> None:
-        if isinstance(self.then, str):
-            object.__setattr__(self, "then", _word(self.then))
         if not (isinstance(self.attempts, int) and self.attempts > 1):
             raise DefinitionError(f"a retry takes at least two attempts, not {self.attempts!r}")
         if not (isinstance(self.backoff, timedelta) and self.backoff > timedelta(0)):

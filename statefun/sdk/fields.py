@@ -23,6 +23,8 @@ _IMMUTABLE = (
     *(datetime, date, time, timedelta, Decimal, UUID, Enum),
 )
 
+_LEAVES = {str, int, float, bool, bytes, types.NoneType}
+"""Which hold nothing else: most of what values are made of."""
 _CONTAINERS = {Union, types.UnionType, tuple, frozenset}
 """Whose values cannot be changed, if those that they hold cannot."""
 
@@ -125,6 +127,13 @@ def is_pydantic(annotation: Any) -> bool:
     return is_class(annotation) and hasattr(annotation, "model_validate_json")
 
 
+def pydantic_models(annotation: Any) -> list[Any]:
+    """Return the Pydantic models that an annotation is made of, such as those of a dict's values."""
+    if is_pydantic(annotation):
+        return [annotation]
+    return [model for each in typing.get_args(annotation) for model in pydantic_models(each)]
+
+
 def has_fields(annotation: Any) -> bool:
     """Tell whether it is a class that names its fields, and can be encoded by them."""
     return is_class(annotation) and (
@@ -173,10 +182,22 @@ def _is_frozen(class_: type) -> bool:
     return bool(getattr(parameters, "frozen", False))
 
 
-def field_problem(annotation: Any) -> str | None:
-    """Return why no value of that annotation can be encoded and decoded; None if it can be."""
+def _pydantic_problem(annotation: Any) -> str | None:
     if is_pydantic(annotation):
         return None
+    import pydantic  # noqa: PLC0415 - only programs that have it have models
+
+    try:
+        pydantic.TypeAdapter(annotation)
+    except pydantic.PydanticUserError as error:
+        return f"Pydantic cannot read it: {error.message.splitlines()[0]}"
+    return None
+
+
+def field_problem(annotation: Any) -> str | None:
+    """Return why no value of that annotation can be encoded and decoded; None if it can be."""
+    if pydantic_models(annotation):
+        return _pydantic_problem(annotation)
     import msgspec  # noqa: PLC0415 - workers of programs without structured types do without
 
     settle(annotation)
@@ -210,13 +231,15 @@ def are_same(one: Any, other: Any) -> bool:
     (True, False)
     """
     class_ = type(one)
-    if class_ is not type(other):
-        return False
+    if class_ is not type(other) or class_ in _LEAVES:
+        return class_ is type(other) and _are_equal(one, other)
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(are_same, one, other))
     if isinstance(one, dict):
-        return are_same(list(one), list(other)) and are_same(
-            list(one.values()), list(other.values())
+        return (
+            len(one) == len(other)
+            and all(map(are_same, one, other))
+            and all(map(are_same, one.values(), other.values()))
         )
     if isinstance(one, datetime) and one.tzinfo and other.tzinfo:
         is_moment: bool = one.astimezone(timezone.utc) == other.astimezone(timezone.utc)
@@ -224,9 +247,11 @@ def are_same(one: Any, other: Any) -> bool:
     names = _field_names(class_)
     if names is not None:
         return all(are_same(getattr(one, name), getattr(other, name)) for name in names)
-    is_nan: bool = one != one and other != other  # noqa: PLR0124 - nothing else is so
-    is_equal: bool = one == other
-    return is_nan or is_equal
+    return _are_equal(one, other)
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    return bool(one == other or (one != one and other != other))  # noqa: PLR0124 - NaN alone
 
 
 def _field_names(class_: Any) -> list[str] | None:
@@ -238,6 +263,20 @@ def _field_names(class_: Any) -> list[str] | None:
     if dataclasses.is_dataclass(class_):
         return [field.name for field in dataclasses.fields(class_)]
     return None
+
+
+def allows_anything(annotation: Any) -> bool:
+    """Tell whether it says nothing of some part of a value, and names no class with fields.
+
+    >>> [allows_anything(each) for each in (Any, dict[str, Any], list, list[int])]
+    [True, True, True, False]
+    """
+    import msgspec  # noqa: PLC0415 - as above
+
+    parts = list(_parts(msgspec.inspect.type_info(annotation), set()))
+    return any(isinstance(each, msgspec.inspect.AnyType) for each in parts) and not any(
+        has_fields(getattr(each, "cls", None)) for each in parts
+    )
 
 
 def forget_decoders(annotation: Any) -> None:

@@ -18,6 +18,7 @@ from statefun.sdk.decorated import Decorated, F, P, R_co
 from statefun.sdk.errors import DefinitionError, UnknownFunctionError
 from statefun.sdk.failure import FailurePolicy, failure_policy
 from statefun.sdk.fields import text_of_annotation
+from statefun.sdk.flaws import collect
 from statefun.sdk.handlers import Handler, checked, handler_of
 from statefun.sdk.state import state_specs
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT, StatefulFunction
@@ -44,7 +45,12 @@ class _On:
         functions = self._functions
 
         def decorate(fun: F) -> F:
-            functions.register_handler(self._typename, takes, fun)
+            try:
+                functions.register_handler(self._typename, takes, fun)
+            except DefinitionError as error:
+                if not collect(fun, error):
+                    raise
+                return fun
             if self._other is not None:
                 self._other(*takes)(fun)
             return fun
@@ -174,7 +180,13 @@ class StatefulFunctions:
         def decorate(
             fun: Callable[Concatenate[Context, P], R_co],
         ) -> Decorated[Concatenate[Context, P], R_co]:
-            self.register(typename, fun, specs, on_failure=on_failure, timeout=timeout)
+            try:
+                self.register(typename, fun, specs, on_failure=on_failure, timeout=timeout)
+            except DefinitionError as error:
+                if not collect(fun, error):
+                    raise
+                fun.on = lambda *_: lambda other: other  # type: ignore[attr-defined] # so that others are checked, too
+                return cast("Decorated[Concatenate[Context, P], R_co]", fun)
             known = getattr(fun, "on", None)
             if isinstance(known, _On | None):
                 with suppress(AttributeError, TypeError):  # not every object takes attributes

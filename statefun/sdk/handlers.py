@@ -122,7 +122,7 @@ def _taken(fun: Any, parameters: list[inspect.Parameter]) -> tuple[Any, ...]:
     if len(parameters) < _WITHOUT_STATE:  # *args
         return (Message,)
     parameter = parameters[1]
-    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+    if parameter.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
         return (Message,)
     annotation = _annotation(fun, parameter)
     try:
@@ -220,6 +220,11 @@ class Handlers:
     def takes(self, typename: str) -> bool:
         """Tell whether there is a handler for values of that typename."""
         return self._reader(typename) is not None
+
+    def decode(self, typename: str, content: bytes) -> Any:
+        """Decode a value for the handler that takes it; it stays bytes if none has to."""
+        reader = self._reader(typename)
+        return content if reader is None or reader.decode is None else reader.decode(content)
 
     def _found(self, message: Message) -> tuple[Handler, Any]:
         typename, content = message.typed_value

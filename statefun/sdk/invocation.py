@@ -16,6 +16,7 @@ from statefun.sdk.context import (
     Sent,
     begin_message,
 )
+from statefun.sdk.current import current_address
 from statefun.sdk.deadline import Alarm, CallTimeoutError
 from statefun.sdk.errors import (
     FunctionError,
@@ -44,7 +45,6 @@ from statefun.sdk.watchdog import Stretch, finished, finished_here
 _PLACED: Sequence[type[InvocationError]] = (
     FunctionError,
     InvocationError,
-    StateDecodeError,
     UnexpectedValueError,
     UnknownEgressError,
     UnknownFunctionError,
@@ -71,6 +71,7 @@ def invoke(
     run = _Run(function, batch, prepare, served=served)
     call, context = function.call, run.context
     with Alarm(function.timeout, batch.target) as alarm:
+        current_address.set(batch.target)
         for index, invocation in enumerate(batch.invocations):
             message = run.begin(index, invocation)
             try:
@@ -84,6 +85,7 @@ def invoke(
             except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
                 alarm.end()  # the interruption may have come in its own way
                 run.take_back(index, error)
+        current_address.set(None)
     return run.result()
 
 
@@ -97,6 +99,7 @@ async def invoke_async(
     """Run a coroutine function over a batch, as :func:`invoke` runs a plain one."""
     if function.transport is not None:
         return await function.transport.invoke(batch, prepare)
+    current_address.set(batch.target)  # of this task alone
     run = _Run(function, batch, prepare, served=served)
     stretch = Stretch(function.timeout, batch.target) if served else None
     try:
@@ -215,6 +218,9 @@ def _failed(
     text = traceback_of(error, skip=1 + isinstance(function.call, Handlers))
     if type(error) is CallTimeoutError:  # isinstance would ask users' classes
         error = _late(function)
+    if type(error) is StateDecodeError:  # the value's name alone would not find it
+        where = f"function {target.typename} at address {target}: {text_of(error.message)}"
+        return FailedInvocation(index, StateDecodeError(where), StateDecodeError.__name__, text)
     for placed in _PLACED:
         if type(error) is placed:
             return FailedInvocation(index, placed(text_of(error.message)), placed.__name__, text)

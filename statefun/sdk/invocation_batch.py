@@ -31,6 +31,24 @@ class Invocation(NamedTuple):
     """The trace-context headers that it carries, 'name=value', a line each."""
 
 
+class Trouble(NamedTuple):
+    """What calls of an address elsewhere have come to, as far as they were in vain."""
+
+    outages: int = 0
+    """How often its endpoint went down with its messages, in a row."""
+    alone: int = 0
+    """How often it did with the first message, while it was called for nothing else."""
+    attempts: int = 0
+    """How often the call that is under way was tried."""
+    spent: timedelta = timedelta(0)
+    """The time of that call so far."""
+    most: int = 0
+    """How many messages to send at once; 0 for as many as allowed."""
+
+
+NO_TROUBLE = Trouble()
+
+
 class InvocationBatch(NamedTuple):
     """All messages for one address, in order, with the state that it has before them."""
 
@@ -39,6 +57,10 @@ class InvocationBatch(NamedTuple):
     invocations: Sequence[Invocation]
     record: FindRecord | None = None
     """Looks up an invocation's ingress record by its index; None: there are no records."""
+    trouble: Trouble = NO_TROUBLE
+    """With earlier calls of the address."""
+    is_alone: bool = False
+    """Whether nothing else is called on the same server meanwhile."""
 
 
 @attrs.frozen
@@ -51,7 +73,14 @@ class FailedInvocation:
     cause: str
     """The class name of the exception."""
     traceback: str
-    """The traceback as Python prints it."""
+    """The traceback, with all frames of users' code and some of libraries; empty if there is none."""
+
+
+class Turn(NamedTuple):
+    """The right of one address to be called while its server is called for nothing else."""
+
+    address: Address
+    server: str
 
 
 class Postponed(NamedTuple):
@@ -61,6 +90,12 @@ class Postponed(NamedTuple):
     """The place of its first invocation in the batch."""
     wait: timedelta
     """After how long it is worth trying again."""
+    is_down: bool = False
+    """Whether the endpoint cannot be reached."""
+    problem: str = ""
+    """Why the endpoint's answer is no reply, if it has answered: it is called again later."""
+    suspect_of: str = ""
+    """The server that may be called for the address only in its turn; empty if there is none."""
 
 
 class InvocationResult(NamedTuple):
@@ -80,6 +115,8 @@ class InvocationResult(NamedTuple):
     """When values expire."""
     postponed: Postponed | None = None
     """The invocations that were not handled yet, if any."""
+    trouble: Trouble = NO_TROUBLE
+    """With calls of the address, for its next batch."""
 
 
 class Transport(Protocol):
@@ -89,3 +126,12 @@ class Transport(Protocol):
         self, batch: InvocationBatch, prepare: PrepareMessage | None
     ) -> InvocationResult:
         """Run a function over a batch, as a function that is here is run."""
+
+    async def admit(self, target: Address, trouble: Trouble, turn: Turn | None) -> Postponed | None:
+        """Ask, before messages are decoded, whether they have to wait; return None if not.
+
+        Args:
+            target: the address that has messages.
+            trouble: with earlier ones.
+            turn: the address that may be called alone in this micro-batch, if there is one.
+        """

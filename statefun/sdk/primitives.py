@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, TypeVar
 
 from statefun.protocol import types_pb2
@@ -17,7 +18,10 @@ def _wrapper_type(typename: str, wrapper: Any, python_type: type[T]) -> SimpleTy
     def serialize(value: T) -> bytes:
         if value is None:  # Protobuf takes it for "not set", and so for zero
             raise TypeError("None is no value")
-        encoded: bytes = wrapper(value=value).SerializeToString()
+        message = wrapper(value=value)
+        if type(value) is not python_type or message.value != value:
+            _check_same(value, message.value, python_type)
+        encoded: bytes = message.SerializeToString()
         return encoded
 
     def deserialize(value: bytes) -> T:
@@ -25,6 +29,18 @@ def _wrapper_type(typename: str, wrapper: Any, python_type: type[T]) -> SimpleTy
 
     serialize.__qualname__ = deserialize.__qualname__ = typename
     return simple_type(typename, serialize, deserialize, python_type=python_type)
+
+
+def _check_same(value: Any, again: Any, python_type: type) -> None:
+    """Refuse a value that comes back as another one: 5 as True, bytes as text, 1e300 as infinity.
+
+    Raises:
+        TypeError: if it does. The 32 bits of a float may round it.
+    """
+    is_rounded = type(value) is float and (isfinite(again) or not isfinite(value))
+    is_other_bool = isinstance(value, bool) and python_type is not bool
+    if is_other_bool or (again != value and not is_rounded):
+        raise TypeError(f"it would come back as {again!r}")
 
 
 BoolType = _wrapper_type("io.statefun.types/bool", types_pb2.BooleanWrapper, bool)
@@ -56,6 +72,8 @@ def _big_endian_type(typename: str, size: int) -> SimpleType[int]:
     """Make a type of whole numbers as Kafka's own serializers for Java write them."""
 
     def serialize(value: int) -> bytes:
+        if isinstance(value, bool):
+            raise TypeError("a bool is no number")
         return value.to_bytes(size, "big", signed=True)
 
     def deserialize(value: bytes) -> int:

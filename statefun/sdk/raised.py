@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
+from typing import TypeVar
 
 from statefun.sdk.address import Address
-from statefun.sdk.errors import FunctionError, InvocationError, ValueDecodeError
+from statefun.sdk.errors import FunctionError, InvocationError, StatefunError, ValueDecodeError
+from statefun.sdk.shortening import without_middle
+from statefun.sdk.tracebacks import formatted, passes_users_code, place_of
+
+T = TypeVar("T")
 
 _MAX_TEXT = 10_000
 """Characters of an exception's text: some exceptions quote their whole input."""
-_MAX_TRACEBACK = 100_000
+_MAX_TRACEBACK = 8_000
 
 
 def class_name(error: BaseException) -> str:
@@ -30,28 +34,38 @@ def text_of(error: object) -> str:
     "'user'"
     """
     text = _attempt(lambda: str(error))
-    return "(its text cannot be shown)" if text is None else _cut(text, _MAX_TEXT)
+    return "(its text cannot be shown)" if text is None else without_middle(text, _MAX_TEXT)
 
 
 def line_of(error: BaseException) -> str:
-    """Return the class of an exception, and its text.
+    """Return the class of an exception, and its text or else the line of users' code it is from.
 
-    >>> line_of(KeyError("user"))
-    "KeyError: 'user'"
+    >>> line_of(KeyError("user")), line_of(TimeoutError())
+    ("KeyError: 'user'", 'TimeoutError')
     """
-    return f"{class_name(error)}: {text_of(error)}"
+    text = text_of(error)
+    if text:
+        return f"{class_name(error)}: {text}"
+    place = _attempt(lambda: place_of(error))
+    return f"{class_name(error)} in {place}" if place else class_name(error)
 
 
 def traceback_of(error: BaseException, *, skip: int = 0) -> str:
-    """Return an exception's traceback as Python prints it, without its first frames."""
+    """Return an exception's traceback, without its first frames; frames of users' code stay.
 
-    def formatted() -> str:
+    It is empty if the exception is statefun's, and users' code has not caused it: its text says all.
+    """
+    # isinstance would ask users' classes
+    if issubclass(type(error), StatefunError) and not _attempt(lambda: passes_users_code(error)):
+        return ""
+
+    def described() -> str:
         frames = error.__traceback__
         for _ in range(skip):
             frames = frames.tb_next if frames else None
-        return "".join(traceback.format_exception(type(error), error, frames))
+        return formatted(error, frames)
 
-    return _cut(_attempt(formatted) or f"{line_of(error)}\n", _MAX_TRACEBACK)
+    return without_middle(_attempt(described) or f"{line_of(error)}\n", _MAX_TRACEBACK)
 
 
 def deserializer_failed(name: str, target: Address, error: BaseException) -> InvocationError:
@@ -68,17 +82,9 @@ def deserializer_failed(name: str, target: Address, error: BaseException) -> Inv
     )
 
 
-def _attempt(describe: Callable[[], str]) -> str | None:
-    """Return a description, or None if a method of the user's class fails."""
+def _attempt(describe: Callable[[], T]) -> T | None:
+    """Return what is found out, or None if a method of the user's class fails."""
     try:
         return describe()
     except BaseException:  # noqa: BLE001 - also if they ask to exit
         return None
-
-
-def _cut(text: str, length: int) -> str:
-    """Leave out the middle of a long text."""
-    if len(text) <= length:
-        return text
-    half = length // 2
-    return f"{text[:half]} ... ({len(text) - 2 * half:,} characters left out) ... {text[-half:]}"

@@ -13,3 +13,15 @@ def shortened(text: str, limit: int) -> str:
     ('Ada Lovelace', 'Ada L...')
     """
     return text if len(text) <= limit else text[: limit - len(_MARK)] + _MARK
+
+
+def without_middle(text: str, limit: int) -> str:
+    """Return a text, without the middle of one that has more than ``limit`` characters.
+
+    >>> without_middle("Augusta Ada King, Countess of Lovelace", 14)
+    'Augusta ... (24 characters left out) ... ovelace'
+    """
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]} ... ({len(text) - 2 * half:,} characters left out) ... {text[-half:]}"

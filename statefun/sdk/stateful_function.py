@@ -25,8 +25,13 @@ class StorageSpec(NamedTuple):
     """The values that a function keeps per address."""
 
     names: frozenset[str]
-    specs: tuple[ValueSpec, ...]
+    specs: list[ValueSpec]
     """In the order of their declaration."""
+
+    @classmethod
+    def of(cls, specs: Mapping[str, ValueSpec]) -> StorageSpec:
+        """Return the values of these specs, by name."""
+        return cls(frozenset(specs), list(specs.values()))
 
 
 @attrs.frozen
@@ -74,6 +79,13 @@ class StatefulFunction:
         return tuple(each for each in found if each is not None)
 
     @property
+    def elsewhere(self) -> Transport:
+        """What calls it, where it is known to run elsewhere."""
+        if self.transport is None:
+            raise AssertionError(f"{self.typename} runs here")
+        return self.transport
+
+    @property
     def is_stateless(self) -> bool:
         """Whether it is known to keep no values."""
         return not self.specs and self.transport is None
@@ -96,10 +108,14 @@ class StatefulFunction:
         """
         return not isinstance(self.call, Handlers) or self.call.takes(typename)
 
+    def decode(self, typename: str, content: bytes) -> Any:
+        """Decode a value as the handler that takes it does; it stays bytes if none has to."""
+        return self.call.decode(typename, content) if isinstance(self.call, Handlers) else content
+
     @property
     def storage_spec(self) -> StorageSpec:
         """The values it keeps."""
-        return StorageSpec(frozenset(self.specs), tuple(self.specs.values()))
+        return StorageSpec.of(self.specs)
 
 
 def _calls_elsewhere(_context: Context, _message: Message) -> None:

@@ -8,6 +8,7 @@ their own methods do. Neither package is imported before a type needs it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, overload
@@ -16,11 +17,13 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.fields import (
+    allows_anything,
     are_same,
     field_problem,
     forget_decoders,
     is_class,
     is_pydantic,
+    pydantic_models,
     text_of_annotation,
 )
 from statefun.sdk.types import SimpleType, Type, TypeSerializer, default_types, simple_type
@@ -40,14 +43,11 @@ class StructuredType(Type[T]):
         annotation: Any,
         encoding: Format = "json",
         upgrades: Mapping[Type[Any], Callable[[Any], T]] | None = None,
-        *,
-        is_compared: bool = True,
     ) -> None:
         python_type = None if annotation is Any else annotation
         super().__init__(typename, python_type=python_type, upgrades=upgrades)
         self._annotation = annotation
         self._encoding: Format = encoding
-        self._is_compared = is_compared
         self._serializer: TypeSerializer[T] | None = None
         try:
             problem = field_problem(annotation)
@@ -63,9 +63,7 @@ class StructuredType(Type[T]):
     def serializer(self) -> TypeSerializer[T]:
         """Return the serializer of this type."""
         if self._serializer is None:
-            self._serializer = _serializer(
-                self._annotation, self._encoding, is_compared=self._is_compared
-            )
+            self._serializer = _serializer(self._annotation, self._encoding)
         return self._serializer
 
     @property
@@ -77,8 +75,31 @@ class StructuredType(Type[T]):
         """Return where the class of its values comes from."""
         return f"{text_of_annotation(self._annotation)} as {self._encoding}"
 
+    def shape(self) -> str:
+        """Return a digest of the JSON Schema of its values; empty where there is none."""
+        try:
+            if pydantic_models(self._annotation):
+                import pydantic  # noqa: PLC0415 - only programs that have it have models
+
+                schema = pydantic.TypeAdapter(self._annotation).json_schema()
+            else:
+                import msgspec  # noqa: PLC0415 - as below
+
+                schema = msgspec.json.schema(self._annotation)
+        except Exception:  # noqa: BLE001 - not every class that can be decoded has a schema
+            return ""
+        finally:
+            forget_decoders(self._annotation)
+        return hashlib.sha256(json.dumps(schema, sort_keys=True).encode()).hexdigest()[:16]
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_serializer": None}  # decoders cannot be pickled
+
+
+_HINT = (
+    "; dicts with keys of text, lists, texts, numbers, True, False and None come back as they are: for "
+    "others name a type by its annotation, such as make_json_type('com.example/Pair', tuple[int, str])"
+)
 
 
 class _Serializer(TypeSerializer[T]):
@@ -86,6 +107,13 @@ class _Serializer(TypeSerializer[T]):
 
     A field that holds what its annotation does not allow would otherwise show where the value is
     read, maybe months later, and not where it was made.
+
+    Args:
+        python_type: the class of all values; None if there is no such class.
+        encode: from a value to its bytes.
+        decode: from bytes to the value.
+        is_exact: whether all parts of a value come back as the classes that they have. Without an
+            annotation nothing else says what they were.
     """
 
     def __init__(
@@ -94,9 +122,9 @@ class _Serializer(TypeSerializer[T]):
         encode: Callable[[T], bytes],
         decode: Callable[[bytes], T],
         *,
-        is_compared: bool = True,
+        is_exact: bool = False,
     ) -> None:
-        self._is_compared = is_compared
+        self._is_exact = is_exact
         self._python_type = python_type
         self._encode = encode
         self.deserialize = decode  # type: ignore[method-assign] # saves a call
@@ -108,8 +136,9 @@ class _Serializer(TypeSerializer[T]):
             raise TypeError(f"a value of {class_.__name__} is wanted")
         content = self._encode(value)
         again = self.deserialize(content)
-        if self._is_compared and again != value and not are_same(again, value):
-            raise TypeError(f"it would come back as {again!r}")
+        if (self._is_exact or again != value) and not are_same(again, value):
+            hint = _HINT if self._is_exact else ""
+            raise TypeError(f"it would come back as {again!r}{hint}")
         return content
 
     def deserialize(self, value: bytes, /) -> T:
@@ -117,26 +146,19 @@ class _Serializer(TypeSerializer[T]):
         raise NotImplementedError
 
 
-def _serializer(annotation: Any, encoding: Format, *, is_compared: bool) -> TypeSerializer[Any]:
-    if is_pydantic(annotation):
+def _serializer(annotation: Any, encoding: Format) -> TypeSerializer[Any]:
+    if pydantic_models(annotation):
         return _pydantic_serializer(annotation, encoding)
     import msgspec  # noqa: PLC0415 - workers of programs without structured types do without
 
     class_ = annotation if _is_concrete(annotation) else None
-    if encoding == "json":
-        serializer = _Serializer(
-            class_,
-            msgspec.json.Encoder().encode,
-            msgspec.json.Decoder(annotation).decode,
-            is_compared=is_compared,
-        )
-    else:
-        serializer = _Serializer(
-            class_,
-            msgspec.msgpack.Encoder().encode,
-            msgspec.msgpack.Decoder(annotation).decode,
-            is_compared=is_compared,
-        )
+    format_ = msgspec.json if encoding == "json" else msgspec.msgpack
+    serializer = _Serializer(
+        class_,
+        format_.Encoder().encode,
+        format_.Decoder(annotation).decode,
+        is_exact=allows_anything(annotation),
+    )
     forget_decoders(annotation)
     return serializer
 
@@ -146,33 +168,41 @@ def _is_concrete(annotation: Any) -> bool:
     return is_class(annotation) and not issubclass(annotation, dict)
 
 
-def _pydantic_serializer(model: Any, encoding: Format) -> TypeSerializer[Any]:
+def _pydantic_serializer(annotation: Any, encoding: Format) -> TypeSerializer[Any]:
+    import pydantic  # noqa: PLC0415 - only programs that have it have models
+
+    adapter = pydantic.TypeAdapter(annotation)
+    class_ = annotation if is_pydantic(annotation) else None
     # What others write has the aliases of fields, and so has what is written for them, unless
     # that would not be read again.
-    fields = model.model_fields.values()
-    by_alias = all(field.serialization_alias == field.validation_alias for field in fields)
+    by_alias = all(
+        field.serialization_alias == field.validation_alias
+        for model in pydantic_models(annotation)
+        for field in model.model_fields.values()
+    )
     written: dict[str, Any] = {"by_alias": by_alias, "round_trip": True, "warnings": False}
     if encoding == "json":
 
         def decode_json(value: bytes) -> Any:
-            return model.model_validate_json(value, by_alias=True, by_name=True)
+            return adapter.validate_json(value, by_alias=True, by_name=True)
 
-        return _Serializer(
-            model, lambda value: value.model_dump_json(**written).encode(), decode_json
-        )
+        return _Serializer(class_, lambda value: adapter.dump_json(value, **written), decode_json)
     import msgspec  # noqa: PLC0415 - as above
 
     def encode(value: Any) -> bytes:
-        return msgspec.msgpack.encode(value.model_dump(mode="json", **written))
+        return msgspec.msgpack.encode(adapter.dump_python(value, mode="json", **written))
 
     def decode(value: bytes) -> Any:
-        return model.model_validate(msgspec.msgpack.decode(value), by_alias=True, by_name=True)
+        return adapter.validate_python(msgspec.msgpack.decode(value), by_alias=True, by_name=True)
 
-    return _Serializer(model, encode, decode)
+    return _Serializer(class_, encode, decode)
 
 
 def _json_bytes(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode()
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+
+
+_json: TypeSerializer[Any] = _Serializer(None, _json_bytes, json.loads, is_exact=True)
 
 
 @overload
@@ -200,7 +230,8 @@ def make_json_type(
         typename: ``namespace/name``, as ``valueType`` in module.yaml names it.
         python_type: a dataclass, an attrs class, a Pydantic model, or anything else that an
             annotation can say, such as ``list[int]``; values are checked when they are encoded
-            and decoded. If not given, they are whatever the module ``json`` reads and writes.
+            and decoded. If not given, they are dicts with keys of text, lists, texts, finite numbers,
+            True, False and None, and nothing else: a tuple would come back as a list.
         upgrades: older types, whose values are read with them, and made into values of this type
             by a function each.
 
@@ -220,7 +251,7 @@ def make_json_type(
     Point(x=1, y=0)
     """
     if python_type is None and upgrades is None:
-        return simple_type(typename, _json_bytes, json.loads)
+        return simple_type(typename, _json.serialize, json.loads)
     return default_types.add(StructuredType(typename, python_type or Any, "json", upgrades))
 
 

@@ -117,6 +117,10 @@ class Type(ABC, Generic[T]):
             return self._older[typename](value)
         return self.serializer().deserialize(value)
 
+    def shape(self) -> str:
+        """Return a text that changes with the values that it decodes; empty if that is unknown."""
+        return ""
+
     def origin(self) -> str:
         """Return where its code comes from: equal for a module or notebook cell that runs again."""
         return f"{type(self).__module__}.{type(self).__qualname__}"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from statefun.module.keys import UNDECODABLE_KEY, UNTRANSFORMABLE, id_of_key
+from statefun.engine.record_keys import UNDECODABLE_KEY, UNTRANSFORMABLE, id_of_key
 from statefun.module.topic_routes import TopicRoute
 from statefun.module.transforming import no_id, place_of, transformed_id
 from statefun.sdk.errors import StatefunError
@@ -11,8 +11,8 @@ from statefun.sdk.record import KafkaRecord
 from statefun.sdk.types import default_types
 
 
-def id_of_record(record: KafkaRecord, route: TopicRoute) -> tuple[str, str]:
-    """Return the id that a record goes to, or why it can go nowhere.
+def id_of_record(record: KafkaRecord, route: TopicRoute) -> tuple[str | None, str]:
+    """Return the id that a record names, if it does, and why it can go nowhere, if it cannot.
 
     Raises:
         FunctionError: if that cannot be told now.
@@ -20,7 +20,7 @@ def id_of_record(record: KafkaRecord, route: TopicRoute) -> tuple[str, str]:
     type_ = None if route.key_type is None else default_types.find(str(route.key_type))
     is_transformed = route.chain is not None and route.chain.changes_key
     if record.key is None and not is_transformed:
-        return "", "null-key"
+        return None, "null-key"
     try:
         if route.chain is not None and is_transformed:
             id_ = transformed_id(route.chain, place_of(record), record.key, record.value).decode()
@@ -29,10 +29,10 @@ def id_of_record(record: KafkaRecord, route: TopicRoute) -> tuple[str, str]:
     except StatefunError as error:
         if is_transformed:  # a schema registry does not answer, which says nothing of the record
             raise no_id(place_of(record), error) from None
-        return "", UNDECODABLE_KEY
+        return None, UNDECODABLE_KEY
     except Exception:  # noqa: BLE001 - whatever a user's type raises
-        return "", UNTRANSFORMABLE if is_transformed else UNDECODABLE_KEY
+        return None, UNTRANSFORMABLE if is_transformed else UNDECODABLE_KEY
     if not id_:
-        return "", "empty-key"
+        return id_, "empty-key"
     takes_tombstones = route.deserializer is not None and route.deserializer.takes_tombstones
     return id_, "null-value" if record.value is None and not takes_tombstones else ""

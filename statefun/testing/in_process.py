@@ -3,7 +3,8 @@
 
 What the runtime leaves open, such as which of several messages comes first, a seed decides. What
 it promises holds: messages of one sender to one target, and records of one key in a topic, come in
-their order; the effects of a micro-batch become visible together.
+their order; the effects of a micro-batch become visible together. Timers come at their time, to the
+millisecond; on Spark they come up to a quarter of a second later.
 """
 
 from __future__ import annotations
@@ -12,23 +13,34 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+from statefun.engine import chunks, wheel
+from statefun.engine.address_keys import address_key, address_of
+from statefun.engine.buckets import TICK
+from statefun.engine.failures import RETRY
+from statefun.engine.groups import AddressValues
+from statefun.engine.program import Program
+from statefun.engine.record_keys import REJECTION_NAMESPACE
+from statefun.engine.sinks import EgressRecord
 from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress, Module
-from statefun.module.sinks import EgressRecord
-from statefun.module.topic_routes import TopicRoute, route_of
+from statefun.module.topic_routes import TopicRoute
 from statefun.remote.endpoint_functions import with_endpoints
 from statefun.sdk.address import Address
-from statefun.sdk.context import Cancellation
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.record import KafkaRecord
-from statefun.sdk.types import Type, TypedValue
-from statefun.testing.arriving import id_of_record
-from statefun.testing.happenings import Delayed, Effects, Kept, Pending
-from statefun.testing.micro_batch import Functions
+from statefun.sdk.types import Type
+from statefun.testing.due_times import DueTimes
+from statefun.testing.message_rows import (
+    EPOCH,
+    MessageRow,
+    in_milliseconds_since_epoch,
+    rows_of_record,
+)
+from statefun.testing.micro_batch import Done, MicroBatches, StoppedClock
 from statefun.testing.outcomes import PublishedRecord, argument_of, content
 from statefun.testing.tested import (
     Content,
@@ -37,12 +49,14 @@ from statefun.testing.tested import (
     as_bytes,
     loaded,
     not_read,
+    route_in,
 )
-from statefun.testing.timetable import Timetable
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 """The time when an application under test begins."""
 
+_KEEPERS = {wheel.NAMESPACE, chunks.NAMESPACE}
+"""The namespaces of the engine's addresses that keep messages which wait."""
 _ALL = 0.5
 """How often a micro-batch takes all messages that wait."""
 
@@ -112,7 +126,7 @@ class InProcessApplication(TestedApplication):
     def _begin(self, program: LoadedProgram, seed: int, *, twice: bool) -> None:
         self._module = program.module
         self._registry = with_endpoints(program.functions, program.module)
-        self._functions = Functions(self._registry, program.module, twice=twice)
+        self._micro_batches = MicroBatches(Program.of(self._registry, program.module), twice=twice)
         self._semantics = {
             **{str(egress.id): egress.delivery_semantic for egress in self._module.egresses},
             **{
@@ -125,15 +139,15 @@ class InProcessApplication(TestedApplication):
         self._random = random.Random(seed)  # noqa: S311 - orders, not secrets
         self._crashes_now: Decide | None = None
         self._now = START
-        self._ready: dict[Address, dict[Hashable, deque[Pending]]] = {}
-        """Messages by target and sender."""
+        self._ready: dict[bytes, dict[Hashable, deque[MessageRow]]] = {}
+        """Messages by the key of their target, and by sender."""
+        self._reserved: list[MessageRow] = []
+        """Messages to the engine's addresses that keep messages."""
         self._arrived = deque[tuple[str, KafkaRecord, TopicRoute]]()
         """Records that wait for their ids, by ingress."""
-        self._rejected: list[tuple[str, KafkaRecord]] = []
-        self._timetable = Timetable[Pending]()
-        self._conflicts: list[tuple[Address, Delayed]] = []
-        """Delayed messages whose token was in use, with their senders."""
-        self._states: dict[Address, dict[str, Kept]] = {}
+        self._due_times = DueTimes()
+        self._states: dict[bytes, bytes] = {}
+        """As the runtime stores them, by key."""
         self._published: defaultdict[str, list[PublishedRecord]] = defaultdict(list)
         self._offsets: defaultdict[str, int] = defaultdict(int)
         self._batch = 0
@@ -160,7 +174,8 @@ class InProcessApplication(TestedApplication):
         """Send a value to a function; see :meth:`TestedApplication.send`."""
         self._registry.for_typename(typename)
         target = Address(typename, id)
-        self._enqueue("", Pending(target, None, argument_of(target, value, value_type)))
+        argument = argument_of(target, value, value_type)
+        self._enqueue("", MessageRow(address_key(target), None, *argument))
 
     def produce(
         self,
@@ -174,10 +189,12 @@ class InProcessApplication(TestedApplication):
         readers = [
             (ingress, route)
             for ingress in self._module.routed
-            if (route := route_of(ingress.topics, topic)) is not None
+            if (route := route_in(ingress, topic)) is not None
         ]
         if not readers:
             raise not_read(self._module, topic)
+        route = readers[0][1]
+        topic = route.topic if topic == route.alias else topic
         record = KafkaRecord(
             as_bytes(key),
             as_bytes(value),
@@ -199,30 +216,21 @@ class InProcessApplication(TestedApplication):
 
     def _route(self, ingress: str, record: KafkaRecord, route: TopicRoute) -> None:
         """Send a record that an ingress has read to its targets."""
-        id_, reason = id_of_record(record, route)
-        if reason:
-            self._rejected.append((reason, record))
-            return
-        made = route.deserializer
-        typename = str(route.value_type) if made is None else made.name
-        argument = TypedValue(typename, record.value or b"")
-        for target in route.targets:
-            address = Address(target.namespace, target.name, id_)
-            message = Pending(address, None, argument, record, made is not None)
-            self._enqueue((ingress, record.topic, record.key), message)
+        for row in rows_of_record(record, route):
+            is_rejected = address_of(row.target).namespace == REJECTION_NAMESPACE
+            self._enqueue((ingress, record.topic, None if is_rejected else record.key), row)
 
     def drain(self) -> None:
         """Process what there is; see :meth:`TestedApplication.drain`."""
         self._read()
-        self._settle_conflicts()
-        self._release()
-        while self._ready or self._rejected:
+        self._settle()
+        while self._ready:
             self._run_batch()
-            self._settle_conflicts()
-            self._release()
+            self._settle()
 
     def _set_time(self, now: datetime) -> None:
-        self._now = now
+        # The engine counts whole milliseconds; rounded down, a timer would come early.
+        self._now = now + -(now - EPOCH) % timedelta(milliseconds=1)
 
     def egress(self, topic: str) -> list[PublishedRecord]:
         """Return the records that were published to a topic so far."""
@@ -231,22 +239,33 @@ class InProcessApplication(TestedApplication):
     def state(self, address: Address) -> dict[str, Any]:
         """Return the values of an address, decoded, by name."""
         specs = self._registry.for_typename(address.typename).specs
+        values = AddressValues(self._states.get(address_key(address)))
+        values.expire(StoppedClock(self._milliseconds))
         return {
-            name: specs[name].type.decode(*kept.value) if name in specs else content(kept.value)
-            for name, kept in sorted(self._states.get(address, {}).items())
-            if kept.expires is None or kept.expires > self._now
+            name: specs[name].type.decode(*value) if name in specs else content(value)
+            for name, value in sorted(values.values.items())
         }
 
     def addresses(self) -> set[Address]:
         """Return the addresses that have a value."""
-        return {address for address in self._states if self.state(address)}
+        addresses = (address_of(key) for key in self._states)
+        users = [each for each in addresses if each.namespace not in _KEEPERS]
+        return {address for address in users if self.state(address)}
 
     @property
     def next_timer(self) -> datetime | None:
         """When the next delayed message is due; None if none waits."""
-        return self._timetable.next_due()
+        if self._reserved:  # a failure policy has stopped what was due
+            return self._now
+        due = self._due_times.next()
+        return None if due is None else EPOCH + timedelta(milliseconds=due)
 
-    def _enqueue(self, sender: Hashable, message: Pending) -> None:
+    @property
+    def _milliseconds(self) -> int:
+        """The time, in milliseconds since the epoch."""
+        return in_milliseconds_since_epoch(self._now)
+
+    def _enqueue(self, sender: Hashable, message: MessageRow) -> None:
         channels = self._ready.get(message.target)
         if channels is None:
             channels = self._ready[message.target] = {}
@@ -255,44 +274,55 @@ class InProcessApplication(TestedApplication):
             channel = channels[sender] = deque()
         channel.append(message)
 
-    def _release(self) -> None:
-        """Let messages go whose time has come."""
-        due = self._timetable.next_due()
-        while due is not None and due <= self._now:
-            message = self._timetable.take()
-            self._enqueue(message.caller if message.attempts == 0 else object(), message)
-            due = self._timetable.next_due()
+    def _settle(self) -> None:
+        """Run what keeps messages that wait, and lets them go when their time has come."""
+        self._tick()
+        while self._reserved:
+            rows, self._reserved = self._reserved, []
+            groups: dict[bytes, list[MessageRow]] = {}
+            for row in rows:
+                groups.setdefault(row.target, []).append(row)
+            try:
+                done = self._micro_batches.run([*groups.items()], self._states, self._milliseconds)
+            except BaseException:
+                self._reserved = rows
+                raise
+            self._commit(done)
+            self._tick()
+
+    def _tick(self) -> None:
+        """Send a tick to each bucket in which something is due."""
+        now = self._milliseconds
+        self._reserved += [
+            MessageRow(key, None, TICK, b"%d" % now) for key in self._due_times.take(now)
+        ]
 
     def _run_batch(self) -> None:
         """Run a micro-batch, until it is committed."""
         self._batch += 1
         taken = self._taken()
-        rejected, self._rejected = self._rejected, []
-        groups = [(address, self._merged(channels)) for address, channels in taken.items()]
+        groups = [(key, self._merged(channels)) for key, channels in taken.items()]
         is_done = False
         while not is_done:
             self._random.shuffle(groups)
             try:
-                effects = self._functions.run(groups, self._states, self._now)
-                for reason, record in rejected:
-                    self._functions.reject(reason, record, effects, self._now)
+                done = self._micro_batches.run(groups, self._states, self._milliseconds)
             except BaseException:
                 self._put_back(taken)
-                self._rejected = [*rejected, *self._rejected]
                 raise
             is_done = not self._crashes(f"micro-batch {self._batch}, before its commit")
-        self._commit(effects)
+        self._commit(done)
 
-    def _taken(self) -> dict[Address, dict[Hashable, list[Pending]]]:
+    def _taken(self) -> dict[bytes, dict[Hashable, list[MessageRow]]]:
         """Take the messages of a micro-batch: some of those that wait, of each sender the first."""
         chosen = self._random
         everything = len(self._ready) <= 1 or chosen.random() < _ALL
-        addresses = list(self._ready)
+        keys = list(self._ready)
         if not everything:
-            addresses = chosen.sample(addresses, chosen.randint(1, len(addresses)))
-        taken: dict[Address, dict[Hashable, list[Pending]]] = {}
-        for address in addresses:
-            channels, parts = self._ready[address], {}
+            keys = chosen.sample(keys, chosen.randint(1, len(keys)))
+        taken: dict[bytes, dict[Hashable, list[MessageRow]]] = {}
+        for key in keys:
+            channels, parts = self._ready[key], {}
             for sender in list(channels):
                 channel = channels[sender]
                 count = len(channel) if everything else chosen.randint(1, len(channel))
@@ -300,11 +330,11 @@ class InProcessApplication(TestedApplication):
                 if not channel:
                     del channels[sender]
             if not channels:
-                del self._ready[address]
-            taken[address] = parts
+                del self._ready[key]
+            taken[key] = parts
         return taken
 
-    def _merged(self, channels: Mapping[Hashable, Sequence[Pending]]) -> list[Pending]:
+    def _merged(self, channels: Mapping[Hashable, Sequence[MessageRow]]) -> list[MessageRow]:
         """Return messages to one address in an order that keeps each sender's."""
         if len(channels) == 1:
             return list(*channels.values())
@@ -313,53 +343,33 @@ class InProcessApplication(TestedApplication):
         iterators = {sender: iter(messages) for sender, messages in channels.items()}
         return [next(iterators[sender]) for sender in turns]
 
-    def _put_back(self, taken: Mapping[Address, Mapping[Hashable, Sequence[Pending]]]) -> None:
+    def _put_back(self, taken: Mapping[bytes, Mapping[Hashable, Sequence[MessageRow]]]) -> None:
         """Go on with the same messages the next time, as after a restart."""
-        for address, channels in taken.items():
-            waiting = self._ready.setdefault(address, {})
+        for key, channels in taken.items():
+            waiting = self._ready.setdefault(key, {})
             for sender, messages in channels.items():
                 waiting.setdefault(sender, deque()).extendleft(reversed(messages))
 
     def _crashes(self, place: str) -> bool:
         return self._crashes_now is not None and self._crashes_now(place)
 
-    def _commit(self, effects: Effects) -> None:
-        for address, values in effects.states.items():
-            if values:
-                self._states[address] = values
+    def _commit(self, done: Done) -> None:
+        for key, state in done.states.items():
+            self._due_times.stored(key, state)
+            if state is None:
+                self._states.pop(key, None)
             else:
-                self._states.pop(address, None)
-        for message in effects.messages:
-            self._enqueue(message.caller, message)
-        self._schedule(effects)
-        self.skipped += effects.skipped
-        self._publish(effects.records)
-
-    def _schedule(self, effects: Effects) -> None:
-        """Let delayed messages wait, or cancel them."""
-        for sender, each in effects.delayed:
-            if isinstance(each, Cancellation):
-                self._timetable.cancel((sender.id, each.cancellation_token))
-            elif each.token and self._timetable.is_taken((sender.id, each.token)):
-                self._conflicts.append((sender, each))
+                self._states[key] = state
+        for bucket, content_ in done.waiting:
+            self._due_times.add(bucket, content_)
+        for message in (*done.messages, *done.released):
+            if address_of(message.target).namespace in _KEEPERS:
+                self._reserved.append(message)
             else:
-                token = (sender.id, each.token) if each.token else None
-                self._timetable.add(each.due, each.message, token)
-
-    def _settle_conflicts(self) -> None:
-        """Apply failure policies to delayed messages whose cancellation token is in use.
-
-        The runtime finds them when their senders' micro-batch is committed.
-        """
-        while self._conflicts:
-            sender, later = self._conflicts[0]
-            effects = Effects()
-            if self._timetable.is_taken((sender.id, later.token)):
-                self._functions.token_in_use(sender, later, effects, self._now)
-            else:
-                effects.delayed.append((sender, later))
-            del self._conflicts[0]
-            self._commit(effects)
+                # What is tried again comes in any order.
+                self._enqueue(object() if message.typename == RETRY else message.caller, message)
+        self.skipped += done.skipped
+        self._publish(done.records)
 
     def _publish(self, records: Sequence[tuple[str, EgressRecord]]) -> None:
         """Publish the records of a micro-batch, each egress by its semantic."""

@@ -10,10 +10,10 @@ from typing import Any
 
 import attrs
 
-from statefun.module.letters import HEADER_PREFIX
-from statefun.module.sinks import EgressRecord
+from statefun.engine.letters import HEADER_PREFIX
+from statefun.engine.sinks import EgressRecord
 from statefun.sdk.address import Address
-from statefun.sdk.annotations import any_sent, automatic_types
+from statefun.sdk.annotations import automatic_types
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.message import Message, message_to, type_of
 from statefun.sdk.types import Type, TypedValue, default_types
@@ -61,7 +61,7 @@ class SentMessage:
         """Return a message as tests see it."""
         target = Address(message.target_typename, message.target_id)
         value, type_ = message.typed_value, type_of(message)
-        if type_ is None or type_ is any_sent():
+        if type_ is None:
             return cls(target, content(value))
         return cls(target, type_.decode(*value))
 
@@ -127,6 +127,8 @@ class DeadLetter:
     target: Address | None
     """Who should have handled it; None if no function could receive it."""
     attempts: int
+    traceback: str = attrs.field(default="", eq=False)
+    """Where code of the user's has raised; empty if none has."""
 
     @classmethod
     def of(cls, record: PublishedRecord) -> DeadLetter:
@@ -140,5 +142,5 @@ class DeadLetter:
         if typename is not None:
             target = Address(typename, facts["target"].removeprefix(f"{typename}/"))
         code, text = facts.get("error-code", ""), facts.get("error-message", "")
-        attempts = int(facts.get("attempts", 1))
-        return cls(record.value, record.key, code, text, target, attempts)
+        attempts, trace = int(facts.get("attempts", 1)), facts.get("traceback", "")
+        return cls(record.value, record.key, code, text, target, attempts, trace)

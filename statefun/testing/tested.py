@@ -13,11 +13,13 @@ from typing import Any
 import attrs
 
 from statefun.module.binding import check_binding
+from statefun.module.connectors import ConnectorIngress
 from statefun.module.loader import load_module_files
 from statefun.module.model import KafkaEgress, KafkaIngress, Module
-from statefun.module.program import (
+from statefun.module.topic_routes import TopicRoute, route_of
+from statefun.module.user_program import (
     LOADED,
-    Program,
+    UserProgram,
     forget_loaded,
     load_program,
     program_of,
@@ -68,6 +70,15 @@ class TestedApplication(ABC):
         headers: Mapping[str, Content] | None = None,
     ) -> None:
         """Write a record to a topic of an ingress.
+
+        Files are topics, too, by their path as the module file has it, and by their own path: the record
+        stands for one of theirs, and no file is read.
+
+        Args:
+            topic: the topic.
+            key: the key, or the id that is in a record of a file.
+            value: the value; of a row or line, what its format makes of it.
+            headers: the headers.
 
         Raises:
             DefinitionError: if no ingress reads the topic.
@@ -175,13 +186,13 @@ def loaded(
     return LoadedProgram(functions, content)
 
 
-def _registry(program: Program | None) -> StatefulFunctions:
+def _registry(program: UserProgram | None) -> StatefulFunctions:
     """Return the registry of a program: its own, or that of ``@function``."""
     own = [] if program is None else [*program.registries]
     return next((each for each in own if each is not default_functions), default_functions)
 
 
-def _program(app: Path) -> Program:
+def _program(app: Path) -> UserProgram:
     """Load a program, or take its module if the tests have imported it."""
     for name, module in list(sys.modules.items()):
         if name != LOADED and getattr(module, "__file__", None) == str(app.resolve()):
@@ -204,9 +215,15 @@ def _files(
     return [] if has_components and not beside.exists() else [beside]
 
 
+def route_in(ingress: KafkaIngress | ConnectorIngress, topic: str) -> TopicRoute | None:
+    """Return the route of a topic in an ingress; of files, also by their path in the module file."""
+    named = (route for route in ingress.topics if route.alias == topic)
+    return route_of(ingress.topics, topic) or next(named, None)
+
+
 def not_read(module: Module, topic: str) -> DefinitionError:
     """Return the error of a record for a topic that no ingress reads."""
-    routes = [route.topic for ingress in module.routed for route in ingress.topics]
+    routes = [route.alias or route.topic for ingress in module.routed for route in ingress.topics]
     known = ", ".join(routes) or "none"
     return DefinitionError(f"no ingress reads topic {topic} (they read: {known})")
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from typing import Any
 
 import attrs
 import pytest
@@ -15,6 +16,7 @@ from statefun import (
     Retry,
     StatefulFunctions,
     ValueSpec,
+    make_json_type,
 )
 from statefun.module.binding import check_binding
 from statefun.module.loader import parse_module
@@ -22,6 +24,7 @@ from statefun.module.location import Location
 from statefun.module.model import KafkaEgress, KafkaIngress, Module, Unsupported
 from statefun.module.topic_routes import TopicRoute
 from statefun.sdk.address import TypeName
+from statefun.sdk.types import default_types
 
 
 def functions(*typenames: str, specs: tuple[ValueSpec, ...] = ()) -> StatefulFunctions:
@@ -202,3 +205,57 @@ def test_topics_of_one_name_have_one_policy() -> None:
 
     with pytest.raises(BindingError, match="topic users has another failurePolicy than elsewhere"):
         check_binding(Module((one, two)), functions("test.fns/one"))
+
+
+@attrs.frozen
+class Item:
+    """Of an order."""
+
+    sku: str
+
+
+class Elsewhere:
+    """Stands for another module."""
+
+    @attrs.frozen
+    class Item:
+        """In stock."""
+
+        sku: str = ""
+        count: int = 0
+
+
+def taking(*classes: type) -> StatefulFunctions:
+    """Register a function for values of each class."""
+    registry = StatefulFunctions()
+    for number, class_ in enumerate(classes):
+
+        def fun(ctx: Context, value: Any) -> None: ...
+
+        fun.__annotations__["value"] = class_
+        registry.register(f"test.fns/{number}", fun)
+    return registry
+
+
+def test_classes_of_one_name_are_refused() -> None:
+    """Values of the one would be decoded as the other; the line to write is there."""
+    with pytest.raises(BindingError) as raised:
+        check_binding(
+            Module(ingresses=(ingress("test.fns/0"),)), taking(Item, Elsewhere.Item, Item)
+        )
+
+    (problem,) = [line for line in str(raised.value).splitlines() if ".Item, which" in line]
+    assert problem.endswith(
+        "test_binding.Item, which test.fns/0 takes, and test_binding.Elsewhere.Item, which test.fns/1 "
+        "takes, both have the typename io.statefun.python/Item, and one would be decoded as the other; "
+        'name one of them: make_json_type("test.fns/Item", test_binding.Elsewhere.Item)'
+    )
+
+
+def test_classes_of_one_name_may_have_names_of_their_own() -> None:
+    """A class that is named is no other's, and so is one that several functions take."""
+    make_json_type("test.fns/Item", Elsewhere.Item)
+    try:
+        check_binding(Module(), taking(Item, Elsewhere.Item, Item), needs_ingress=False)
+    finally:
+        default_types.forget(__name__)

@@ -1,29 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import logging
+import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import attrs
 import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from local_servers import free_port
 
-from statefun import Context, PlatformError, StatefulFunctions, StringType
+from statefun import Context, PlatformError, RequestReplyHandler, StatefulFunctions, StringType
 from statefun.module.loader import parse_module
+from statefun.remote.endpoint_functions import with_endpoints
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 from statefun.runtime.playground_server import Playground
+from statefun.sdk.errors import StatefunError
+from statefun.sdk.foreign_requests import is_this_machine
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "playground.md"
+_PATHS = st.lists(st.sampled_from(["/", "a.fns", "any", "%FF", "%2F", "%00", "%20", "\xe9", "Ada"]))
+_LINES = st.tuples(
+    st.sampled_from(["PUT", "GET", "POST", "HEAD", "put", "", "P\xe9"]),
+    st.one_of(
+        _PATHS.map("".join).map("/a.fns/any/{}".format),
+        st.sampled_from(["/greetings", "/greetings?wait=\xb2", "//[", "http://[/a", "*", "/%", ""]),
+    ),
+    st.sampled_from(["HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/9", "HTTP/1.-1", "ICY", ""]),
+).map(" ".join)
+_HEADERS = st.tuples(
+    st.sampled_from(
+        ["Host", "Origin", "Content-Length", "Content-Type", "Sec-Fetch-Site", "X" * 999]
+    )
+    | st.sampled_from(["Transfer-Encoding", "Expect", "Connection", "no name", ""]),
+    st.sampled_from(["localhost", "[", "http://[", "[::1", "1", "-1", "+1", "\xb2", "9" * 5000, ""])
+    | st.sampled_from(["application/vnd.a/b", "application/vnd.\xe9", "chunked", "100-continue"])
+    | st.sampled_from(["keep-alive", "x" * 70_000, "a\0b", "cross-site"]),
+).map(": ".join)
+_TEXTS = st.tuples(_LINES, st.lists(_HEADERS, max_size=4), st.sampled_from(["", "x", "\r\n\r\n"]))
+_HOST = "Host: localhost"
+
+
+@attrs.frozen
+class User:
+    """A value of a type with a name."""
+
+    name: str
 
 
 def functions() -> StatefulFunctions:
     """Return functions that are never called."""
     registry = StatefulFunctions()
-    registry.register("a.fns/any", lambda ctx, message: None)
+    for typename in ("a.fns/any", "a/*", "a/a/*", "\xe9/*"):
+        registry.register(typename, lambda ctx, message: None)
+
+    @registry.bind("a.fns/users")
+    def users(ctx: Context, user: User) -> None:
+        pass
 
     @registry.bind("a.fns/texts")
     def texts(ctx: Context, message: str) -> None:
@@ -73,6 +118,7 @@ spec: {{port: {egress_port}, topics: [greetings, more]}}
         closing(PlaygroundStore(Folder.at(tmp_path))) as store,
         Playground(module, functions(), store),
     ):
+        store.readable(0)
         yield Played(port, egress_port, store)
 
 
@@ -133,10 +179,93 @@ def test_values_that_cannot_be_are_refused(played: Played) -> None:
     assert status == 415
     vendor = "application/vnd.com.example/User"
     status, text = played.ask("PUT", "/a.fns/texts/Ada", b"x", Content_Type=vendor)
-    assert (status, text) == (415, "no handler of a.fns/texts takes com.example/User\n")
+    assert (status, text) == (
+        415,
+        (
+            "no handler of a.fns/texts takes com.example/User: they take str. "
+            "Add one with .on(...), or name a class's type: make_json_type\n"
+        ),
+    )
     status, text = played.ask("PUT", "/a.fns/any/Ada", bytes(1_000_001), Content_Type=vendor)
     assert (status, text) == (413, "a message has at most 1,000,000 bytes\n")
     assert played.posted() == []
+
+
+def test_values_that_nobody_can_read_are_refused(played: Played) -> None:
+    """By their type, whoever reads them, or by the handler that takes them."""
+    for path, typename, body in (
+        ("/a.fns/any/Ada", "io.statefun.types/string", b"Ada"),
+        ("/a.fns/any/Ada", "io.statefun.types/int", b"\x0f"),
+        ("/a.fns/texts/Ada", "io.statefun.types/string", b"\xff"),
+        ("/a.fns/users/Ada", "com.example/User", b"{"),
+        ("/a.fns/users/Ada", "com.example/User", b'{"name": 1}'),
+    ):
+        headers: dict[str, Any] = {"Content-Type": f"application/vnd.{typename}"}
+        status, text = played.ask("PUT", path, body, **headers)
+        assert (status, text.startswith(f"the value is no {typename}: ")) == (400, True)
+    assert played.posted() == []
+    headers = {"Content-Type": "application/vnd.com.example/User"}
+    assert played.ask("PUT", "/a.fns/users/Ada", b'{"name": "Ada"}', **headers)[0] == 200
+    assert played.ask("PUT", "/a.fns/any/Ada", b"{", **headers)[0] == 200
+
+
+@contextmanager
+def served_elsewhere(registry: StatefulFunctions) -> Iterator[int]:
+    """Serve functions by the protocol of endpoints; yield the port."""
+
+    class Served(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = self.rfile.read(int(self.headers["Content-Length"]))
+            try:
+                status, reply = 200, RequestReplyHandler(registry).handle_sync(asked)
+            except StatefunError as error:
+                status, reply = 500, str(error).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/octet-stream")
+            self.send_header("Content-Length", str(len(reply)))
+            self.end_headers()
+            self.wfile.write(reply)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Served) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_an_endpoint_is_asked_whether_it_has_a_function(played: Played) -> None:
+    """A name that it does not know is refused; while it is down, messages are accepted."""
+    port = free_port()
+    with served_elsewhere(functions()) as there:
+        module = parse_module(
+            f"""
+kind: io.statefun.endpoints.v2/http
+spec: {{functions: a.fns/*, urlPathTemplate: 'http://127.0.0.1:{there}/'}}
+---
+kind: io.statefun.playground.v1/ingress
+spec: {{port: {port}}}
+"""
+        )
+        registry = with_endpoints(StatefulFunctions(), module)
+        with Playground(module, registry, played.store):
+            played.store.readable(0)
+            for _ in range(2):
+                status, text = played.ask("PUT", "/a.fns/ayn/Ada", b"x", port=port)
+                assert status == 404
+                assert text.startswith(
+                    "the endpoint of a.fns/ayn does not seem to have it: it has answered 500 "
+                )
+                assert played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0] == 200
+    with Playground(module, registry, played.store):
+        played.store.readable(0)
+        assert played.ask("PUT", "/a.fns/ayn/Ada", b"x", port=port)[0] == 200
+    assert len(played.posted()) == 3
 
 
 def test_a_message_needs_a_length(played: Played) -> None:
@@ -152,18 +281,164 @@ def test_a_message_needs_a_length(played: Played) -> None:
     assert len(played.posted()) == 1
 
 
+_WITHOUT_FIXTURE_CHECK = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@_WITHOUT_FIXTURE_CHECK
+@given(_TEXTS.map(lambda text: (text[0], [_HOST, *text[1]], text[2])) | _TEXTS | st.binary())
+def test_whatever_is_sent_has_an_answer_or_a_clean_end(
+    played: Played, caplog: pytest.LogCaptureFixture, sent: Any
+) -> None:
+    """No request, of HTTP or not, makes the server fail."""
+    caplog.clear()
+    if not isinstance(sent, bytes):
+        line, headers, body = sent
+        sent = "\r\n".join([line, *headers, "", body]).encode("latin-1")
+    answer = b""
+    for port in (played.port, played.egress_port):
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as client, suppress(OSError):
+            client.sendall(sent)
+            client.shutdown(socket.SHUT_WR)
+            while part := client.recv(10_000):
+                answer += part
+    assert re.findall(rb"(?:^|\n)HTTP/(?!1\.1 [1245]\d\d )", answer) == []
+    assert b" 500 " not in answer
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize("header", ["Host: [", "Origin: http://[", "Host: [::1"])
+def test_a_host_that_is_none_has_an_answer(played: Played, header: str) -> None:
+    """It is not this machine."""
+    with socket.create_connection(("127.0.0.1", played.port), timeout=30) as client:
+        client.sendall(f"PUT /a.fns/any/x HTTP/1.1\r\n{header}\r\n\r\n".encode())
+        assert client.recv(100).startswith(b"HTTP/1.1 403")
+
+
+_NAMES = st.sampled_from(["a", "a/a", " a", "a ", "\xe9"])
+_ADDRESSES = st.tuples(_NAMES, _NAMES, st.binary(min_size=1, max_size=9))
+
+
+@_WITHOUT_FIXTURE_CHECK
+@given(st.lists(_ADDRESSES, min_size=2, max_size=2, unique=True))
+def test_no_two_paths_are_one_address(
+    played: Played, addresses: list[tuple[str, str, bytes]]
+) -> None:
+    """What a path cannot say exactly is refused."""
+    paths = ["/".join(["", *(quote(part, safe="") for part in parts)]) for parts in addresses]
+    statuses = [played.ask("PUT", path, b"x")[0] for path in paths]
+    targets = [target for target, _, _ in played.posted()]
+    played.store.forget(played.store.readable(0))
+    assert set(statuses) <= {200, 400, 404}
+    assert len(set(targets)) == len(targets) == statuses.count(200)
+
+
+def test_ids_that_are_no_text_are_refused(played: Played) -> None:
+    """They would otherwise be one address: that of the character for what is unknown."""
+    answers = [played.ask("PUT", f"/a.fns/any/{id_}", b"x") for id_ in ("%FF", "%FE")]
+    assert [(status, "is no UTF-8 text" in text) for status, text in answers] == [(400, True)] * 2
+    assert played.posted() == []
+
+
+def test_a_path_may_be_plain_text(played: Played) -> None:
+    """As curl sends it: the same address as the escaped path."""
+    with socket.create_connection(("127.0.0.1", played.port), timeout=30) as client:
+        head = "PUT /a.fns/any/Grüße HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"
+        client.sendall(head.encode())
+        assert client.recv(100).startswith(b"HTTP/1.1 200")
+    assert played.ask("PUT", "/a.fns/any/Gr%C3%BC%C3%9Fe", b"x")[0] == 200
+    assert [target.decode() for target, _, _ in played.posted()] == ["Grüße\0a.fns/any"] * 2
+
+
+def test_many_clients_connect_at_once(played: Played) -> None:
+    """None of 200 is turned away."""
+    together, statuses = threading.Barrier(200), []
+
+    def ask() -> None:
+        together.wait()
+        statuses.append(played.ask("PUT", "/a.fns/any/Ada", b"x")[0])
+
+    clients = [threading.Thread(target=ask) for _ in range(200)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    assert statuses == [200] * 200
+
+
+def test_answers_are_sent_at_once(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No part of one waits until the client has acknowledged another."""
+    found = []
+    setup = BaseHTTPRequestHandler.setup
+
+    def noting(handler: BaseHTTPRequestHandler) -> None:
+        setup(handler)
+        found.append(handler.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(BaseHTTPRequestHandler, "setup", noting)
+    assert played.ask("PUT", "/a.fns/any/Ada", b"x")[0] == 200
+    assert 0 not in found
+
+
 def test_records_are_taken(played: Played) -> None:
-    """The oldest first; a wait has an end."""
+    """The oldest first; nothing is waited for unless that is asked for."""
     played.store.publish("a/out/0", None, "{}", [("greetings", b"Hello"), ("greetings", b"{}")])
     port = played.egress_port
     assert played.ask("GET", "/greetings", port=port) == (200, "Hello")
-    assert played.ask("GET", "/greetings?wait=0", port=port) == (200, "{}")
-    assert played.ask("GET", "/greetings?wait=0", port=port) == (204, "")
+    assert played.ask("GET", "/greetings?wait=1", port=port) == (200, "{}")
+    assert played.ask("GET", "/greetings?wait=1", port=port) == (204, "")
+    assert played.ask("GET", "/greetings", port=port) == (204, "")
     status, text = played.ask("GET", "/greeting", port=port)
     assert (status, text) == (404, "there is no topic 'greeting'; there are greetings, more\n")
     for wait in ("long", "9" * 5000):
         assert played.ask("GET", f"/greetings?wait={wait}", port=port)[0] == 400
     assert played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0] == 405
+
+
+def test_the_ports_open_when_the_query_looks_for_messages(played: Played) -> None:
+    """Not before: the messages of a whole start would come at once, without what each causes."""
+    port = free_port()
+    module = parse_module(f"kind: io.statefun.playground.v1/ingress\nspec: {{port: {port}}}")
+    with Playground(module, functions(), played.store):
+        with pytest.raises(ConnectionRefusedError):
+            played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)
+        played.store.readable(0)
+        assert played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0] == 200
+
+
+def test_another_host_is_refused_with_the_way_out(played: Played, caplog: Any) -> None:
+    """As in a container, whose name others use; with a host it is for them, too."""
+    caplog.set_level(logging.INFO, "statefun")
+    assert played.ask("PUT", "/a.fns/any/Ada", b"x", Host="statefun:8090") == (
+        403,
+        (
+            "the playground is not for pages of others, nor for other machines (Host: statefun:8090); if "
+            "others may use it, such as other containers, add host: 0.0.0.0 to the spec of "
+            "module.yaml:2:1\n"
+        ),
+    )
+    port = free_port()
+    text = f"kind: io.statefun.playground.v1/ingress\nspec: {{port: {port}, host: 0.0.0.0}}"
+    with Playground(parse_module(text), functions(), played.store):
+        played.store.readable(0)
+        assert played.ask("PUT", "/a.fns/any/A", b"x", port=port, Host="statefun:8090")[0] == 200
+    assert caplog.messages == [
+        f"the playground is ready: PUT http://0.0.0.0:{port}/<namespace>/<type>/<id> sends a message"
+    ]
+
+
+def test_the_documented_compose_file_fits_its_module_file() -> None:
+    """Its ports are those of the module file, which listens for other containers, too."""
+    blocks = re.findall(r"```ya?ml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (text,) = (block for block in blocks if "host:" in block)
+    (compose,) = (yaml.safe_load(block) for block in blocks if "services:" in block)
+    module = parse_module(text)
+    both: list[Any] = [*module.playground_ingresses, *module.playground_doors]
+    doors = [(each.host, each.port) for each in both]
+    published = compose["services"]["statefun"]["ports"]
+    assert [is_this_machine(host) for host, _ in doors] == [False, False]
+    assert published == [f"127.0.0.1:{port}:{port}" for _, port in doors]
 
 
 def test_pages_of_others_cannot_use_it(played: Played) -> None:
@@ -195,7 +470,13 @@ def test_the_body_of_a_refused_request_is_no_request(played: Played) -> None:
 def test_names_that_others_make_point_here_are_refused(played: Played) -> None:
     """A page can do that with its own name, and then it is of the same origin."""
     strangers: list[dict[str, Any]]
-    strangers = [{"Host": "attacker.example"}, {"Origin": "http://attacker.example"}]
+    strangers = [
+        {"Host": "attacker.example"},
+        {"Host": "["},
+        {"Origin": "http://attacker.example"},
+        {"Origin": "http://192.0.2.1"},
+        {"Origin": "http://["},
+    ]
     for headers in strangers:
         assert played.ask("PUT", "/a.fns/any/Ada", b"x", **headers)[0] == 403
     here: dict[str, Any] = {"Origin": "http://localhost:3000"}
@@ -204,12 +485,13 @@ def test_names_that_others_make_point_here_are_refused(played: Played) -> None:
 
 
 def test_a_client_that_has_gone_takes_nothing(played: Played) -> None:
-    """The record is for the next one."""
+    """The record is for the next one, as soon as it is put back."""
     with socket.create_connection(("127.0.0.1", played.egress_port)) as client:
-        client.sendall(b"GET /greetings HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        client.sendall(b"GET /greetings?wait=30 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         time.sleep(0.2)
     played.store.publish("a/out/0", None, "{}", [("greetings", b"Hello")])
-    assert played.ask("GET", "/greetings", port=played.egress_port) == (200, "Hello")
+    answer = played.ask("GET", "/greetings?wait=30", port=played.egress_port)
+    assert answer == (200, "Hello")
 
 
 def test_an_application_that_has_stopped_accepts_nothing(played: Played) -> None:
@@ -249,6 +531,7 @@ spec: {{port: {port}, topics: [a]}}
     )
     played.store.publish("a/out/0", None, "{}", [("a", b"x")])
     with Playground(module, functions(), played.store):
+        played.store.readable(0)
         assert played.ask("PUT", "/a.fns/any/Ada", b"x", port=port)[0] == 200
         assert played.ask("GET", "/a", port=port) == (200, "x")
         status, text = played.ask("DELETE", "/a", port=port)

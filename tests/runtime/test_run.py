@@ -4,14 +4,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
-from harness import KafkaHarness
+import yaml
+from harness import KafkaHarness, wait
 from soak_processes import Driver
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1.3)]
@@ -59,11 +65,12 @@ class Program:
         self.folder = folder
         (folder / "app.py").write_text(PROGRAM)
 
-    def start(self, out: str = "", **conf: str) -> subprocess.Popen[bytes]:
-        """Run the program with settings of Spark's configuration, in a process group of its own."""
-        options = "".join(
-            f" --conf spark.statefun.{key.replace('_', '-')}={value}" for key, value in conf.items()
-        )
+    def start(
+        self, out: str = "", more: Mapping[str, str] = MappingProxyType({}), **conf: str
+    ) -> subprocess.Popen[bytes]:
+        """Run the program with settings, ``more`` being Spark's, in a process group of its own."""
+        own = {f"spark.statefun.{key.replace('_', '-')}": value for key, value in conf.items()}
+        options = "".join(f" --conf {key}={value}" for key, value in {**own, **more}.items())
         # Spark reads a launcher's arguments from this variable.
         arguments = os.environ["PYSPARK_SUBMIT_ARGS"].replace(" pyspark-shell", "")
         environment = {**os.environ, "OUT": out}
@@ -90,6 +97,46 @@ class Program:
         """Return the standard error of the last run, without Java's lines."""
         lines = self.log.read_text().splitlines()
         return [line for line in lines if not line.startswith(NOISE)]
+
+
+def samples_of(program: Program) -> dict[str, float]:
+    """Return the application's metrics as Prometheus keeps them by the documented rules."""
+    page = Path(__file__).parents[2] / "docs" / "operations.md"
+    text = re.search(r"```yml\n(scrape_configs:.*?)```", page.read_text(), re.DOTALL)
+    (ui,) = re.findall(r"Spark's UI (\S+)", program.log.read_text())
+    assert text is not None
+    (job,) = yaml.safe_load(text[1])["scrape_configs"]
+    samples: dict[str, float] = {}
+
+    def found() -> bool:
+        with urllib.request.urlopen(ui + job["metrics_path"]) as answer:  # noqa: S310 - our own
+            lines = answer.read().decode().splitlines()
+        samples.clear()
+        for line in lines:
+            name, value = re.sub(r"\{.*\}", "", line).split()
+            kept = relabelled(name, job["metric_relabel_configs"])
+            if kept is not None and kept.startswith("statefun_"):
+                assert kept not in samples
+                samples[kept] = float(value)
+        return any(name.startswith("statefun_lag") for name in samples)
+
+    wait(found)
+    return samples
+
+
+def relabelled(name: str, rules: Sequence[Mapping[str, Any]]) -> str | None:
+    """Apply relabelling rules to a metric, as Prometheus does: expressions take whole values."""
+    labels = {"__name__": name}
+    for rule in rules:
+        match = re.fullmatch(rule["regex"], labels[rule["source_labels"][0]])
+        if match is not None:
+            if rule.get("action") == "drop":
+                return None
+            pattern = re.sub(r"\$\{?(\d)\}?", r"\\\1", rule.get("replacement", "$1"))
+            labels[rule["target_label"]] = match.expand(pattern)
+    name = labels.pop("__name__")
+    shown = ",".join(f'{key}="{value}"' for key, value in labels.items())
+    return f"{name}{{{shown}}}" if shown else name
 
 
 @pytest.fixture
@@ -167,6 +214,38 @@ def test_a_failing_function_is_shown_by_the_users_own_lines(
     assert all(line.startswith("statefun: ") for line in errors[:trace])
 
 
+def test_functions_may_use_locks_print_and_log(kafka: KafkaHarness, program: Program) -> None:
+    """A lock at the top level of a program works, and so do print and logging."""
+    app = program.folder / "app.py"
+    text = app.read_text().replace(
+        "\n\n@statefun.function",
+        "\nimport threading\nlock = threading.Lock()\n\n@statefun.function",
+        1,
+    )
+    text = text.replace(
+        "    time.sleep(0.02)",
+        "    with lock:\n        print('printed', ctx.address.id)\n"
+        "        logging.info('logged %s', ctx.address.id)",
+    )
+    app.write_text(
+        text.replace("import os", "import logging, os", 1).replace(
+            "    statefun.run(", "    logging.getLogger().setLevel(logging.INFO)\n    statefun.run("
+        )
+    )
+    users, out = kafka.topic("users"), kafka.topic("out")
+    (program.folder / "module.yaml").write_text(kafka.module({users: ["test.fns/count"]}))
+    kafka.send(users, [("Ada", "x"), ("Bob", "x")])
+
+    status = program.start(out, available_now="true").wait()
+
+    assert status == 0, program.errors()
+    assert sorted(record.value for record in kafka.receive(out)) == ["Ada 1", "Bob 1"]
+    # Workers print and log in whole lines; a log record names the address and the micro-batch.
+    own = {line for line in program.errors() if "printed" in line or "logged" in line}
+    assert own >= {"printed Ada", "printed Bob"}
+    assert "INFO test.fns/count/Ada (batch 0) root: logged Ada" in own
+
+
 def test_a_killed_jvm_is_said_in_one_line(kafka: KafkaHarness, program: Program) -> None:
     """What py4j and PySpark would print of broken connections helps nobody; debug shows it."""
     users, out = kafka.topic("users"), kafka.topic("out")
@@ -200,13 +279,14 @@ def test_a_stopped_application_continues(kafka: KafkaHarness, program: Program) 
     names = ["Ada", "Alan", "Grace", "Edsger"]
     kafka.send(users, ((name, "x") for _ in range(100) for name in names))
 
-    ends = []
+    ends, scraped = [], []
     for number in (signal.SIGTERM, signal.SIGINT):
         before = len(kafka.receive(out))
-        process = program.start(out)
+        process = program.start(out, {"spark.ui.enabled": "true", "spark.ui.port": "0"})
         while len(kafka.receive(out)) < before + 40:
             assert process.poll() is None, program.log.read_text()
             time.sleep(0.1)
+        scraped.append(samples_of(program))
         if number is signal.SIGTERM:
             process.send_signal(number)
         else:
@@ -217,6 +297,11 @@ def test_a_stopped_application_continues(kafka: KafkaHarness, program: Program) 
 
     received = kafka.receive(out)
     assert ends == [(True, STOPPED), (True, STOPPED)]
+    where = f'ingress="test_in",topic="{re.sub("[^a-zA-Z0-9]", "_", users)}"'
+    for samples in scraped:
+        assert samples["statefun_batches_total"] >= 1
+        assert samples[f'statefun_lag{{{where},partition="0"}}'] >= 0
+        assert {"statefun_backlog", "statefun_dead_letters_total"} <= samples.keys()
     assert (program.folder / ".statefun" / "app" / "commits").is_dir()
     counted = {name: {int(r.value.split()[1]) for r in received if r.key == name} for name in names}
     assert sum(map(len, counted.values())) >= 80 - 20  # one batch may have been published twice

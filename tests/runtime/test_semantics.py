@@ -303,7 +303,7 @@ def test_a_storm_of_timers_for_one_moment(system: System) -> None:
     parts = {address for address in system.addresses() if "." in address.rpartition("/")[2]}
     due = system.texts([], START + 10)
 
-    assert len(parts) > 100
+    assert len(parts) > 20
     assert len(due) == len(set(due)) == 8_000
     by_target: dict[str, list[str]] = {}
     for text in due:

@@ -13,11 +13,12 @@ from simulation.disk import Disk, MemoryFolder
 from simulation.run import simulate
 from simulation.sabotage import SABOTAGES, sabotaged
 
-from statefun.module.sinks import EgressRecord
+from statefun.engine.effects import EffectRows
+from statefun.engine.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import EffectStream
 from statefun.runtime.checkpoint.outbox import effect_stream
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch
-from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows
+from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
 from statefun.sdk.errors import CheckpointError
 
 _MOST_SEEDS = 2000
@@ -92,9 +93,9 @@ class Start:
         return lambda: ExactlyOnceModel(broker, f"query/a/exactly/{number}")
 
     def _stream(self, name: str) -> EffectStream:
-        rows = EffectRows(EGRESS_SCHEMA)
+        rows = EffectRows()
         rows.append(EgressRecord("topic", None, name.encode(), None))
-        return effect_stream(rows.take(), 1)
+        return effect_stream(arrow_stream(rows.take(), EGRESS_SCHEMA), 1)
 
 
 @pytest.mark.parametrize("lanes", [*product(range(2), repeat=2)])

@@ -4,7 +4,40 @@ from __future__ import annotations
 import pytest
 
 from statefun.protocol.runtime_pb2 import Outcome
-from statefun.runtime.summary import EndpointLog, Summary
+from statefun.runtime.summary import EndpointLog, FailureLog, Summary
+
+
+def failed(kind: str, text: str, count: int = 1) -> Outcome:
+    """Return what a task has skipped."""
+    outcome = Outcome(skipped=count)
+    outcome.examples.add(kind=kind, what="skipped", text=text, count=count)
+    return outcome
+
+
+def test_each_kind_of_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The first of a kind at once, the next ones together after a while."""
+    now = [0.0]
+    summary = Summary()
+    log = FailureLog(summary, lambda: now[0])
+    log.add(failed("a", "one"))
+    log.add(failed("b", "two", 2))
+    log.tell()
+    log.add(failed("a", "three"))
+    log.add(failed("a", "four"))
+    log.add(failed("c", "five"))
+    log.tell()
+    now[0] = 11
+    log.tell()
+    log.add(failed("a", "six"))
+    log.tell(at_once=True)
+    assert [line.removeprefix("messages not handled: ") for line in caplog.messages] == [
+        "1 skipped; such as: one",
+        "2 skipped; such as: two",
+        "1 skipped; such as: five",
+        "2 skipped; such as: three",
+        "1 skipped; such as: six",
+    ]
+    assert summary.skipped == 7
 
 
 def told(worker: str, problem: str = "") -> Outcome:

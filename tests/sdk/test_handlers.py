@@ -9,9 +9,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NewType, ParamSpec, TypedDict
 
 import attrs
 import pytest
@@ -605,8 +607,10 @@ class Options(TypedDict):
         (Annotated[int | str, "either"], 5),
         (UserId, "Ada"),
         (Options, {"a": 1}),
-        (list[Login], [Login("Ada")]),
-        (tuple[int, str], (1, "a")),
+        (list[Options], [{"a": 1}]),
+        (dict[str, int | None], {"a": 1, "b": None}),
+        (date, date(2026, 11, 23)),
+        (Decimal, Decimal("0.10")),
     ],
 )
 def test_what_is_sent_arrives(
@@ -756,6 +760,30 @@ def test_named_types_of_other_annotations(functions: StatefulFunctions) -> None:
     assert function.takes("io.statefun.python/json")
 
 
+@pytest.mark.parametrize(
+    ("annotation", "sent"),
+    [(list[Login], [Login("Ada")]), (tuple[int, str], (1, "a")), (dict[int, str], {1: "a"})],
+    ids=str,
+)
+def test_annotations_bring_back_what_json_does_not(
+    functions: StatefulFunctions, give: Give, annotation: Any, sent: Any
+) -> None:
+    """With the type that was named for one, on both sides."""
+    type_ = make_json_type(f"test.handlers/{annotation.__origin__.__name__}", annotation)
+    got: list[Any] = []
+
+    def handle(ctx: Context, content: Any) -> None:
+        got.append(content)
+
+    handle.__annotations__["content"] = annotation
+    functions.register(FUNCTION, handle)
+
+    with pytest.raises(DefinitionError, match="it would come back as"):
+        message_to(ADDRESS, sent)
+    assert give(message_to(ADDRESS, sent, type_).typed_value).failures == []
+    assert got == [sent]
+
+
 def test_cells_with_classes_may_run_again(functions: StatefulFunctions, give: Give) -> None:
     """The classes are other objects then, and take the places of the former ones."""
 
@@ -808,3 +836,24 @@ def test_a_protobuf_class_keeps_its_own_type(functions: StatefulFunctions) -> No
     def handle(ctx: Context, value: IntWrapper) -> None: ...
 
     assert functions.for_typename(FUNCTION).takes(type_.typename)
+
+
+P = ParamSpec("P")
+
+
+def test_the_arguments_of_a_typed_decorator_say_nothing() -> None:
+    """Its annotations are those of any function: the handler takes messages."""
+    functions = StatefulFunctions()
+
+    def decorated(function: Callable[P, None]) -> Callable[P, None]:
+        def call(*arguments: P.args, **keywords: P.kwargs) -> None:
+            function(*arguments, **keywords)
+
+        return call
+
+    @functions.bind(FUNCTION)
+    @decorated
+    def handle(ctx: Context, message: Message) -> None:
+        """Take a message."""
+
+    assert functions.for_typename(FUNCTION).handlers[0].takes == (Message,)

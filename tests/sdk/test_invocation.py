@@ -237,6 +237,21 @@ def test_a_traceback_starts_in_the_users_code() -> None:
     assert lines[-1] == "KeyError: 'user'"
 
 
+def test_a_stored_value_that_does_not_decode_has_its_address() -> None:
+    """The function, the address and the value, so that the value can be found."""
+
+    def read(context: Context, _message: Message) -> None:
+        _ = context.storage.count
+
+    batch = _batch(1, state={"count": TypedValue("test/other", b"one")})
+    (failed,) = invoke(_registered(read), batch).failures
+
+    assert failed.error.code == "SF305"
+    assert failed.error.message.startswith(
+        f"function {TARGET.typename} at address {TARGET}: value 'count' is stored as"
+    )
+
+
 def test_a_traceback_has_the_causes(run: Run) -> None:
     """The traceback includes chained exceptions."""
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import json
 import math
 import typing
+from collections import OrderedDict
+from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, Generic, TypedDict, TypeVar
@@ -15,12 +18,26 @@ from zoneinfo import ZoneInfo
 import attrs
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from statefun import DefinitionError, Type, TypeRegistry, make_json_type, make_msgpack_type, types
+from statefun import (
+    Address,
+    DefinitionError,
+    KafkaEgressMessage,
+    KinesisEgressMessage,
+    Type,
+    TypeRegistry,
+    egress_message_builder,
+    make_json_type,
+    make_msgpack_type,
+    message_builder,
+    types,
+)
 from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
+from statefun.sdk.annotations import automatic_type, type_of_value
 from statefun.sdk.fields import is_immutable, text_of_annotation
+from statefun.sdk.message import message_to
 from statefun.sdk.structured import StructuredType
 from statefun.sdk.types import SimpleType, typed
 
@@ -306,6 +323,149 @@ def test_values_that_could_not_be_decoded_are_not_encoded(
     assert problem in raised.value.message
 
 
+class Color(str, enum.Enum):
+    """A text with a class of its own."""
+
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    """A number with a class of its own."""
+
+    LOW = 1
+
+
+def like_json() -> st.SearchStrategy[Any]:
+    """Return values that JSON has, and others that Python programs put in their place."""
+    numbers = st.integers() | st.floats() | st.decimals() | st.sampled_from(Level)
+    leaves = st.none() | st.booleans() | numbers | st.text() | st.binary() | st.datetimes()
+    keys = st.text() | st.integers() | st.none() | st.booleans() | st.sampled_from(Color)
+    return st.recursive(
+        leaves | st.sampled_from(Color) | st.builds(Item, sku=st.text()),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.tuples(inner, inner)
+            | st.frozensets(st.integers())
+            | st.dictionaries(keys, inner, max_size=3)
+            | st.dictionaries(keys, inner, max_size=3).map(OrderedDict)
+        ),
+        max_leaves=6,
+    )
+
+
+def classes_in(value: Any) -> Any:
+    """Return a value with the class of each part, in its order; all NaN are one."""
+    if isinstance(value, dict):
+        return type(value), [(classes_in(key), classes_in(each)) for key, each in value.items()]
+    if isinstance(value, list | tuple):
+        return type(value), [classes_in(each) for each in value]
+    return type(value), "nan" if value != value else value  # noqa: PLR0124 - NaN alone
+
+
+def reading(value: Any) -> Type[Any]:
+    """Return the type that a receiver has for a value that was sent without one."""
+    sent = type_of_value(value)
+    is_json = sent.typename == "io.statefun.python/json"
+    is_one = not isinstance(value, list | tuple | dict | frozenset)
+    return automatic_type(type(value) if is_one else Any) if is_json else sent
+
+
+PLAIN_JSON = make_json_type("test.structured/plain-json")
+ANY_JSON: Type[Any] = StructuredType("test.structured/any-json", Any)
+ANY_MSGPACK: Type[Any] = StructuredType("test.structured/any-msgpack", Any, "msgpack")
+DICTS: Type[Any] = StructuredType("test.structured/dicts", dict[str, Any])
+TO = Address("test.structured/fn", "Ada")
+GENERIC: dict[str, Callable[[Any], Any]] = {
+    "json": lambda value: PLAIN_JSON.decode(*typed(value, PLAIN_JSON)),
+    "any json": lambda value: ANY_JSON.decode(*typed(value, ANY_JSON)),
+    "any msgpack": lambda value: ANY_MSGPACK.decode(*typed(value, ANY_MSGPACK)),
+    "dicts": lambda value: DICTS.decode(*typed(value, DICTS)),
+    "send": lambda value: reading(value).decode(*message_to(TO, value).typed_value),
+    "builder": lambda value: (
+        message_builder("test.structured/fn", "Ada", value=value, value_type=PLAIN_JSON)
+    ).as_type(PLAIN_JSON),
+    "egress builder": lambda value: PLAIN_JSON.decode(
+        *egress_message_builder("test.structured/out", value, PLAIN_JSON).typed_value
+    ),
+    "Kafka": lambda value: json.loads(
+        KafkaEgressMessage("a/b", topic="t", value=value, value_type=PLAIN_JSON).value or b""
+    ),
+    "Kinesis": lambda value: json.loads(
+        KinesisEgressMessage(
+            "a/b", stream="t", partition_key="", value=value, value_type=PLAIN_JSON
+        ).value
+    ),
+}
+"""What sends a value whose class says nothing of what it holds, and what its receiver sees."""
+CHANGED = [
+    {1: "one", "1": "uno", "ratio": math.nan, "when": (1, 2)},
+    {1: "one"},
+    {"ratio": math.nan},
+    {"ratio": math.inf},
+    {"when": (1, 2)},
+    {"more": {"color": [Color.RED]}},
+    {Color.RED: 1},
+    {"level": Level.LOW},
+    OrderedDict(a=1),
+]
+
+
+@pytest.mark.parametrize("path", sorted(GENERIC))
+@pytest.mark.parametrize("value", CHANGED, ids=str)
+def test_values_that_would_arrive_changed_are_refused(path: str, value: Any) -> None:
+    """Each of them was once sent, and was another value where it arrived."""
+    if path == "any msgpack" and value in CHANGED[1:4]:
+        assert classes_in(GENERIC[path](value)) == classes_in(value)  # MessagePack has them
+    else:
+        with pytest.raises(DefinitionError, match="does not encode as"):
+            GENERIC[path](value)
+
+
+@pytest.mark.parametrize("path", sorted(GENERIC))
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
+@given(value=like_json() | st.dictionaries(st.text(), like_json(), max_size=3))
+def test_what_is_accepted_arrives(path: str, value: Any) -> None:
+    """Equal, and of equal classes; whatever else it is, it is refused where it is made."""
+    try:
+        arrived = GENERIC[path](value)
+    except DefinitionError:
+        assume(False)
+
+    assert classes_in(arrived) == classes_in(value)
+
+
+@pytest.mark.parametrize("path", sorted(GENERIC))
+@given(
+    value=st.dictionaries(
+        st.text(),
+        st.recursive(
+            st.none()
+            | st.booleans()
+            | st.integers(-(2**63), 2**63 - 1)
+            # MessagePack and JSON keep each other one as well
+            | st.floats(allow_nan=False, allow_infinity=False)
+            | st.text(),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+            max_leaves=6,
+        ),
+    )
+)
+def test_what_json_has_is_accepted(path: str, value: Any) -> None:
+    """The rule above holds, and refuses nothing of it."""
+    assert classes_in(GENERIC[path](value)) == classes_in(value)
+
+
+def test_a_refused_value_says_what_to_write() -> None:
+    """By its annotation it comes back."""
+    with pytest.raises(
+        DefinitionError, match=r"make_json_type\('com.example/Pair', tuple\[int, str"
+    ):
+        message_to(TO, (1, "a"))
+
+    pair: Type[Any] = StructuredType("test.structured/pair", tuple[int, str])
+    assert pair.decode(*message_to(TO, (1, "a"), pair).typed_value) == (1, "a")
+
+
 def test_validators_see_decoded_values() -> None:
     """Those of attrs; and what Pydantic checks."""
     with pytest.raises(Exception, match="'number' must be >= 0"):
@@ -343,7 +503,6 @@ class _Private:
     [
         (_Opaque, "_Opaque is none of a dataclass"),
         (_Outer, "_Opaque is none of a dataclass"),
-        (list[Model], "Model is none of a dataclass"),
         (_WithInit, "InitVar"),
         (_Private, "_Private has a private field, _n"),
         (Cached, "Cached has a cached property"),
@@ -442,3 +601,24 @@ def test_annotations_are_shown_as_they_are_written() -> None:
         "list[str]",
         "test_structured.Item",
     ]
+
+
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (dict[str, Aliased], {"a": Aliased(userName="Ada")}),
+        (list[Model], []),
+        (tuple[Aliased, ...], (Aliased(userName="Ada"),)),
+        (Aliased | None, Aliased(userName="Ada")),
+        (Aliased | None, None),
+        (dict[str, list[Aliased]], {"a": [Aliased(userName="Ada")]}),
+    ],
+)
+def test_pydantic_models_may_be_parts_of_values(annotation: Any, value: Any, encoding: Any) -> None:
+    """Of dicts, lists and whatever else Pydantic reads; a value that does not fit is refused."""
+    serializer = type_of(annotation, encoding).serializer()
+
+    assert serializer.deserialize(serializer.serialize(value)) == value
+    with pytest.raises((TypeError, ValueError)):
+        serializer.serialize({"a": "no model"})

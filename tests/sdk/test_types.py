@@ -29,6 +29,7 @@ from statefun import (
     simple_type,
 )
 from statefun.protocol.request_reply_pb2 import Address as AddressProto
+from statefun.sdk.primitives import KafkaIntType
 from statefun.sdk.types import default_types
 
 
@@ -64,6 +65,48 @@ def test_primitive_values_survive_bytes(type_and_value: tuple[Type[Any], Any]) -
 
     assert repr(decoded) == repr(value)
     assert type(decoded) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (BoolType, 5),
+        (IntType, True),
+        (LongType, True),
+        (KafkaIntType, True),
+        (DoubleType, True),
+        (DoubleType, 2**53 + 1),
+        (FloatType, 2**24 + 1),
+        (FloatType, 1e300),
+        (StringType, b"x"),
+    ],
+    ids=repr,
+)
+def test_values_that_would_come_back_as_others_are_refused(type_: Type[Any], value: Any) -> None:
+    """Where they are made."""
+    with pytest.raises(TypeError):
+        type_.serializer().serialize(value)
+
+
+class _Name(str):
+    """A text with a class of its own."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "again"),
+    [
+        (FloatType, 0.1, 0.10000000149011612),
+        (FloatType, math.inf, math.inf),
+        (DoubleType, 3, 3.0),
+        (StringType, _Name("x"), "x"),
+    ],
+    ids=repr,
+)
+def test_values_that_a_type_stands_for(type_: Type[Any], value: Any, again: object) -> None:
+    """32 bits round a float; a type names the class that comes back."""
+    assert type_.decode(type_.typename, type_.serializer().serialize(value)) == again
 
 
 @pytest.mark.parametrize(
@@ -145,14 +188,14 @@ def test_values_of_other_types_do_not_encode(type_: Type[Any], value: object) ->
 
 
 def test_floats_are_rounded_to_32_bits() -> None:
-    """A Python float loses precision as a float, beyond its range it is infinite."""
+    """A Python float loses precision as a float, and is refused beyond its range."""
     serializer = FloatType.serializer()
 
     rounded = serializer.deserialize(serializer.serialize(0.1))
-    too_large = serializer.deserialize(serializer.serialize(1e300))
 
     assert rounded == struct.unpack("<f", struct.pack("<f", 0.1))[0]
-    assert too_large == math.inf
+    with pytest.raises(TypeError, match="it would come back as inf"):
+        serializer.serialize(1e300)
 
 
 @pytest.mark.parametrize("type_", PRIMITIVE_TYPES, ids=repr)

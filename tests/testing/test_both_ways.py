@@ -282,7 +282,7 @@ def test_a_registry_that_does_not_answer_makes_no_record_bad(statefun_app: Make)
 
     [letter] = app.dead_letters()
     assert (letter.code, letter.attempts, letter.value) == ("SF301", 2, b"\0\0\0\0\1\2")
-    assert "cannot be read now: the schema registry does not answer" in letter.message
+    assert "cannot be read now: the schema registry at" in letter.message
 
 
 @both
@@ -299,7 +299,7 @@ def test_keys_that_a_registry_does_not_tell_end_the_run(statefun_app: Make) -> N
         assert raised.value.message.startswith(
             "the key of the record at topic test-both-registered"
         )
-        assert "cannot go on: the schema registry does not answer: " in raised.value.message
+        assert "cannot go on: the schema registry at " in raised.value.message
 
 
 @both
@@ -328,6 +328,9 @@ def test_what_fails_follows_its_policy(statefun_app: Make) -> None:
         ("SF400", "None", 1, b"{}"),
         ("SF400", "None", 1, None),
     }
+    raised_at = {letter.code: letter.traceback for letter in app.dead_letters() if letter.traceback}
+    assert [*raised_at] == ["SF301"]
+    assert "raise " in raised_at["SF301"]
     assert app.state(Address("test.both/flaky", "Ada")) == {}
 
 

@@ -436,3 +436,118 @@ def test_a_value_of_any_type_can_be_sent() -> None:
     app.drain()
 
     assert got == [b"\x00\xff"]
+
+
+def test_classes_of_one_name_are_refused() -> None:
+    """As an application refuses them."""
+    functions = StatefulFunctions()
+    for name in ("one", "other"):
+        item = attrs.make_class("Item", {name: attrs.field(type=str)}, frozen=True)
+        item.__qualname__ = f"{name}.Item"
+
+        def take(ctx: Context, value: Any) -> None: ...
+
+        take.__annotations__["value"] = item
+        functions.register(f"t.fns/{name}", take)
+
+    route = ingress(value_type=BytesType, targets=["t.fns/other"])
+    with pytest.raises(
+        BindingError, match=r'name one of them: make_json_type\("t.fns/Item", .*other.Item'
+    ):
+        InProcessApplication(functions=functions, components=(route,))
+
+
+def test_timers_of_one_moment_are_no_work_for_each_other() -> None:
+    """A thousand at as many milliseconds, and each comes at its own; nothing is left over."""
+    functions = StatefulFunctions()
+    times: list[tuple[int, datetime]] = []
+
+    @functions.bind("t/begin")
+    def begin(ctx: Context, count: int) -> None:
+        for number in range(count):
+            ctx.send_after(timedelta(milliseconds=number), Address("t/sink", "x"), number)
+
+    @functions.bind("t/sink")
+    def sink(ctx: Context, number: int) -> None:
+        times.append((number, app.now))
+
+    app = InProcessApplication(functions=functions, components=[OUT.build()])
+    start = app.now
+    app.send("t/begin", "x", 300)
+    app.advance(seconds=1)
+
+    assert times == [(number, start + timedelta(milliseconds=number)) for number in range(300)]
+    assert app.next_timer is None
+
+
+def test_a_timer_is_never_early() -> None:
+    """Not by a part of a millisecond either: the clock shows whole ones."""
+    functions = StatefulFunctions()
+    got: list[str] = []
+
+    @functions.bind("t/f")
+    def handle(ctx: Context, text: str) -> None:
+        got.append(text)
+        if text == "begin":
+            ctx.send_after(timedelta(milliseconds=1), ctx.address, "later")
+
+    app = InProcessApplication(functions=functions, components=[OUT.build()])
+    app.advance(microseconds=999)
+    app.send("t/f", "x", "begin")
+    app.drain()
+    begun = app.now
+    app.advance(microseconds=1)
+    due = app.next_timer
+
+    assert due is None or due - begun >= timedelta(milliseconds=1)
+    assert got == (["begin"] if due else ["begin", "later"])
+
+
+def test_the_next_timer_is_known_after_a_cancellation() -> None:
+    """One that nobody can cancel any more does not count; of several, the first."""
+    functions = StatefulFunctions()
+
+    @functions.bind("t/f")
+    def handle(ctx: Context, text: str) -> None:
+        if text == "cancel":
+            ctx.cancel_delayed_message("a")
+        elif text == "begin":
+            for hours, token in ((1, "a"), (2, "b"), (3, "")):
+                ctx.send_after(timedelta(hours=hours), ctx.address, "later", token)
+
+    app = InProcessApplication(functions=functions, components=[OUT.build()])
+    start = app.now
+    seen = []
+    for text in ("begin", "cancel"):
+        app.send("t/f", "x", text)
+        app.drain()
+        seen.append(app.next_timer)
+    app.advance(hours=2)
+    seen.append(app.next_timer)
+    app.advance(hours=1)
+
+    assert seen == [start + timedelta(hours=hours) for hours in (1, 2, 3)]
+    assert app.next_timer is None
+
+
+@pytest.mark.parametrize(("baggage", "seen"), [(b"a=b", b"a=b"), (b"a=\xff", None)])
+def test_the_trace_of_a_record_goes_on(baggage: bytes, seen: bytes | None) -> None:
+    """From function to function and to the egress, as far as it is text."""
+    functions = StatefulFunctions()
+
+    @functions.bind("t/f")
+    def handle(ctx: Context, value: bytes) -> None:
+        ctx.send(Address("t/g", "x"), "on")
+
+    @functions.bind("t/g")
+    def publish(ctx: Context, text: str) -> None:
+        ctx.send(KafkaEgressMessage("test/out", topic="out", value=text))
+
+    route = ingress(value_type=BytesType, targets=["t/f"])
+    app = InProcessApplication(functions=functions, components=[route, OUT.build()])
+    app.produce("in", "x", "1")
+    app.drain()
+    app.produce("in", "x", "1", headers={"baggage": baggage})
+    app.drain()
+
+    assert [record.headers.get("baggage") for record in app.egress("out")] == [None, seen]

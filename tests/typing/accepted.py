@@ -16,6 +16,7 @@ from statefun import (
     KafkaEgressMessage,
     LongType,
     Message,
+    Retry,
     State,
     StatefulFunctions,
     StringType,
@@ -130,3 +131,11 @@ def scenario(app: InProcessApplication) -> None:
 
 
 explore(scenario, crashes=10)
+
+
+@function(
+    "example.typing/retried",
+    on_failure=Retry(attempts=2, backoff=timedelta(seconds=1), then="dead-letter"),
+)
+def retried(ctx: Context, message: Message) -> None:
+    ctx.send(message)

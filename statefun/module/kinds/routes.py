@@ -53,6 +53,7 @@ FAILURE_POLICY = Key(
     default="(dead-letter where there is a deadLetterTopic, else fail)",
     example="skip",
 )
+"""The key with which an ingress or route says what becomes of records that no function can receive."""
 _OPTIONAL_TYPE = attrs.evolve(
     VALUE_TYPE, required=False, default="(required, but for values in text)"
 )

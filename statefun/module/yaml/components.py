@@ -17,6 +17,7 @@ ID = Key(
     required=True,
     example="com.example/users",
 )
+"""The key with the name of an ingress or egress."""
 
 
 @attrs.frozen

@@ -9,6 +9,7 @@ import attrs
 import yaml
 
 from statefun.module.location import Location
+from statefun.module.yaml.config_maps import YamlText, is_resource, module_texts
 from statefun.module.yaml.problems import Invalid, Problems
 from statefun.module.yaml.substitution import Substitution, SubstitutionError
 from statefun.sdk.shortening import shortened
@@ -87,28 +88,38 @@ class BrokenNode(Node):
 def compose(text: str, file: str, substitution: Substitution, problems: Problems) -> list[Node]:
     """The non-empty documents of a YAML text; everything before a syntax error is kept.
 
+    In place of a ConfigMap of Kubernetes come the documents of the module files in it.
+
     >>> [node] = compose("kind: a/b", "module.yaml", Substitution({}), Problems())
     >>> node.get("kind")
     ScalarNode(location=Location(file='module.yaml', line=1, column=7), path='kind', source='a/b', is_null=False)
     """
-    documents = []
+    return list(_documents(YamlText(text, file), substitution, problems))
+
+
+def _documents(
+    text: YamlText, substitution: Substitution, problems: Problems, *, is_inner: bool = False
+) -> Iterator[Node]:
     try:
-        for raw in _raw_documents(text, file, problems):
+        for raw in _raw_documents(text, problems):
             if isinstance(raw, yaml.ScalarNode) and not raw.value and raw.style is None:
                 continue  # nothing between two `---`
+            if is_resource(raw) and not is_inner:
+                for inner in module_texts(raw, text):
+                    yield from _documents(inner, substitution, problems, is_inner=True)
+                continue
             try:
-                documents.append(_Builder(file, substitution, problems).build(raw, "", 0))
+                yield _Builder(text, substitution, problems).build(raw, "", 0)
             except Invalid:
                 # A stand-in: a file with a problem is not an empty file.
-                documents.append(BrokenNode(_location(file, raw.start_mark), ""))
+                yield BrokenNode(text.location(raw.start_mark), "")
     except Invalid:
-        documents.append(BrokenNode(Location(file, 1, 1), ""))
-    return documents
+        yield BrokenNode(Location(text.file, 1, 1), "")
 
 
-def _raw_documents(text: str, file: str, problems: Problems) -> Iterator[yaml.Node]:
+def _raw_documents(text: YamlText, problems: Problems) -> Iterator[yaml.Node]:
     try:
-        loader = _BoundedLoader(text)
+        loader = _BoundedLoader(text.content)
         while loader.check_node():
             raw = loader.get_node()
             if raw is not None:  # it never is None, although its type allows it
@@ -116,18 +127,18 @@ def _raw_documents(text: str, file: str, problems: Problems) -> Iterator[yaml.No
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        location = _location(file, mark) if mark else Location(file, 1, 1)
+        location = text.location(mark) if mark else Location(text.file, 1, 1)
         raise problems.report(location, "", f"not valid YAML: {what}") from None
     except yaml.reader.ReaderError as error:
-        before = text[: error.position]
-        location = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
-        what = f"the character U+{ord(text[error.position]):04X} is not allowed"
-        raise problems.report(location, "", f"not valid YAML: {what}") from None
+        before = text.content[: error.position]
+        line, column = before.count("\n"), len(before) - before.rfind("\n") - 1
+        what = f"the character U+{ord(text.content[error.position]):04X} is not allowed"
+        raise problems.report(text.place(line, column), "", f"not valid YAML: {what}") from None
     except (ValueError, OverflowError):
         # PyYAML lets them escape for numbers out of range, such as "\UFFFFFFFF" or %YAML 9999….
         mark = loader.get_mark()
         what = "an escape or a version number is out of range"
-        raise problems.report(_location(file, mark), "", f"not valid YAML: {what}") from None
+        raise problems.report(text.location(mark), "", f"not valid YAML: {what}") from None
 
 
 class _BoundedLoader(yaml.SafeLoader):
@@ -148,15 +159,11 @@ class _BoundedLoader(yaml.SafeLoader):
             self._depth -= 1
 
 
-def _location(file: str, mark: yaml.Mark) -> Location:
-    return Location(file, mark.line + 1, mark.column + 1)
-
-
 class _Builder:
     """Turns one document of PyYAML's nodes into ours."""
 
-    def __init__(self, file: str, substitution: Substitution, problems: Problems) -> None:
-        self._file = file
+    def __init__(self, text: YamlText, substitution: Substitution, problems: Problems) -> None:
+        self._text = text
         self._substitution = substitution
         self._problems = problems
         self._seen: set[int] = set()
@@ -168,7 +175,7 @@ class _Builder:
         Raises:
             Invalid: if aliases make the document too deep or too large.
         """
-        location = _location(self._file, raw.start_mark)
+        location = self._text.location(raw.start_mark)
         self._check_size(raw, location, depth)
         if isinstance(raw, yaml.ScalarNode):
             return self._scalar(raw, location, path)
@@ -230,7 +237,7 @@ class _Builder:
         return MapNode(location, path, tuple(entries.values()))
 
     def _key(self, raw: yaml.Node, path: str) -> ScalarNode | None:
-        location = _location(self._file, raw.start_mark)
+        location = self._text.location(raw.start_mark)
         if not isinstance(raw, yaml.ScalarNode) or raw.tag == _TAG_PREFIX + "null":
             self._problems.report(location, path, "a key must be a string")
             return None

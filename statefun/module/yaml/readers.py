@@ -161,9 +161,11 @@ _TYPENAME_SCHEMA = scalar_schema("typename", type="string", pattern=f"^{_OPEN}.+
 duration: Reader[timedelta] = parsed(
     parse_duration, "a duration", scalar_schema("duration", type=["string", "integer"])
 )
+"""Reads a duration, such as ``15min``; a number without a unit is one of milliseconds."""
 date: Reader[datetime] = parsed(
     parse_date, "a date", scalar_schema("date", type=["string", "integer"])
 )
+"""Reads a date with its time zone, or milliseconds since the epoch."""
 regular_expression: Described[str] = parsed(
     _regular_expression,
     "a regular expression",
@@ -171,6 +173,7 @@ regular_expression: Described[str] = parsed(
 )
 """A regular expression that Java reads as Python does."""
 typename: Reader[TypeName] = parsed(_typename, "a typename, <namespace>/<name>", _TYPENAME_SCHEMA)
+"""Reads a typename that is not in a namespace of the runtime's own."""
 functions: Reader[str] = parsed(
     _matching(
         _FUNCTIONS,

@@ -48,6 +48,25 @@ class CommitLog:
         self._offsets.sync(str(batch))
         self._commits.sync(str(batch))
 
+    def settled(self, source: int) -> dict[str, Any] | None:
+        """Return how far a source is read for good: a loss of power does not take it back.
+
+        Args:
+            source: its number in the query.
+
+        Returns:
+            The end offset of the newest committed batch; None if there is none.
+        """
+        newest = self.newest()
+        if newest < 0:
+            return None
+        self.sync(newest)
+        return self.end_offsets(newest)[source]
+
+    def finish_rewriting(self) -> None:
+        """Finish the rewriting of offsets that a crash has interrupted; Spark would not see them."""
+        self._offsets.finish_replacing()
+
     def is_fresh(self) -> bool:
         """Tell whether no batch was ever planned, so that starting offsets still count."""
         return self.planned() < 0
@@ -59,7 +78,7 @@ class CommitLog:
             CheckpointError: if it is not.
         """
         if batch >= 0:
-            check_commit(self._commits.read(str(batch)), f"{self._commits.location}/{batch}")
+            check_commit(self._commits.read(str(batch)), f"{self._commits.shown}/{batch}")
 
     def check_sources(self, count: int) -> None:
         """Check that the offsets of the newest batches are whole.
@@ -74,7 +93,7 @@ class CommitLog:
             offsets = self.end_offsets(batch)
             if len(offsets) != count or offsets[-1] is None:
                 raise CheckpointError(
-                    f"{self._offsets.location}/{batch} has {len(offsets)} sources instead of "
+                    f"{self._offsets.shown}/{batch} has {len(offsets)} sources instead of "
                     f"{count}; restore the checkpoint from a copy"
                 )
 
@@ -88,11 +107,11 @@ class CommitLog:
             content = self._checkpoint.read(METADATA)
         except FileNotFoundError:
             return ""
-        return query_id(content, f"{self._checkpoint.location}/{METADATA}")
+        return query_id(content, f"{self._checkpoint.shown}/{METADATA}")
 
     def offsets_file(self, batch: int) -> str:
         """Return the location of the file with the offsets of ``batch``."""
-        return f"{self._offsets.location}/{batch}"
+        return f"{self._offsets.shown}/{batch}"
 
     def end_offsets(self, batch: int) -> list[dict[str, Any] | None]:
         """Return the end offsets of ``batch``: one per source, in the order of the query.
@@ -104,6 +123,15 @@ class CommitLog:
             CheckpointError: if the log has no such batch or another form.
         """
         return [*self._read(batch).sources]
+
+    def state_partitions(self) -> int | None:
+        """Return the number of partitions of the state; None if no batch was planned yet.
+
+        Raises:
+            CheckpointError: if the log has another form.
+        """
+        planned = self.planned()
+        return None if planned < 0 else self._read(planned).state_partitions
 
     def rewrite_offsets(self, stops: Sequence[Mapping[str, Mapping[str, int]] | None]) -> None:
         """Rewrite the offsets of the newest committed batch, and of a planned one: lower ones.
@@ -126,7 +154,7 @@ class CommitLog:
         try:
             content = self._offsets.read(str(batch))
         except FileNotFoundError:
-            raise CheckpointError(f"{self._offsets.location} has no batch {batch}") from None
+            raise CheckpointError(f"{self._offsets.shown} has no batch {batch}") from None
         return BatchOffsets.decode(content, self.offsets_file(batch))
 
 

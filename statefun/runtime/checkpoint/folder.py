@@ -6,17 +6,18 @@ from __future__ import annotations
 import errno
 import os
 import re
-import uuid
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 import attrs
 from pyarrow import fs
 
+from statefun.runtime.checkpoint.file_systems import Files, files_at, files_of, temporary_name
 from statefun.sdk.errors import ConfigurationError
+from statefun.sdk.shown_uris import shown_uri, without_secrets
 
 # Schemes that Hadoop and pyarrow call by different names.
 _PYARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
@@ -42,7 +43,7 @@ class Folder:
     'file:/tmp/a b/outbox'
     """
 
-    location: str
+    location: str = attrs.field(repr=shown_uri)
     """A local absolute path, or a URI of another file system, perhaps with pyarrow's options as its
     query."""
 
@@ -67,10 +68,17 @@ class Folder:
         path, mark, query = text.partition("?")
         folder = cls(path.rstrip("/") + mark + query)
         try:
-            _ = folder._filesystem
+            _ = folder._files
         except (OSError, ValueError) as error:
-            raise ConfigurationError(f"folder {text!r} cannot be used: {error}") from error
+            raise ConfigurationError(
+                f"folder {shown_uri(text)!r} cannot be used: {without_secrets(error, text)}"
+            ) from None
         return folder
+
+    @property
+    def shown(self) -> str:
+        """Its location for logs and errors: of its query, which may hold secrets, the names alone."""
+        return shown_uri(self.location)
 
     @property
     def is_local(self) -> bool:
@@ -90,14 +98,12 @@ class Folder:
         return Folder(f"{path}/{name}{mark}{query}")
 
     @cached_property
-    def _filesystem(self) -> tuple[fs.FileSystem, str]:
+    def _files(self) -> tuple[Files, str]:
+        """The file system, and the folder's path in it."""
         if self.is_local:
-            return fs.LocalFileSystem(), self.location
+            return files_of(fs.LocalFileSystem()), self.location
         scheme, rest = self.location.split(":", 1)
-        return cast(
-            "tuple[fs.FileSystem, str]",
-            fs.FileSystem.from_uri(f"{_PYARROW_SCHEMES.get(scheme, scheme)}:{rest}"),
-        )
+        return files_at(f"{_PYARROW_SCHEMES.get(scheme, scheme)}:{rest}")
 
     def __getstate__(self) -> str:
         return self.location
@@ -107,34 +113,40 @@ class Folder:
 
     def names(self) -> list[str]:
         """List the names directly inside; empty if the folder does not exist."""
-        filesystem, path = self._filesystem
-        selector = fs.FileSelector(path, allow_not_found=True)
-        return sorted(info.base_name for info in filesystem.get_file_info(selector))
+        files, path = self._files
+        return sorted(files.list(path))
 
     def files(self) -> dict[str, FileFacts]:
         """List the files directly inside, by their names; empty if the folder does not exist."""
-        filesystem, path = self._filesystem
-        selector = fs.FileSelector(path, allow_not_found=True)
+        files, path = self._files
         return {
-            info.base_name: FileFacts(info.size, info.mtime_ns or 0)
-            for info in filesystem.get_file_info(selector)
+            name: FileFacts(info.size, info.mtime_ns or 0)
+            for name, info in files.list(path).items()
             if info.type == fs.FileType.File
         }
 
+    def facts(self, name: str) -> FileFacts | None:
+        """Return what the file system says of a file; None if there is none."""
+        files, path = self._files
+        info = files.info(f"{path}/{name}")
+        if info.type != fs.FileType.File:
+            return None
+        return FileFacts(info.size, info.mtime_ns or 0)
+
     def exists(self) -> bool:
         """Tell whether the folder exists."""
-        filesystem, path = self._filesystem
-        return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
+        files, path = self._files
+        return bool(files.info(path).type == fs.FileType.Directory)
 
     def has(self, name: str) -> bool:
         """Tell whether a file of that name exists."""
-        filesystem, path = self._filesystem
-        return bool(filesystem.get_file_info(f"{path}/{name}").type != fs.FileType.NotFound)
+        files, path = self._files
+        return files.has(f"{path}/{name}")
 
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading; raises FileNotFoundError."""
-        filesystem, path = self._filesystem
-        return cast("BinaryIO", filesystem.open_input_file(f"{path}/{name}"))
+        files, path = self._files
+        return files.open(f"{path}/{name}")
 
     def read(self, name: str) -> bytes:
         """Return a file's content; raises FileNotFoundError."""
@@ -144,31 +156,34 @@ class Folder:
     def write(self, name: str, content: bytes) -> None:
         """Create or replace a file so that readers see all of it or nothing.
 
-        When this returns, the file also outlives a loss of power, as far as the file system keeps
-        its promises.
+        After a crash on the way, the file has its old content or the new one. When this returns, it
+        also outlives a loss of power, as far as the file system keeps its promises.
         """
-        filesystem, path = self._filesystem
+        files, path = self._files
         if self.is_local:
             _write_locally(Path(path), name, content)
-        elif isinstance(filesystem, fs.HadoopFileSystem):
-            filesystem.create_dir(path, recursive=True)
-            temporary = _temporary(name)
-            with filesystem.open_output_stream(f"{path}/{temporary}") as stream:
-                stream.write(content)
-            filesystem.move(f"{path}/{temporary}", f"{path}/{name}")
         else:
-            # Object stores make an object visible only when it is complete.
-            with filesystem.open_output_stream(f"{path}/{name}") as stream:
-                stream.write(content)
+            files.write(f"{path}/{name}", content)
 
     def move(self, name: str, target: str) -> None:
-        """Rename a file; raises FileNotFoundError. The target may be in a folder below."""
-        filesystem, path = self._filesystem
-        parent = f"{path}/{target}".rpartition("/")[0]
-        filesystem.create_dir(parent, recursive=True)
-        filesystem.move(f"{path}/{name}", f"{path}/{target}")
+        """Rename a file; raises FileNotFoundError. The target may be in a folder below.
+
+        Some file systems delete an existing target first; a crash then leaves the file as it was.
+        """
+        files, path = self._files
         if self.is_local:
-            sync_path(Path(parent))
+            _move_locally(Path(path), name, target)
+        else:
+            files.move(f"{path}/{name}", f"{path}/{target}")
+
+    def finish_replacing(self) -> None:
+        """Finish the replacements of files directly inside that a crash has interrupted.
+
+        All methods do so where they have to; other readers, such as Spark, look for the files' own
+        names.
+        """
+        files, path = self._files
+        files.finish_replacing(path)
 
     def sync(self, name: str) -> None:
         """Flush a file that another process has written, if it exists, to the disk."""
@@ -184,35 +199,38 @@ class Folder:
 
     def remove(self, name: str) -> None:
         """Delete a file, if it exists."""
-        filesystem, path = self._filesystem
-        if self.has(name):
-            filesystem.delete_file(f"{path}/{name}")
+        files, path = self._files
+        files.remove(f"{path}/{name}")
 
     def remove_all(self) -> None:
         """Delete the folder and everything in it, if it exists."""
-        filesystem, path = self._filesystem
-        if filesystem.get_file_info(path).type != fs.FileType.NotFound:
-            filesystem.delete_dir(path)
+        files, path = self._files
+        if files.has(path):
+            files.system.delete_dir(path)
 
 
 _CANNOT_SYNC = {errno.EBADF, errno.EINVAL}
 """Answers of file systems that cannot sync folders."""
 
 
-def _temporary(name: str) -> str:
-    return f".{name}.{uuid.uuid4().hex}.tmp"
-
-
 def _write_locally(folder: Path, name: str, content: bytes) -> None:
     """Write a temporary file, then rename it; each step is on the disk before the next one."""
     _make(folder)
-    temporary = folder / _temporary(name)
+    temporary = folder / temporary_name(name)
     with temporary.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(folder / name)
     sync_path(folder)
+
+
+def _move_locally(folder: Path, name: str, target: str) -> None:
+    """Rename a file; when this returns, it has the new name on the disk, and no longer the old one."""
+    after = folder / target
+    _make(after.parent)
+    (folder / name).replace(after)
+    sync_path(after.parent)  # journals have both names of a file in one entry
 
 
 def _make(folder: Path) -> None:

@@ -5,10 +5,6 @@ A truncated protobuf message is often valid, too. So each file begins with a lin
 the file's path in the checkpoint, the length of its content, and its checksum::
 
     statefun outbox/7/manifest 1234 0a1b2c3d
-
-Checkpoints of earlier versions have files without that line. They are recognized by their
-``ingresses.json``: it is the first file of a checkpoint, and the last file to get the line when an
-old checkpoint is converted. While it has no line, other files may have none either.
 """
 
 from __future__ import annotations
@@ -18,7 +14,6 @@ import zlib
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.sdk.errors import CheckpointError
 
-INGRESSES = "ingresses.json"
 _MAGIC = b"statefun "
 
 
@@ -44,25 +39,15 @@ def read_framed(checkpoint: Folder, path: str) -> bytes:
     folder, name = _place(checkpoint, path)
     found = folder.read(name)
     line, newline, content = found.partition(b"\n")
-    if line + newline == _line(path, content):
-        return content
-    if found.startswith(_MAGIC) or not (path == INGRESSES or is_unframed(checkpoint)):
+    if line + newline != _line(path, content):
         raise damaged(checkpoint, path, "it is not what was written")
-    return found
-
-
-def is_unframed(checkpoint: Folder) -> bool:
-    """Tell whether a checkpoint still has the form of an earlier version."""
-    try:
-        return not checkpoint.read(INGRESSES).startswith(_MAGIC)
-    except FileNotFoundError:
-        return False
+    return content
 
 
 def damaged(checkpoint: Folder, path: str, reason: object) -> CheckpointError:
     """Return the error for a file that cannot be used."""
     return CheckpointError(
-        f"{checkpoint.location}/{path} is damaged ({reason}); restore the checkpoint from a copy"
+        f"{checkpoint.shown}/{path} is damaged ({reason}); restore the checkpoint from a copy"
     )
 
 

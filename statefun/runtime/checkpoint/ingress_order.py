@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ingresses of a checkpoint, and their order.
+"""The first file of a checkpoint: its format, and its ingresses in their order.
 
 Spark tells the sources of a query apart by their order alone: if two are swapped, each
 continues at the other's offsets. It can name them instead, from 4.2 on; docs/architecture.md says
@@ -16,10 +16,38 @@ from statefun.module.connectors import ConnectorIngress
 from statefun.module.model import KafkaIngress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.framing import INGRESSES, damaged, read_framed, write_framed
+from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.sdk.errors import CheckpointError
 
+INGRESSES = "ingresses.json"
+FORMAT = 1
+"""The format of the checkpoints that this version writes and reads.
+
+A version that changes what any of statefun's own files or states mean has another number, and says
+what becomes of checkpoints with the numbers before it."""
 Ingress = TypeVar("Ingress", bound=KafkaIngress | ConnectorIngress)
+
+
+def check_format(checkpoint: Folder) -> None:
+    """Check that this version reads a checkpoint, before anything else of it is read.
+
+    Raises:
+        CheckpointError: if it has another format, or its number is damaged.
+    """
+    try:
+        content = json.loads(read_framed(checkpoint, INGRESSES))
+    except FileNotFoundError:
+        return
+    except ValueError as error:
+        raise damaged(checkpoint, INGRESSES, error) from error
+    number = content.get("format") if isinstance(content, dict) else None
+    if number != FORMAT:
+        found = "no format number" if number is None else f"format {number!r}"
+        raise CheckpointError(
+            f"checkpoint {checkpoint.shown} has {found}, and this version of statefun reads format "
+            f"{FORMAT}: go on with a version that reads it, or start with a new checkpoint (the startup "
+            "position group-offsets goes on where this one was)"
+        )
 
 
 def in_order(checkpoint: Folder, ingresses: Sequence[Ingress]) -> list[Ingress]:
@@ -34,17 +62,17 @@ def in_order(checkpoint: Folder, ingresses: Sequence[Ingress]) -> list[Ingress]:
         return list(ingresses)
     by_id = {_name(ingress): ingress for ingress in ingresses}
     try:
-        known: list[str] = json.loads(read_framed(checkpoint, INGRESSES))
+        known = [str(name) for name in json.loads(read_framed(checkpoint, INGRESSES))["ingresses"]]
     except FileNotFoundError:
         raise CheckpointError(
-            f"checkpoint {checkpoint.location} was not made by statefun, or its {INGRESSES} is lost; "
+            f"checkpoint {checkpoint.shown} was not made by statefun, or its {INGRESSES} is lost; "
             "give the application a checkpoint of its own"
         ) from None
-    except ValueError as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise damaged(checkpoint, INGRESSES, error) from error
     if set(known) != set(by_id):
         raise CheckpointError(
-            f"checkpoint {checkpoint.location} reads from {_listed(known)}, and the module files "
+            f"checkpoint {checkpoint.shown} reads from {_listed(known)}, and the module files "
             f"declare {_listed(by_id)}; Spark can neither add nor drop one: declare the same, or "
             "start with a new checkpoint (the startup position group-offsets goes on where this "
             "one was)"
@@ -54,9 +82,9 @@ def in_order(checkpoint: Folder, ingresses: Sequence[Ingress]) -> list[Ingress]:
 
 
 def write_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress | ConnectorIngress]) -> None:
-    """Write down the order of the ingresses, before Spark plans a checkpoint's first batch."""
-    content = json.dumps([_name(ingress) for ingress in ingresses])
-    write_framed(checkpoint, INGRESSES, content.encode())
+    """Write down format and ingresses, before Spark plans a checkpoint's first batch."""
+    content = {"format": FORMAT, "ingresses": [_name(ingress) for ingress in ingresses]}
+    write_framed(checkpoint, INGRESSES, json.dumps(content).encode())
 
 
 def _name(ingress: KafkaIngress | ConnectorIngress) -> str:

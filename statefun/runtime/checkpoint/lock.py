@@ -51,7 +51,7 @@ def create_privately(checkpoint: Folder) -> None:
         Path(checkpoint.location).mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(
-            f"checkpoint {checkpoint.location} cannot be written: {error}"
+            f"checkpoint {checkpoint.shown} cannot be written: {error}"
         ) from error
 
 
@@ -67,7 +67,7 @@ def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterato
     """
     if not checkpoint.is_local:
         raise ConfigurationError(
-            f"checkpoint {checkpoint.location} is not on a local file system, and only there a "
+            f"checkpoint {checkpoint.shown} is not on a local file system, and only there a "
             "second driver can be kept off it; of two that run at the same time, either may lose "
             "and repeat what the other one has done. Set spark.statefun.checkpoint-lock=none if "
             "something else sees to it that there is only one"
@@ -144,8 +144,8 @@ def shows_runs(checkpoint: Folder) -> bool:
 
 def _in_use_by_jvm(checkpoint: Folder) -> CheckpointError:
     return CheckpointError(
-        f"checkpoint {checkpoint.location} is in use by Spark's JVM of an earlier driver, "
-        f"whose program has ended; stop it (fuser {checkpoint.location}/{_JVM_NAME} names "
+        f"checkpoint {checkpoint.shown} is in use by Spark's JVM of an earlier driver, "
+        f"whose program has ended; stop it (fuser {checkpoint.shown}/{_JVM_NAME} names "
         "the process)"
     )
 

@@ -155,7 +155,7 @@ class Outbox:
             return None
         except DecodeError as error:
             raise damaged(self._checkpoint, path, error) from error
-        if manifest.batch != batch:  # such as 0 in an empty manifest of an earlier version
+        if manifest.batch != batch:
             raise damaged(self._checkpoint, path, f"it is of batch {manifest.batch}")
         return manifest, hashlib.sha256(content).digest()[:16]
 
@@ -170,7 +170,7 @@ class Outbox:
             content = folder.read(file) if stream.file else stream.content
         except FileNotFoundError:
             raise CheckpointError(
-                f"{folder.location}/{file} is missing; restore the checkpoint from a copy"
+                f"{folder.shown}/{file} is missing; restore the checkpoint from a copy"
             ) from None
         if zlib.crc32(content) != stream.checksum:
             raise damaged(self._checkpoint, _path(batch, file), "it has another checksum")

@@ -3,15 +3,16 @@
 
 A message is accepted when it is here, on the disk. It enters a micro-batch by its number, which is
 part of Spark's offsets. Records of committed batches come here, together with the marker of their
-lane's progress, and wait until somebody takes them.
+lane's progress, and wait until somebody takes them: of each topic the newest, up to a limit.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,13 @@ from typing import NamedTuple
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
+logger = logging.getLogger("statefun")
+
 FILE = "playground.sqlite"
+MOST_RECORDS = 100_000
+"""How many records of a topic wait until somebody takes them."""
+MOST_BYTES = 256 * 1024 * 1024
+"""How large they may be together."""
 _TABLES = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
@@ -32,6 +39,9 @@ CREATE TABLE IF NOT EXISTS records (
 CREATE INDEX IF NOT EXISTS records_of_topics ON records (topic, number);
 CREATE TABLE IF NOT EXISTS lanes (name TEXT PRIMARY KEY, marker TEXT NOT NULL);
 """
+_COUNTS = "SELECT topic, count(*), sum(length(payload)) FROM records GROUP BY topic"
+_MOST_TYPED = 16
+"""How many messages wait at most where somebody types them."""
 _READ_AT_ONCE = 10_000
 _BYTES_AT_ONCE = 8 * 1024 * 1024
 
@@ -50,7 +60,25 @@ class Taken(NamedTuple):
     """A record that somebody takes."""
 
     number: int
+    topic: str
     payload: bytes
+
+
+class _Waiting(NamedTuple):
+    """The records of a topic that wait."""
+
+    records: int = 0
+    size: int = 0
+    """In bytes."""
+
+    @property
+    def is_within(self) -> bool:
+        """Whether there may be so many."""
+        return self.records <= MOST_RECORDS and (self.size <= MOST_BYTES or self.records == 1)
+
+    def plus(self, records: int, size: int) -> _Waiting:
+        """Return it with others."""
+        return _Waiting(self.records + records, self.size + size)
 
 
 class PlaygroundStore:
@@ -72,15 +100,20 @@ class PlaygroundStore:
         """
         if not checkpoint.is_local:
             raise ConfigurationError(
-                f"the playground needs a checkpoint on a local disk, which {checkpoint.location} "
+                f"the playground needs a checkpoint on a local disk, which {checkpoint.shown} "
                 "is not"
             )
         self._path = Path(checkpoint.location) / FILE
         self._forgotten = 0
+        self._when_read: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self._came = threading.Condition(self._lock)
         self._out: set[int] = set()
         """The records that are being taken."""
+        self._waiting: dict[str, _Waiting] = {}
+        """By topic."""
+        self._dropped: set[str] = set()
+        """The topics of which it was said that records are dropped."""
         self.is_closed = False
         """Whether it was closed, and cannot be used any more."""
         try:
@@ -89,6 +122,8 @@ class PlaygroundStore:
             )
             self._database.executescript(_TABLES)
             self._newest = max(read, self._value("SELECT max(number) FROM posted") or 0)
+            for topic, *counts in self._database.execute(_COUNTS):
+                self._waiting[topic] = _Waiting(*counts)
         except sqlite3.Error as error:
             raise self._failed(error) from error
 
@@ -100,8 +135,15 @@ class PlaygroundStore:
                 self._database.execute("INSERT INTO posted VALUES (?, ?, ?, ?)", row)
             self._newest = row.number  # not before it is on the disk: a number is never left out
 
+    def when_read(self, do: Callable[[], None]) -> None:
+        """Call something once: when the query looks for messages, after all that it has to repeat."""
+        self._when_read = do
+
     def readable(self, after: int) -> int:
         """Return up to which message a micro-batch reads from ``after`` on."""
+        do, self._when_read = self._when_read, None
+        if do is not None:
+            do()
         with self._lock, self._named():
             if self._newest <= after:
                 return after
@@ -114,6 +156,25 @@ class PlaygroundStore:
                 size += length
                 if last > after and size > _BYTES_AT_ONCE:
                     break
+                last = number
+            return last
+
+    def typed(self, after: int) -> int | None:
+        """Return up to which message to read as somebody types them; None if so many wait.
+
+        No two of them are for one address.
+        """
+        with self._lock, self._named():
+            if self._newest - after > _MOST_TYPED:
+                return None
+            found = self._database.execute(
+                "SELECT number, target FROM posted WHERE number > ? ORDER BY number", (after,)
+            )
+            last, targets = after, set()
+            for number, target in found:
+                if target in targets:
+                    break
+                targets.add(target)
                 last = number
             return last
 
@@ -144,6 +205,8 @@ class PlaygroundStore:
     ) -> bool:
         """Add records, together with the marker of their lane's progress: both or neither.
 
+        Of a topic with too many of them, the oldest are dropped.
+
         Args:
             lane: the name of the lane.
             before: its progress so far.
@@ -153,15 +216,46 @@ class PlaygroundStore:
         Returns:
             Whether they were added: if its progress was another one, somebody else has taken over.
         """
-        with self._came, self._transaction():
-            if self._marker(lane) != before:
-                return False
-            self._database.executemany(
-                "INSERT INTO records (topic, payload) VALUES (?, ?)", records
-            )
-            self._database.execute("INSERT OR REPLACE INTO lanes VALUES (?, ?)", (lane, marker))
+        with self._came:
+            waiting = dict(self._waiting)
+            with self._transaction():
+                if self._marker(lane) != before:
+                    return False
+                for topic, payload in records:
+                    self._database.execute(
+                        "INSERT INTO records (topic, payload) VALUES (?, ?)", (topic, payload)
+                    )
+                    waiting[topic] = waiting.get(topic, _Waiting()).plus(1, len(payload))
+                for topic, found in waiting.items():
+                    waiting[topic] = self._shortened(topic, found)
+                self._database.execute("INSERT OR REPLACE INTO lanes VALUES (?, ?)", (lane, marker))
+            self._waiting = waiting  # not before it is on the disk
             self._came.notify_all()
             return True
+
+    def _shortened(self, topic: str, waiting: _Waiting) -> _Waiting:
+        """Drop the oldest records of a topic until it has no more than it may have."""
+        if waiting.is_within:
+            return waiting
+        found = self._database.execute(
+            "SELECT number, length(payload) FROM records WHERE topic = ? ORDER BY number", (topic,)
+        )
+        last = 0
+        for number, size in found:
+            last, waiting = number, waiting.plus(-1, -size)
+            if waiting.is_within:
+                break
+        self._database.execute("DELETE FROM records WHERE topic = ? AND number <= ?", (topic, last))
+        if topic not in self._dropped:
+            self._dropped.add(topic)
+            logger.warning(
+                "playground: nobody takes the records of topic %s: of more than %s, or %s bytes, the "
+                "oldest are dropped",
+                topic,
+                f"{MOST_RECORDS:,}",
+                f"{MOST_BYTES:,}",
+            )
+        return waiting
 
     def take(self, topic: str, seconds: float) -> Taken | None:
         """Wait for the next record of a topic; None if there is none in time.
@@ -172,21 +266,27 @@ class PlaygroundStore:
         with self._came, self._named():
             while not self.is_closed:
                 found = self._database.execute(
-                    "SELECT number, payload FROM records WHERE topic = ? ORDER BY number LIMIT ?",
+                    "SELECT * FROM records WHERE topic = ? ORDER BY number LIMIT ?",
                     (topic, len(self._out) + 1),
                 )
-                for number, payload in found:
-                    if number not in self._out:
-                        self._out.add(number)
-                        return Taken(number, payload)
+                for record in map(Taken._make, found):
+                    if record.number not in self._out:
+                        self._out.add(record.number)
+                        return record
                 if not self._came.wait(deadline - time.monotonic()):
                     break
             return None
 
     def taken(self, record: Taken) -> None:
         """Forget a record that has arrived."""
-        with self._lock, self._transaction():
-            self._database.execute("DELETE FROM records WHERE number = ?", (record.number,))
+        with self._lock:
+            with self._transaction():
+                done = self._database.execute(
+                    "DELETE FROM records WHERE number = ?", (record.number,)
+                )
+            if done.rowcount:  # it was not dropped meanwhile
+                waiting = self._waiting[record.topic]
+                self._waiting[record.topic] = waiting.plus(-1, -len(record.payload))
             self._out.discard(record.number)
 
     def put_back(self, record: Taken) -> None:

@@ -3,14 +3,22 @@
 
 from __future__ import annotations
 
+import json
+import random
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pyspark import SparkContext, TaskContext
 
-from statefun.runtime.timers.clock import BatchClock, Clock
+from statefun.engine.address_keys import address_of
+from statefun.engine.clock import BatchClock, Clock
+from statefun.protocol.runtime_pb2 import Outcome
+from statefun.sdk.address import Address
+from statefun.sdk.invocation_batch import Turn
 
 _TIME = "statefun.time"
 _DELIVERED_UP_TO = "statefun.delivered-up-to"
+_TURN = "statefun.turn"
 _NOTHING = "nothing"
 
 
@@ -25,6 +33,9 @@ class Announcement(NamedTuple):
     None while messages of an earlier run are on their way.
     """
 
+    turn: Turn | None = None
+    """The address that may be called alone in this micro-batch, if there is one."""
+
     def clock(self, own: Clock) -> BatchClock:
         """Return the driver's clock as a task continues it; ``own`` is the worker's."""
         return BatchClock(own, self.time)
@@ -32,19 +43,41 @@ class Announcement(NamedTuple):
 
 def announce(context: SparkContext, announcement: Announcement) -> None:
     """Pass the facts to the tasks of all later jobs of this thread."""
-    time, delivered_up_to = announcement
+    time, delivered_up_to, turn = announcement
     context.setLocalProperty(_TIME, str(time))
     context.setLocalProperty(
         _DELIVERED_UP_TO, _NOTHING if delivered_up_to is None else str(delivered_up_to)
     )
+    context.setLocalProperty(_TURN, _NOTHING if turn is None else json.dumps(turn))
 
 
 def announced() -> Announcement:
     """Return the facts that the present task was given."""
     task = TaskContext.get()
-    time, delivered_up_to = (
-        task.getLocalProperty(name) if task else None for name in (_TIME, _DELIVERED_UP_TO)
+    time, delivered_up_to, turn = (
+        task.getLocalProperty(name) if task else None for name in (_TIME, _DELIVERED_UP_TO, _TURN)
     )
-    if time is None or delivered_up_to is None:
+    if time is None or delivered_up_to is None or turn is None:
         raise AssertionError("the driver announces a micro-batch before it starts its job")
-    return Announcement(int(time), None if delivered_up_to == _NOTHING else int(delivered_up_to))
+    return Announcement(
+        int(time),
+        None if delivered_up_to == _NOTHING else int(delivered_up_to),
+        None if turn == _NOTHING else _turn_of(turn),
+    )
+
+
+def next_turn(outcomes: Iterable[Outcome]) -> Turn | None:
+    """Choose the address that is called alone in the next micro-batch, of those that have to be.
+
+    There is one for the whole application, as functions of several endpoints may be on one server.
+    """
+    suspects = [suspect for outcome in outcomes for suspect in outcome.suspects]
+    if not suspects:
+        return None
+    chosen = random.choice(suspects)  # noqa: S311 - each gets its turn at some time
+    return Turn(address_of(chosen.address), chosen.server)
+
+
+def _turn_of(text: str) -> Turn:
+    (namespace, name, id_, _), server = json.loads(text)
+    return Turn(Address(namespace, name, id_), server)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from statefun.engine.effects import PIECE_BYTES
+from statefun.engine.groups import COLUMNS, AddressValues, Columns, Group
 from statefun.runtime.columns import values_of
-from statefun.runtime.dispatch.groups import COLUMNS, AddressValues, Columns, Group
 from statefun.runtime.dispatch.operator import OUTCOME, Operator
-from statefun.runtime.rows.effects import BATCH_BYTES
 from statefun.runtime.spark_internals.state_batches import (
     GroupedBatch,
     StateUpdates,
@@ -30,7 +30,7 @@ def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[
         for group in evaluation.dispatch(chunk):
             if group.values.changed and group.values is not chunk.continued:
                 states.add(chunk.key_row(group), group.values.encoded())
-            if states.size >= BATCH_BYTES and not evaluation.failed:
+            if states.size >= PIECE_BYTES and not evaluation.failed:
                 yield result_batch(OUTCOME, [], states)
                 states = StateUpdates(properties)
         continued = chunk.continued

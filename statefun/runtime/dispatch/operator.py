@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from pyspark.sql.streaming.state import GroupState
 
+from statefun.engine.clock import Clock
+from statefun.engine.dispatcher import Dispatcher
+from statefun.engine.effects import Effects
+from statefun.engine.failures import DispatchError
+from statefun.engine.groups import COLUMNS, AddressValues, Columns, Group
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.dispatch.announcement import announced
-from statefun.runtime.dispatch.dispatcher import Dispatcher
-from statefun.runtime.dispatch.failures import DispatchError
-from statefun.runtime.dispatch.groups import COLUMNS, AddressValues, Columns, Group
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
-from statefun.runtime.rows.effects import Effects
+from statefun.runtime.dispatch.worker_logs import LogLevels
 from statefun.runtime.spark_internals.task import batch_number
-from statefun.runtime.timers.clock import Clock
 from statefun.sdk.errors import PlatformError
 
 OUTCOME = "outcome"
@@ -47,6 +48,8 @@ class Operator:
     """The clock of the machine that runs a task; the driver's time comes with the job."""
     arrow: bool
     """Whether workers may evaluate it on Arrow batches, if they can."""
+    log_levels: LogLevels = attrs.field(factory=LogLevels)
+    """The levels at which workers log."""
 
     def start(self) -> Evaluation:
         """Begin to evaluate the operator for a task."""
@@ -101,15 +104,17 @@ class Evaluation:
         self._outcomes: list[Outcome] = []
         self.failed = False
         """Whether a message has failed for good: then no effect of the micro-batch is used."""
-        announcement = announced()
+        announcement, batch = announced(), batch_number()
+        operator.log_levels.apply(batch)
         try:
             self._dispatcher = Dispatcher(
                 operator.payload.load(),
                 announcement.clock(operator.clock),
-                batch=batch_number(),
+                batch=batch,
                 delivered_up_to=announcement.delivered_up_to,
                 concurrency=operator.concurrency,
                 immediate=operator.immediate,
+                turn=announcement.turn,
             )
         except PlatformError as error:
             self._fail(DispatchError(error))

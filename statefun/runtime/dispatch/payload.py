@@ -6,60 +6,28 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
-from statefun.module.model import Module
-from statefun.module.policies import Policies
-from statefun.module.program import LOADED
-from statefun.module.sinks import Sink, sinks_of
-from statefun.module.topic_routes import Deserializer
+from statefun.engine.program import Program
+from statefun.module.user_program import LOADED
+from statefun.runtime.dispatch.main_program import MainProgram, function_of, names_of_globals
+from statefun.runtime.dispatch.unsendable import unsendable
 from statefun.runtime.spark_internals.closures import (
+    can_be_pickled,
+    is_by_value,
     pickle_by_value,
     pickled_closure,
     unpickled_closure,
 )
 from statefun.sdk.errors import PlatformError
-from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.types import TypeRegistry, default_types
 
-
-@attrs.frozen
-class Program:
-    """The parts of an application that a worker needs: its functions, egresses and policies."""
-
-    functions: StatefulFunctions
-    egresses: Mapping[str, Sink]
-    """All declared egresses, by id."""
-    policies: Policies = attrs.field(factory=Policies)
-    """The failure policies."""
-    deserializers: Mapping[str, Deserializer] = attrs.field(factory=dict)
-    """The deserializers of records, by name."""
-
-    @classmethod
-    def of(
-        cls, functions: StatefulFunctions, module: Module, unregistered: OnFailure = OnFailure.FAIL
-    ) -> Program:
-        """Combine functions with the declarations of ``module``.
-
-        Args:
-            functions: the functions of the application.
-            module: the content of its module files.
-            unregistered: the policy for messages to other functions.
-        """
-        policies = Policies.of(module, unregistered)
-        return cls(functions, sinks_of(module), policies, module.deserializers)
-
-    def deserializer_of(self, name: str, topic: str) -> Deserializer | None:
-        """Return a deserializer; one that is gone has the place of another one of its topic."""
-        if name in self.deserializers:
-            return self.deserializers[name]
-        route = self.policies.route_of(topic)
-        return None if route is None else route.deserializer
-
-
-_loaded: dict[str, Program] = {}
+_OF = ":"
+"""Separates the number of a program from the name of its global."""
+_loaded: dict[tuple[str, tuple[MainProgram, ...]], Program] = {}
 
 
 @attrs.frozen
@@ -74,15 +42,30 @@ class Payload:
     content: bytes = attrs.field(repr=False)  # with whatever secrets the program has
     paths: tuple[str, ...] = ()
     """Further folders in which workers look for modules."""
+    mains: tuple[MainProgram, ...] = ()
+    """The programs that workers load, since they have globals that cannot be pickled."""
 
     @classmethod
     def of(cls, program: Program, paths: tuple[str, ...] = ()) -> Payload:
-        """Pickle ``program`` together with the registered types."""
+        """Pickle ``program`` together with the registered types.
+
+        Raises:
+            PlatformError: naming the function and the object that cannot be pickled.
+        """
         loaded = sys.modules.get(LOADED)
         if loaded is not None:  # such as a program under test: workers cannot import it
             pickle_by_value(loaded)
-        content = pickled_closure((program, default_types))
-        return cls(hashlib.sha256(content).hexdigest(), content, paths)
+        value = (program, default_types)
+        mains: tuple[MainProgram, ...] = ()
+        try:
+            content = pickled_closure(value)
+        except Exception as error:  # noqa: BLE001 - whatever an object raises that cannot travel
+            mains, names = _by_name(program.functions)
+            try:
+                content = pickled_closure(value, names)
+            except Exception:  # noqa: BLE001 - as above
+                raise unsendable(program.functions, error, names) from error
+        return cls(hashlib.sha256(content).hexdigest(), content, paths, mains)
 
     def load(self) -> Program:
         """Return this process's copy of the application.
@@ -93,10 +76,11 @@ class Payload:
         Raises:
             PlatformError: if a needed module cannot be imported here.
         """
-        if self.digest not in _loaded:
+        known = self.digest, self.mains  # the content has names alone of what the program has
+        if known not in _loaded:
             sys.path.extend(path for path in self.paths if path not in sys.path)
             try:
-                loaded: tuple[Program, TypeRegistry] = unpickled_closure(self.content)
+                loaded: tuple[Program, TypeRegistry] = unpickled_closure(self.content, self._named)
             except ModuleNotFoundError as error:
                 raise PlatformError(
                     f"the Python workers cannot import module {error.name}, which a function of the "
@@ -105,5 +89,37 @@ class Payload:
                 ) from error
             program, types = loaded
             default_types.update(types)
-            _loaded[self.digest] = program
-        return _loaded[self.digest]
+            _loaded[known] = program
+        return _loaded[known]
+
+    def _named(self, name: str) -> Any:
+        """Return a global of one of the programs, as this process loads it."""
+        number, _, own = name.partition(_OF)
+        return self.mains[int(number)].named(own)
+
+
+def _by_name(
+    functions: StatefulFunctions,
+) -> tuple[tuple[MainProgram, ...], Mapping[int, str]]:
+    """Return the programs whose functions cannot travel by value, and the names of their globals.
+
+    A process may have functions of several programs, as tests do. Those of a notebook travel by
+    value alone.
+    """
+    calls: dict[str, list[Any]] = {}
+    for function in functions:
+        for handler in function.handlers:
+            module = function_of(handler.fun).__module__
+            if is_by_value(module):
+                calls.setdefault(module, []).append(handler.fun)
+    chosen = [name for name, own in calls.items() if not can_be_pickled(own)]
+    mains: list[MainProgram] = []
+    names: dict[int, str] = {}
+    for name in chosen or calls:  # if no function is the reason, a type may be
+        defining = sys.modules[name]
+        main = MainProgram.of(defining, calls[name])
+        if main is not None:
+            found = names_of_globals(defining)
+            names |= {key: f"{len(mains)}{_OF}{own}" for key, own in found.items()}
+            mains.append(main)
+    return tuple(mains), names

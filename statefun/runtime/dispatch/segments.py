@@ -6,12 +6,14 @@ from __future__ import annotations
 import uuid
 
 import attrs
+import pyarrow as pa
 from pyspark import TaskContext
 
+from statefun.engine.effects import EffectRows, Effects
 from statefun.protocol.runtime_pb2 import EffectStream, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
-from statefun.runtime.rows.effects import EffectRows, Effects
+from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, MESSAGE_SCHEMA, arrow_stream
 from statefun.runtime.spark_internals.task import batch_number
 
 _INLINE_BYTES = 256 * 1024
@@ -61,15 +63,19 @@ class SegmentWriter:
         return Segment(
             partition=task.partitionId(),
             egress={
-                egress: self._stream(rows, task) for egress, rows in effects.egress.items() if rows
+                egress: self._stream(rows, EGRESS_SCHEMA, task)
+                for egress, rows in effects.egress.items()
+                if rows
             },
-            messages=self._stream(effects.messages, task) if effects.messages else None,
+            messages=self._stream(effects.messages, MESSAGE_SCHEMA, task)
+            if effects.messages
+            else None,
             buckets=sorted(buckets),
         )
 
-    def _stream(self, rows: EffectRows, task: TaskContext) -> EffectStream:
+    def _stream(self, rows: EffectRows, schema: pa.Schema, task: TaskContext) -> EffectStream:
         records = len(rows)
-        content = rows.take()
+        content = arrow_stream(rows.take(), schema)
         if _inline.takes(task.taskAttemptId(), len(content)):
             return effect_stream(content, records)
         # Each attempt uses a unique name, so that files of a zombie are never in a manifest.

@@ -6,14 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from pkgutil import resolve_name
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import attrs
 
-from statefun.module.connectors import ConnectorEgress
+from statefun.module.connectors import ConnectorEgress, described
 from statefun.runtime.checkpoint.connector_folder import connector_folder
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
+from statefun.runtime.egress.connector_cluster import CheckedCluster, KeptProgress
 from statefun.runtime.egress.lane import Cluster, Lane
 from statefun.runtime.egress.lane_set import DriverLanes, Turn, waiting
 from statefun.runtime.egress.patience import Patience
@@ -27,7 +28,9 @@ class Writing:
 
     egress: ConnectorEgress
     query_id: str
-    """The id of the checkpoint: another application may write to the same place."""
+    """The id of the checkpoint, for markers: another application may write to the same place.
+
+    Empty where the egress is at least once, which may be connected before a checkpoint has an id."""
     lane: int
     """The number of the lane: records of one sender always have the same."""
     should_stop: Callable[[timedelta], bool]
@@ -36,6 +39,9 @@ class Writing:
     """To be called now and then while records wait, with the reason, for the log."""
     went_well: Callable[[], None]
     """To be called when records are written: then they no longer wait."""
+    has_written: Callable[[int], None] = lambda _: None
+    """To be called with a number of records of the present call of ``write`` that are safe, from its
+    first one on: after a crash they are not written again. Of use where one call may take long."""
 
 
 class _NoRefusals:
@@ -80,11 +86,12 @@ class ConnectorFactory:
 
     def create_progress(self, query_id: str, lanes: int) -> tuple[str, int]:
         """Leave markers to the connector; return the id of the checkpoint, and all lanes ever had."""
+        if not self.needs_progress:
+            return "", lanes
         folder = connector_folder(self.checkpoint, self.egress.id)
-        if self.needs_progress:
-            if folder.has(_LANES):
-                lanes = max(lanes, int(read_framed(folder, _LANES)))
-            write_framed(folder, _LANES, b"%d" % lanes)
+        if folder.has(_LANES):
+            lanes = max(lanes, int(read_framed(folder, _LANES)))
+        write_framed(folder, _LANES, b"%d" % lanes)
         return query_id, lanes
 
     def refusals(self, should_stop: Callable[[timedelta], bool]) -> _NoRefusals:
@@ -97,12 +104,19 @@ class ConnectorFactory:
         del refusals
         egress, patience = self.egress, Patience(self.egress)
 
+        def made(note: Callable[[int], None]) -> Cluster:
+            def written(has_written: Callable[[int], None]) -> Any:
+                ways = turn.should_stop, patience.wait, patience.end, has_written
+                return resolve_name(egress.writer)(Writing(egress, progress, number, *ways))
+
+            return CheckedCluster(described(egress), written, note)
+
         def connect() -> Cluster:
-            writing = Writing(
-                egress, progress, number, turn.should_stop, patience.wait, patience.end
+            if self.needs_progress:
+                return made(lambda _: None)
+            return KeptProgress(
+                connector_folder(self.checkpoint, egress.id), number, self.run, made
             )
-            cluster: Cluster = resolve_name(egress.writer)(writing)
-            return cluster
 
         return Lane(
             f"egress {egress.id}",

@@ -20,17 +20,19 @@ claimed all lanes, one has opened each of them behind the other's claim, and see
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from itertools import chain, islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import attrs
 
-from statefun.module.sinks import EgressRecord
+from statefun.engine.effects import row_size
+from statefun.engine.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import EffectStream
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, Staged
-from statefun.runtime.rows.effects import read_egress_records, row_size
+from statefun.runtime.rows.effect_streams import read_egress_records
 from statefun.sdk.errors import CheckpointError
 
 _CHUNK_BYTES = 32 * 1024 * 1024
@@ -89,6 +91,21 @@ class Cluster(Protocol):
 
     def close(self) -> None:
         """Give up all records that are not written yet."""
+
+
+@runtime_checkable
+class GatheringCluster(Cluster, Protocol):
+    """A cluster that keeps records safely for a while before readers see them.
+
+    Records count as written when they and their marker are safe, seen or not.
+    """
+
+    def tend(self, *, is_last: bool) -> timedelta | None:
+        """Show what has been kept for long enough, or all if nothing may follow.
+
+        Returns:
+            After which time to be called again, even if no records come; None if nothing is kept.
+        """
 
 
 @attrs.frozen
@@ -188,10 +205,15 @@ class Lane:
     def connect(self) -> None:
         """Connect to a cluster without markers ahead of the first batch, which would wait for it.
 
+        One that does not answer yet holds up nothing: the first batch tries again.
+
         Raises:
             ConfigurationError: if the egress's properties are wrong.
         """
-        self._opened()
+        try:
+            self._opened()
+        except UncertainError:
+            self.close()
 
     def claim(self) -> str:
         """Keep other runs from publishing; return the run that has published last, if any.
@@ -217,6 +239,24 @@ class Lane:
         """
         if batch.total:
             self._persist(lambda: self._publish(batch))
+
+    def tend(self, *, is_last: bool = False) -> timedelta | None:
+        """Let a cluster that keeps records show them; return after which time to do so again.
+
+        Raises:
+            CheckpointError: if another run has taken over.
+            UndeliveredError: if given up; the records are kept.
+        """
+        later: timedelta | None = None
+
+        def attempt() -> None:
+            nonlocal later
+            cluster = self._opened()
+            later = cluster.tend(is_last=is_last) if isinstance(cluster, GatheringCluster) else None
+
+        if isinstance(self._cluster, GatheringCluster):
+            self._persist(attempt)
+        return later
 
     @property
     def marker(self) -> Marker | None:
@@ -260,7 +300,8 @@ class Lane:
         if marker.batch > newest:
             raise CheckpointError(
                 f"{self._name}: batch {marker.batch} is published, but the checkpoint's newest is "
-                f"{newest}: it is an older copy of another one. {_ADVICE}"
+                f"{newest}: it is an older copy of another one, or was copied while its "
+                f"application ran. {_ADVICE}"
             )
         if not marker.publisher or self._publishers is None or marker.publisher in self._publishers:
             return marker

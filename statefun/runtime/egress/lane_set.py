@@ -10,9 +10,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import attrs
 
-from statefun.module.letters import DeadLetterTopic
+from statefun.engine.letters import DeadLetterTopic
+from statefun.engine.sinks import EgressRecord
 from statefun.module.model import DeliverySemantic, KafkaEgress
-from statefun.module.sinks import EgressRecord
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Staged
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UndeliveredError
@@ -42,6 +42,9 @@ class Lanes(Protocol):
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
         """Publish ``batches``; report each one."""
+
+    def tend(self, *, is_last: bool = False) -> timedelta | None:
+        """Let readers see what is kept for them; return after which time to do so again."""
 
     def cancel(self) -> None:
         """Make a call in another thread end soon, with UndeliveredError."""
@@ -144,8 +147,6 @@ class LaneFactory:
     """The id of the application's run."""
     dead_letters: KafkaEgress | None = None
     """The egress of dead letters, if there is one."""
-    others: tuple[str, ...] = ()
-    """The ids of the application's exactly-once egresses to the same cluster."""
     has_tasks: ClassVar[bool] = True
 
     @property
@@ -178,7 +179,7 @@ class LaneFactory:
         Raises:
             KafkaError: if that fails.
         """
-        progress = ProgressTopic(self.egress, query_id, self.others)
+        progress = ProgressTopic(self.egress, query_id)
         if not self.needs_progress:
             return progress, lanes
         return progress, progress.create(lanes, self.kafka_timeout)
@@ -331,6 +332,11 @@ class DriverLanes:
             for number, lane in enumerate(self._lanes[: staged.lanes]):
                 lane.publish(LaneBatch.of(staged, self._factory.id, number))
             yield Published(staged, self._refusals.count - before)
+
+    def tend(self, *, is_last: bool = False) -> timedelta | None:
+        """Let readers see what has been kept for long enough, or all if nothing follows."""
+        waits = [lane.tend(is_last=is_last) for lane in self._lanes]
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def cancel(self) -> None:
         """Nothing to do: the lanes ask whether they should stop."""

@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from statefun.engine.sinks import EgressRecord
 from statefun.module.model import PlaygroundDoor
-from statefun.module.sinks import EgressRecord
 from statefun.runtime.checkpoint.playground_store import OPEN
 from statefun.runtime.egress.connector_lanes import Writing
 from statefun.runtime.egress.lane import Marker, UncertainError

@@ -13,8 +13,8 @@ from typing import Any
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
 
+from statefun.engine.sinks import EgressRecord
 from statefun.module.model import KafkaEgress
-from statefun.module.sinks import EgressRecord
 from statefun.runtime.egress.lane import Marker, UncertainError, UndeliveredError
 from statefun.runtime.egress.patience import Patience, Tally
 from statefun.runtime.egress.progress_topic import ProgressTopic

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
@@ -29,8 +28,8 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from google.protobuf.message import DecodeError
 
+from statefun.engine.sinks import EgressRecord
 from statefun.module.model import KafkaEgress
-from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import Progress
 from statefun.runtime.egress.lane import Marker, UncertainError
 from statefun.runtime.kafka.client import admin_for, cluster_metadata, read_committed
@@ -57,29 +56,18 @@ class ProgressTopic:
     Args:
         egress: the egress of the markers.
         query_id: the checkpoint's id, which tells its batches from other checkpoints' batches.
-        others: the ids of the application's exactly-once egresses to the same cluster.
     """
 
-    def __init__(self, egress: KafkaEgress, query_id: str, others: Collection[str] = ()) -> None:
+    def __init__(self, egress: KafkaEgress, query_id: str) -> None:
         id_ = str(egress.id)
         digest = hashlib.sha256(id_.encode()).hexdigest()[:16]
         self.name = f"{PROGRESS_PREFIX}{query_id}-{_readable(id_)[:_READABLE]}-{digest}"
-        """The topic's name; :meth:`create` may replace it by an existing topic's name."""
-        former = _former_name(id_, query_id)
-        shared = any(_former_name(other, query_id) == former for other in others if other != id_)
-        self._former_name = former
-        self._is_shared = shared
-        self._goes_on_from = ""
-        """The topic with the markers of an earlier version, for lanes without a marker here."""
+        """The topic's name."""
         self._egress = egress
         self._owner = f"egress {egress.id}"
 
     def create(self, lanes: int, timeout: timedelta) -> int:
         """Create the topic, or its missing partitions.
-
-        A topic of an earlier version stays in use, with its name; unless several egresses
-        would share it, or did. Then the new topic goes on from the markers there, which name their
-        owners.
 
         Returns:
             The number of lanes that it has markers for, which includes the lanes of earlier runs.
@@ -90,23 +78,12 @@ class ProgressTopic:
         """
         admin = self._admin()
         metadata = cluster_metadata(self._owner, self._egress.address, admin, timeout)
-        is_former = self.name == self._former_name
-        former = None if is_former else metadata.topics.get(self._former_name)
-        # Not even one egress alone takes its former topic back: a crash may have left the one of
-        # its own without a marker.
-        if former is not None and (self._is_shared or self.name in metadata.topics):
-            self._goes_on_from = self._former_name
-            lanes = max(lanes, len(former.partitions))
-        elif former is not None:
-            self.name = self._former_name
         found = metadata.topics.get(self.name)
         try:
-            if self._goes_on_from:
-                self._check(admin, self._goes_on_from, timeout)
             if found is None:
                 self._create(admin, lanes, timeout)
             else:
-                self._check(admin, self.name, timeout)
+                self._check(admin, timeout)
                 if len(found.partitions) < lanes:
                     more = NewPartitions(self.name, lanes)
                     admin.create_partitions([more])[self.name].result(timeout.total_seconds())
@@ -128,7 +105,7 @@ class ProgressTopic:
         except KafkaException as error:
             if error.args[0].code() != ClientError.TOPIC_ALREADY_EXISTS:
                 raise
-            self._check(admin, self.name, timeout)
+            self._check(admin, timeout)
 
     def record(self, lane: int, marker: Marker) -> EgressRecord:
         """Return the record that stores ``marker`` for a lane."""
@@ -143,31 +120,24 @@ class ProgressTopic:
             UncertainError: if it cannot be read now.
         """
         try:
-            return self._read(self.name, lane) or self._read_former(lane)
+            return self._read(lane)
         except KafkaException as error:
             raise UncertainError(error.args[0].str()) from error
         except KafkaError as error:
             raise UncertainError(error.message) from error
 
-    def _read_former(self, lane: int) -> Marker | None:
-        topic = self._goes_on_from
-        if not topic:
-            return None
-        metadata = cluster_metadata(self._owner, self._egress.address, self._admin(), _TIMEOUT)
-        return self._read(topic, lane) if lane in metadata.topics[topic].partitions else None
-
-    def _read(self, topic: str, lane: int) -> Marker | None:
-        partition = TopicPartition(topic, lane)
+    def _read(self, lane: int) -> Marker | None:
+        partition = TopicPartition(self.name, lane)
         admin, latest = self._admin(), OffsetSpec.latest()  # type: ignore[no-untyped-call] # as the client has it
         written = _offset(admin, partition, latest, IsolationLevel.READ_UNCOMMITTED)
         if _offset(admin, partition, latest, IsolationLevel.READ_COMMITTED) < written:
-            raise UncertainError(f"a transaction is open on topic {topic}")
+            raise UncertainError(f"a transaction is open on topic {self.name}")
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # as above
         first = _offset(admin, partition, earliest, IsolationLevel.READ_COMMITTED)
         window = _WINDOW
         while True:
             start = max(first, written - window)
-            markers = self._markers(TopicPartition(topic, lane, start)) if written else []
+            markers = self._markers(TopicPartition(self.name, lane, start)) if written else []
             if markers or start == first:
                 return markers[-1] if markers else None
             window *= 10
@@ -199,9 +169,9 @@ class ProgressTopic:
     def _admin(self) -> AdminClient:
         return admin_for(self._owner, self._egress.address, self._egress.properties)
 
-    def _check(self, admin: AdminClient, name: str, timeout: timedelta) -> None:
+    def _check(self, admin: AdminClient, timeout: timedelta) -> None:
         """Refuse a topic that forgets; one that the asked broker does not know (yet) passes."""
-        resource = ConfigResource(ResourceType.TOPIC, name)
+        resource = ConfigResource(ResourceType.TOPIC, self.name)
         try:
             described: dict[str, Any] = admin.describe_configs([resource])[resource].result(
                 timeout.total_seconds()
@@ -213,18 +183,13 @@ class ProgressTopic:
         policy = described["cleanup.policy"].value
         if policy != _CONFIG["cleanup.policy"]:
             raise TopicError(
-                f"{self._owner}: topic {name} at {self._egress.address} has the "
+                f"{self._owner}: topic {self.name} at {self._egress.address} has the "
                 f"cleanup.policy {policy}, and would forget what is published; set it to compact"
             )
 
 
 def _readable(id_: str) -> str:
     return re.sub(r"[^a-zA-Z0-9._-]", "_", id_)
-
-
-def _former_name(id_: str, query_id: str) -> str:
-    """Return the topic name of earlier versions, which several egresses may share."""
-    return f"{PROGRESS_PREFIX}{query_id}-{_readable(id_)}"[:249]
 
 
 def _offset(

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError as ClientError
 
-from statefun.module.letters import DeadLetterTopic, Original
+from statefun.engine.letters import DeadLetterTopic, Original
+from statefun.engine.sinks import EgressRecord
 from statefun.module.model import KafkaEgress
-from statefun.module.sinks import EgressRecord
 from statefun.runtime.egress.lane import Marker, UncertainError
 from statefun.runtime.egress.patience import Tally
 from statefun.runtime.egress.progress_topic import PROGRESS_PREFIX

@@ -115,6 +115,9 @@ class TaskLanes:
         time.sleep(time_.total_seconds())
         return self._should_stop()
 
+    def tend(self, *, is_last: bool = False) -> None:
+        """Keep nothing from readers: Kafka's records are seen once they are written."""
+
     def cancel(self) -> None:
         """Let Spark end the tasks that run."""
         self._context.cancelJobGroup(self._group)

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection
+from datetime import timedelta
 
 from statefun.runtime.checkpoint.outbox import Staged
 from statefun.runtime.egress.lane import UndeliveredError
@@ -100,11 +101,15 @@ class EgressThread:
 
     def _run(self) -> None:
         try:
-            while batches := self._next():
-                for published in self._lanes.publish(batches):
+            wait, is_last = None, False
+            while not is_last:
+                batches = self._next(wait)
+                for published in self._lanes.publish(batches) if batches else ():
                     with self._changed:
                         self._queue.popleft()
                     self._on_published(published)
+                is_last = self._stop.is_set()
+                wait = self._lanes.tend(is_last=is_last)
         except UndeliveredError:
             logger.info("stopped with unpublished batches; they are published at the next start")
         except StatefunError as error:
@@ -118,8 +123,9 @@ class EgressThread:
             failed.__cause__ = error  # with its traceback, which debug shows
             self._on_error(failed)
 
-    def _next(self) -> list[Staged]:
-        """Wait for batches; return none when told to stop."""
+    def _next(self, most: timedelta | None) -> list[Staged]:
+        """Wait for batches for a time, if there is one; return none when told to stop."""
+        seconds = None if most is None else min(most.total_seconds(), threading.TIMEOUT_MAX)
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._stop.is_set())
+            self._changed.wait_for(lambda: self._queue or self._stop.is_set(), seconds)
             return [] if self._stop.is_set() else list(self._queue)

@@ -21,10 +21,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from statefun.module.connectors import ConnectorIngress
+from statefun.module.connectors import ConnectorIngress, described
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.ingress.checked_reading import (
+    CheckedSource,
+    checked_batches,
+    checked_records,
+    named,
+    named_failures,
+)
 from statefun.runtime.ingress.routing import route
-from statefun.runtime.spark_internals.driver_source import Source, arrow_schema, tasks_of
+from statefun.runtime.spark_internals.driver_source import Offset, Source, arrow_schema, tasks_of
 
 RECORDS = StructType(
     [
@@ -63,6 +70,8 @@ class Reading:
     """How long to try to reach a server at start."""
     is_fresh: bool
     """Whether no micro-batch was planned yet."""
+    committed: Callable[[], Offset | None]
+    """Returns the end of the newest micro-batch that no later run repeats, whatever happens."""
     opened: Callable[[Source], None]
     """Takes note of a source, so that it is stopped before the query: it may be waiting."""
     failed: Callable[[Exception], None]
@@ -78,18 +87,31 @@ class Reading:
             read: reads a task of the source in a worker, as Arrow batches of
                 :data:`RECORDS_ARROW`; a function of a module.
         """
+        owner = described(self.ingress)
 
         def read_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for task in batch.column(0).to_pylist():
-                    yield from read(task)
+                    yield from checked_batches(owner, read, task, RECORDS_ARROW)
 
-        self.opened(source)
-        tasks = tasks_of(self.session, str(self.ingress.id), source, self.failed)
+        checked = CheckedSource(owner, source)
+        self.opened(checked)
+        tasks = tasks_of(
+            self.session,
+            str(self.ingress.id),
+            checked,
+            lambda error: self.failed(named(owner, error)),
+        )
         return tasks.mapInArrow(read_all, RECORDS)
 
 
 def read_connector(reading: Reading) -> DataFrame:
-    """Return the rows for functions from the records of an ingress."""
-    records: DataFrame = resolve_name(reading.ingress.reader)(reading)
-    return route(records, reading.ingress.topics)
+    """Return the rows for functions from the records of an ingress.
+
+    Raises:
+        StatefunError: if its reader fails, or returns something else than records.
+    """
+    ingress, owner = reading.ingress, described(reading.ingress)
+    with named_failures(owner):
+        records = resolve_name(ingress.reader)(reading)
+    return route(checked_records(owner, records, RECORDS, ingress.topics), ingress.topics)

@@ -20,24 +20,19 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from statefun.engine.buckets import RELEASED, TICK
+from statefun.engine.clock import Clock
+from statefun.engine.effects import EffectRows
+from statefun.engine.wheel import PendingBuckets, bucket_key, due_tick, tick_of, time_of
 from statefun.protocol.runtime_pb2 import DelayedMessage, EffectStream
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, has_messages
 from statefun.runtime.checkpoint.playground_store import FILE, PlaygroundStore
-from statefun.runtime.dispatch.buckets import RELEASED, TICK
-from statefun.runtime.rows.effects import MESSAGE_SCHEMA, EffectRows, read_batches
+from statefun.runtime.checkpoint.timer_log import TimerLog, timer_buckets
+from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream, read_batches
 from statefun.runtime.rows.envelope import SCHEMA
 from statefun.runtime.spark_internals.driver_source import Offset, arrow_schema, tasks_of
-from statefun.runtime.timers.clock import Clock
-from statefun.runtime.timers.wheel import (
-    PendingBuckets,
-    TimerLog,
-    bucket_key,
-    due_tick,
-    tick_of,
-    timer_buckets,
-)
 from statefun.sdk.errors import CheckpointError
 
 _NAME = "statefun-feedback"
@@ -46,6 +41,8 @@ _TICK = "tick"
 _POSTED = "posted"
 _NONE = -1
 _ARROW_SCHEMA = arrow_schema(SCHEMA)
+_MOST_HELD = 16
+"""How many micro-batches in a row leave out messages that somebody has typed."""
 _TASK_RECORDS = 50_000
 """The number of messages that one task reads before another task is worth its start."""
 
@@ -123,6 +120,7 @@ class _Ticks:
     """Ticks for timer buckets."""
 
     buckets: Sequence[int]
+    tick: int
     first: int
     """The number of messages before them in the same micro-batch: all."""
 
@@ -148,6 +146,8 @@ class FeedbackReader:
         self._commit_log = CommitLog(checkpoint)
         self._timer_log = TimerLog(checkpoint)
         self._clock = clock
+        self._held = 0
+        """How many micro-batches in a row have left them out."""
         self._seen: int | None = None
         self._newest = _NONE
         self._timers = PendingBuckets()
@@ -176,7 +176,7 @@ class FeedbackReader:
                 self._timers.add(buckets)
         newest = max(delivered(start), self._newest)
         tick, first = tick_of(self._clock.now()), self._timers.next_tick()
-        posted = self._readable(accepted(start))
+        posted = self._readable(accepted(start), is_busy=newest > delivered(start))
         is_idle = newest == delivered(start) and posted == accepted(start)
         if is_idle and (first is None or first > tick):
             return start
@@ -190,7 +190,7 @@ class FeedbackReader:
         if first <= last and not self._messages(last):
             raise CheckpointError(
                 f"the messages of batch {last} are no longer in "
-                f"{self._outbox.batch_folder(last).location}, and have not been delivered yet; "
+                f"{self._outbox.batch_folder(last).shown}, and have not been delivered yet; "
                 "restore the checkpoint from a copy"
             )
         for batch in [batch for batch in self._outbox.batches() if first <= batch <= last]:
@@ -208,7 +208,7 @@ class FeedbackReader:
         buckets = self._due(start, end)
         if buckets:
             tasks = tasks or [[]]
-            tasks[-1].append(_Ticks(buckets, records))
+            tasks[-1].append(_Ticks(buckets, ticked(end), records))
         return [json.dumps([attrs.asdict(part) for part in parts]).encode() for parts in tasks]
 
     def bound(self) -> None:
@@ -217,12 +217,23 @@ class FeedbackReader:
     def stop(self) -> None:
         """Have nothing to release."""
 
-    def _readable(self, after: int) -> int:
-        """Return up to which accepted message to read; forget those that were read before."""
+    def _readable(self, after: int, *, is_busy: bool) -> int:
+        """Return up to which accepted message to read; forget those that were read before.
+
+        Where so few wait that somebody types them, the next one for an address comes when the messages
+        that the last one has caused are delivered: whoever adds to a cart, and pays, means this order.
+        Functions that send without end hold nothing up.
+        """
         if self._store is None:
             return after
         self._store.forget(after)
-        return self._store.readable(after)
+        last = self._store.readable(after)
+        typed = None if last == after else self._store.typed(after)
+        if typed is not None and is_busy and self._held < _MOST_HELD:
+            self._held += 1
+            return after
+        self._held = 0
+        return last if typed is None else min(last, typed)
 
     def _posted(self, after: int, last: int) -> str:
         """Return accepted messages, encoded for a task."""
@@ -234,10 +245,10 @@ class FeedbackReader:
                 f"messages {after + 1} to {last} of the playground are no longer in {FILE} of the "
                 "checkpoint, and have not been delivered yet; restore the checkpoint from a copy"
             )
-        rows = EffectRows(MESSAGE_SCHEMA)
+        rows = EffectRows()
         for _, target, typename, value in found:
             rows.append((target, None, typename, value, None))
-        return b64encode(rows.take()).decode()
+        return b64encode(arrow_stream(rows.take(), MESSAGE_SCHEMA)).decode()
 
     def _look(self) -> None:
         """Look for newly committed batches."""
@@ -289,7 +300,7 @@ def read_task(outbox: Outbox, task: bytes) -> Iterator[pa.RecordBatch]:
     for part in json.loads(task):
         offset = part["first"]
         if "buckets" in part:
-            yield _rows(_ticks(part["buckets"]), offset)
+            yield _rows(_ticks(part["buckets"], part["tick"]), offset)
             continue
         if "rows" in part:
             for rows in read_batches(BytesIO(b64decode(part["rows"]))):
@@ -315,8 +326,8 @@ def _messages(outbox: Outbox, batch: int) -> dict[int, EffectStream]:
     }
 
 
-def _ticks(buckets: Sequence[int]) -> pa.RecordBatch:
-    rows = [(bucket_key(bucket), None, TICK, b"", None) for bucket in buckets]
+def _ticks(buckets: Sequence[int], tick: int) -> pa.RecordBatch:
+    rows = [(bucket_key(bucket), None, TICK, b"%d" % time_of(tick), None) for bucket in buckets]
     columns = map(pa.array, zip(*rows, strict=True), MESSAGE_SCHEMA.types)
     return pa.record_batch(list(columns), schema=MESSAGE_SCHEMA)
 
@@ -342,9 +353,8 @@ def _unwrapped(messages: pa.RecordBatch, offset: int) -> dict[str, pa.Array]:
     for place, (typename, value, trace) in enumerate(zip(*columns, strict=True), offset):
         if typename == RELEASED:
             entry = DelayedMessage.FromString(value)
-            # Messages of an earlier version keep the order in which they left their bucket.
-            number = entry.sequence or place
-            rows.append((entry.typename, entry.value, entry.trace or None, entry.due, number))
+            order = (entry.due, entry.sequence)
+            rows.append((entry.typename, entry.value, entry.trace or None, *order))
         else:
             rows.append((typename, value, trace, None, place))
     types = [_ARROW_SCHEMA.field(name).type for name in (*names, "timestamp", "offset")]

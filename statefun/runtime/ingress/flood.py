@@ -11,10 +11,10 @@ import logging
 from collections import Counter
 from itertools import chain, islice
 
+from statefun.engine.address_keys import typename_of
 from statefun.protocol.runtime_pb2 import Manifest
 from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.rows.effects import read_batches
-from statefun.runtime.rows.envelope import typename_of
+from statefun.runtime.rows.effect_streams import read_batches
 from statefun.sdk.errors import InvocationError
 
 logger = logging.getLogger("statefun")

@@ -195,7 +195,7 @@ def _compare(
         what = f"topic {', '.join(others)} at {ingress.address} was deleted and created anew"
         cure = "bring back the former one"
     raise CheckpointError(
-        f"ingress {ingress.id}: {what} since checkpoint {checkpoint.location} has read it, whose "
+        f"ingress {ingress.id}: {what} since checkpoint {checkpoint.shown} has read it, whose "
         f"offsets mean other records there; {cure}, or start with a new checkpoint, or delete "
-        f"{checkpoint.location}/{FILE} to go on at the same offsets nevertheless"
+        f"{checkpoint.shown}/{FILE} to go on at the same offsets nevertheless"
     )

@@ -13,11 +13,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.sql.types import BinaryType
 
-from statefun.module.keys import UNDECODABLE_KEY, UNTRANSFORMABLE, id_of_key
-from statefun.module.letters import TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
+from statefun.engine.address_keys import SEPARATOR
+from statefun.engine.letters import TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
+from statefun.engine.origin import REPLAYED
+from statefun.engine.record_keys import (
+    REJECTION_NAMESPACE,
+    UNDECODABLE_KEY,
+    UNTRANSFORMABLE,
+    id_of_key,
+)
 from statefun.module.topic_routes import RECORDS, TopicRoute, route_of
 from statefun.runtime.ingress.transformed_ids import transformed_ids
-from statefun.runtime.rows.envelope import REJECTION_NAMESPACE, REPLAYED, SEPARATOR
 from statefun.sdk.tracing import TRACE_HEADERS
 from statefun.sdk.types import default_types
 
@@ -44,15 +50,15 @@ def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
     chains = [route.chain is not None and route.chain.changes_key for route in routes]
     made = F.lit(False)
     if any(chains):
-        made = F.coalesce(_by_topic(routes, [*map(F.lit, chains)]), F.lit(False))
+        made = F.coalesce(chosen_by_topic(routes, [*map(F.lit, chains)]), F.lit(False))
         id_ = F.when(made, transformed_ids(routes)).otherwise(id_)
     records = records.withColumn("id", id_)
     nullable = [F.lit(_takes_tombstones(route)) for route in routes]
     return _rows(
         records,
-        _by_topic(routes, targets),
-        _by_topic(routes, typenames),
-        _by_topic(routes, nullable) if any(map(_takes_tombstones, routes)) else F.lit(False),
+        chosen_by_topic(routes, targets),
+        chosen_by_topic(routes, typenames),
+        chosen_by_topic(routes, nullable) if any(map(_takes_tombstones, routes)) else F.lit(False),
         made,
     )
 
@@ -196,7 +202,7 @@ def _trace() -> Column:
     return F.when(F.size("headers") > 0, F.nullif(F.array_join(lines, "\n"), F.lit("")))
 
 
-def _by_topic(routes: Sequence[TopicRoute], values: Sequence[Column]) -> Column:
+def chosen_by_topic(routes: Sequence[TopicRoute], values: Sequence[Column]) -> Column:
     """Return the item of ``values`` for the route that takes a record's topic."""
     topic = F.col("topic")
     names = [

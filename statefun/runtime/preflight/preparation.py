@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,17 +13,20 @@ import attrs
 from statefun.module.connectors import ConnectorIngress
 from statefun.module.model import KafkaIngress, Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
-from statefun.runtime.checkpoint.ingress_order import in_order, write_order
+from statefun.runtime.checkpoint.ingress_order import check_format, in_order, write_order
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 from statefun.runtime.ingress.declared import all_sources
 from statefun.runtime.ingress.identities import check_identities, write_identities
+from statefun.runtime.ingress.removed_partitions import removed_partitions
 from statefun.runtime.ingress.starting_offsets import check_topics, starting_offsets
 from statefun.runtime.ingress.stopping import Bounds, rewrite_read_offsets
 from statefun.runtime.kafka.topics import refuse_missing_topics
-from statefun.runtime.preflight.recovery import Succession, check_logs, upgrade_files
+from statefun.runtime.preflight.recovery import Succession, check_logs
 from statefun.runtime.release.delivery import Delivery
 from statefun.runtime.settings import Settings
+
+logger = logging.getLogger("statefun")
 
 
 @attrs.frozen
@@ -60,14 +64,16 @@ def prepare(module: Module, settings: Settings) -> Prepared:
         StatefunError: if the run cannot begin; the checkpoint stays as of the last committed batch.
     """
     checkpoint = settings.checkpoint
+    check_format(checkpoint)
     check_logs(checkpoint)
-    upgrade_files(checkpoint)
     refuse_missing_topics(module.egresses, settings.kafka_timeout)
     commit_log = CommitLog(checkpoint)
+    commit_log.finish_rewriting()
     ordered = in_order(checkpoint, all_sources(module))
     ingresses = [ingress for ingress in ordered if isinstance(ingress, KafkaIngress)]
     connectors = [ingress for ingress in ordered if isinstance(ingress, ConnectorIngress)]
     is_fresh = commit_log.is_fresh()
+    _warn_of_partitions(settings.state_partitions, commit_log.state_partitions())
     if is_fresh:
         write_order(checkpoint, ordered)
     rewrite_read_offsets(checkpoint, ingresses)
@@ -82,6 +88,16 @@ def prepare(module: Module, settings: Settings) -> Prepared:
     return Prepared(
         newest, ingresses, starts, bounds, leftovers, delivery, Succession(newest), connectors
     )
+
+
+def _warn_of_partitions(asked: int | None, kept: int | None) -> None:
+    if asked is not None and kept not in {None, asked}:
+        logger.warning(
+            "state-partitions=%d is without effect: the first start of this checkpoint has divided its "
+            "state into %d",
+            asked,
+            kept,
+        )
 
 
 def _starts(
@@ -99,6 +115,10 @@ def _starts(
         bounds: decides on the stop positions and writes them.
     """
     timeout = settings.kafka_timeout
+    for ingress, offsets in zip(ingresses, ends or (), strict=False):
+        removed = removed_partitions(ingress, offsets or {})
+        if removed is not None:
+            raise removed
     partitions = [check_topics(ingress, timeout) for ingress in ingresses]
     known = [offsets or {} for offsets in ends or ()] or [{} for _ in ingresses]
     identities = check_identities(settings.checkpoint, ingresses, partitions, known, timeout)

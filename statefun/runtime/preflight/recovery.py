@@ -8,20 +8,10 @@ breaks this order has lost files, or was written by two drivers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.framing import (
-    INGRESSES,
-    damaged,
-    is_unframed,
-    read_framed,
-    write_framed,
-)
-from statefun.runtime.checkpoint.outbox import MANIFEST, Outbox, Staged
-from statefun.runtime.ingress.stopping import STOPS
-from statefun.runtime.timers.wheel import TimerLog
+from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.sdk.errors import CheckpointError
 
 
@@ -48,35 +38,10 @@ def check_logs(checkpoint: Folder) -> None:
         log.check(committed)
         return
     raise CheckpointError(
-        f"checkpoint {checkpoint.location} has lost files: the newest batch of its commits is "
+        f"checkpoint {checkpoint.shown} has lost files: the newest batch of its commits is "
         f"{_named(committed)}, and {reason}; nothing was changed: restore it from a copy, or start "
         "with a new checkpoint"
     )
-
-
-def upgrade_files(checkpoint: Folder) -> None:
-    """Convert the files of an earlier version's checkpoint to this version's form.
-
-    Raises:
-        CheckpointError: if a file is damaged.
-    """
-    if not is_unframed(checkpoint):
-        return
-    outbox = Outbox(checkpoint)
-    manifests = [f"outbox/{staged.manifest.batch}/{MANIFEST}" for staged in _staged(outbox)]
-    TimerLog(checkpoint).load()  # raises an error for damaged files
-    others = [
-        f"{folder}/{name}"
-        for folder in ("timers", "runs")
-        for name in checkpoint.child(folder).names()
-        if not name.startswith(".")
-    ]
-    stops = [STOPS] if checkpoint.has(STOPS) else []
-    for path in (*manifests, *others, *stops, INGRESSES):
-        content = read_framed(checkpoint, path)
-        if not content:  # which a manifest of batch 0 would seem to be
-            raise damaged(checkpoint, path, "it is empty")
-        write_framed(checkpoint, path, content)
 
 
 class Succession:
@@ -115,10 +80,6 @@ def _overtaken(batch: int) -> CheckpointError:
         f"another driver, or what is left of one, has committed batch {batch} to this checkpoint "
         "meanwhile; see to it that it has ended, and start again: the next start goes on from there"
     )
-
-
-def _staged(outbox: Outbox) -> Iterator[Staged]:
-    return filter(None, map(outbox.staged, outbox.batches()))
 
 
 def _named(batch: int) -> str:

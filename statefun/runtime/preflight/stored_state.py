@@ -14,16 +14,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents give it
 
+from statefun.engine import chunks
+from statefun.engine.address_keys import SEPARATOR, address_key, address_of, typename_of
+from statefun.engine.clock import Clock, SystemClock
+from statefun.engine.delays import delayed_messages
+from statefun.engine.groups import AddressValues
+from statefun.engine.wheel import NAMESPACE as TIMERS
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.dispatch.delays import delayed_messages
-from statefun.runtime.dispatch.groups import AddressValues
-from statefun.runtime.rows.envelope import SEPARATOR, address_key, address_of, typename_of
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
 from statefun.runtime.spark_internals.state_reader import read_states
-from statefun.runtime.timers.clock import Clock
-from statefun.runtime.timers.wheel import NAMESPACE as TIMERS
 from statefun.sdk.address import Address
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.types import TypedValue
@@ -44,7 +45,7 @@ def stored_state(session: SparkSession, checkpoint: Folder) -> Iterator[StoredSt
             yield StoredState(read_states(session, location, "target", "state"))
     except (PySparkException, JvmError) as error:
         raise CheckpointError(
-            f"the state in checkpoint {checkpoint.location} cannot be read: {first_words(error)}"
+            f"the state in checkpoint {checkpoint.shown} cannot be read: {first_words(error)}"
         ) from error
 
 
@@ -75,13 +76,12 @@ class StoredState:
         counted = self._rows.where(~F.col("typename").startswith(OWN)).groupBy("typename").count()
         return Counter({row["typename"]: row["count"] for row in counted.collect()})
 
-    def values(self) -> Counter[tuple[str, str, str]]:
-        """Return the number of addresses that keep a value, by function type, name and typename."""
-        stored: Counter[tuple[str, str, str]] = Counter()
+    def __iter__(self) -> Iterator[tuple[Address, Mapping[str, TypedValue]]]:
+        """Yield the addresses of the users' functions, and those of their values that have not expired."""
         for row in self._rows.where(~F.col("typename").startswith(OWN)).toLocalIterator():
-            for value in _state(row).values:
-                stored[address_of(bytes(row.target)).typename, value.name, value.typename] += 1
-        return stored
+            values = AddressValues(bytes(row.state))
+            values.expire(SystemClock())
+            yield address_of(bytes(row.target)), values.values
 
     def at(self, address: Address, clock: Clock) -> Mapping[str, TypedValue]:
         """Return the values of an address that have not expired, by name."""
@@ -99,6 +99,10 @@ class StoredState:
         waiting: Counter[str] = Counter()
         for row in self._rows.where(~F.col("typename").startswith(OWN)).toLocalIterator():
             waiting[row.typename] += len(_state(row).waiting)
+        kept = F.col("typename").startswith(f"{chunks.NAMESPACE}/")
+        for row in self._rows.where(kept).toLocalIterator():
+            for value in _state(row).values:
+                waiting.update(chunks.kept_for(bytes(row.target), value.typename, value.value))
         return +waiting
 
     def _timers(self) -> Iterator[str]:

@@ -12,21 +12,28 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 
 import attrs
 from pyspark.sql import SparkSession
 
+from statefun.engine import chunks
+from statefun.engine.address_keys import typename_of
+from statefun.engine.delays import delayed_messages, is_wake_up
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.dispatch.delays import delayed_messages, is_wake_up
 from statefun.runtime.ingress.feedback import delivered, feedback_offset
 from statefun.runtime.preflight.stored_state import OWN, StoredState, stored_state
-from statefun.runtime.rows.effects import MESSAGE_SCHEMA, read_batches
-from statefun.runtime.rows.envelope import typename_of
+from statefun.runtime.preflight.stored_values import (
+    Shapes,
+    StoredValues,
+    changed_values,
+    shapes_of,
+)
+from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, read_batches
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
@@ -46,6 +53,8 @@ class KnownFunctions:
     """The number of addresses with state of other functions; some may have expired since."""
     counted: str
     """The day of this count; empty if it is unknown."""
+    shapes: Shapes
+    """How the functions of this start, and of those before, have declared their values."""
 
 
 def check_functions(
@@ -66,12 +75,20 @@ def check_functions(
         The known functions, for :func:`write_functions`.
 
     Raises:
-        CheckpointError: if there are such messages and the policy is to fail.
+        CheckpointError: if there are such messages and the policy is to fail, or if stored values
+            cannot be read as the functions now declare them.
     """
     registered = frozenset(str(function.typename) for function in functions)
     log = CommitLog(checkpoint)
     known = known_functions(checkpoint)
     waiting: dict[str, int] = {}
+    shapes = {**(known.shapes if known else {})}
+    for typename, declared in shapes_of(functions).items():
+        shapes[typename] = {**shapes.get(typename, {}), **declared}
+    if log.newest() >= 0:
+        _check_values(
+            session, checkpoint, functions, changed_values(known.shapes if known else {}, shapes)
+        )
     if log.newest() < 0 or (known is not None and known.registered <= registered):
         left = unregistered(Counter(known.left if known else {}), functions)
         counted = known.counted if known else ""
@@ -96,7 +113,36 @@ def check_functions(
         logger.warning("%s", kept(typename, count, functions, as_of))
     # Messages may still wait for these functions: a later start that is to fail must find them.
     registered |= waiting.keys()
-    return KnownFunctions(registered, left, counted)
+    return KnownFunctions(registered, left, counted, shapes)
+
+
+def _check_values(
+    session: SparkSession,
+    checkpoint: Folder,
+    functions: StatefulFunctions,
+    changed: Sequence[tuple[str, str]],
+) -> None:
+    """Check that stored values can be read whose functions have changed how they declare them.
+
+    Functions go on with all others as they did.
+
+    Raises:
+        CheckpointError: if they cannot.
+    """
+    if not changed:
+        return
+    logger.info("reading all state, since this has changed: value %s", _named(changed))
+    with stored_state(session, checkpoint) as state:
+        problems = list(StoredValues(state, functions).unreadable(changed))
+    if problems:
+        raise CheckpointError(
+            f"functions cannot read the state in checkpoint {checkpoint.shown}:\n  "
+            + "\n  ".join(problems)
+        )
+
+
+def _named(values: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} of function {typename}" for typename, name in values)
 
 
 def write_functions(checkpoint: Folder, known: KnownFunctions) -> None:
@@ -106,6 +152,7 @@ def write_functions(checkpoint: Folder, known: KnownFunctions) -> None:
             "registered": sorted(known.registered),
             "left": known.left,
             "counted": known.counted,
+            "values": known.shapes,
         }
         write_framed(checkpoint, FUNCTIONS, json.dumps(content).encode())
 
@@ -151,8 +198,9 @@ def undelivered(checkpoint: Folder) -> Iterator[str]:
                         rows.column(index).to_pylist() for index in (target, typename, value)
                     )
                     for to, name, content in zip(*columns, strict=True):
-                        if not is_wake_up(name, content):
+                        if not (is_wake_up(name, content) or chunks.is_own(name, content)):
                             yield typename_of(to)
+                        yield from chunks.kept_for(to, name, content)
                         for message in delayed_messages(name, content):
                             yield typename_of(message.target)
 
@@ -163,18 +211,21 @@ def _refusal(checkpoint: Folder, waiting: dict[str, int], functions: StatefulFun
         for typename, count in sorted(waiting.items())
     )
     return (
-        f"messages wait in checkpoint {checkpoint.location} for functions that are not "
+        f"messages wait in checkpoint {checkpoint.shown} for functions that are not "
         f"registered:\n{listed}\n  register them until their messages are delivered, or give the "
         "messages up with spark.statefun.on-unregistered=dead-letter or skip"
     )
 
 
 def known_functions(checkpoint: Folder) -> KnownFunctions | None:
-    """Return the functions that the checkpoint knows; None if an earlier version ran it last."""
+    """Return the functions that the checkpoint knows; None if no run has noted them yet."""
     try:
         content = json.loads(read_framed(checkpoint, FUNCTIONS))
         return KnownFunctions(
-            frozenset(content["registered"]), dict(content["left"]), content.get("counted", "")
+            frozenset(content["registered"]),
+            dict(content["left"]),
+            content.get("counted", ""),
+            content.get("values", {}),
         )
     except FileNotFoundError:
         return None

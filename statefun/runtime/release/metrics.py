@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gauges for Spark's metrics system, whose sinks export them: JMX, Prometheus, Graphite.
+"""Counters and gauges for Spark's metrics system, whose sinks export them: JMX, Prometheus, Graphite.
 
 The source is called ``statefun``. Per ingress there are ``commitsSucceeded`` and
 ``commitsFailed``, per partition ``currentOffset``, ``committedOffset`` and ``lag``, or ``records`` and
@@ -30,6 +30,8 @@ from statefun.runtime.summary import Summary
 logger = logging.getLogger("statefun")
 
 SOURCE = "statefun"
+_PRESENT = {"backlog", "endpoints_down"}
+"""The numbers of a summary that may fall; the others are counters."""
 _TURN = timedelta(milliseconds=200)
 """The time limit of an update for partitions: each new value takes a call of the JVM."""
 
@@ -69,7 +71,7 @@ class Metrics:
             self._source = MetricsSource(SOURCE)
 
     def update(self, progress: StreamingQueryProgress | None) -> None:
-        """Set all gauges of the run and ingresses, and as many of partitions as there is time for.
+        """Set all numbers of the run and ingresses, and as many of partitions as there is time for.
 
         The next call goes on with the remaining partitions: the caller has other duties,
         and a hundred thousand partitions take half a minute.
@@ -105,10 +107,14 @@ class Metrics:
     def _update(self, source: MetricsSource, progress: StreamingQueryProgress | None) -> None:
         for name, value in attrs.asdict(self._summary).items():
             if isinstance(value, int):
-                self._set(source, name, value)
+                self._set(source, name, value, is_counter=name not in _PRESENT)
         for ingress, commits in zip(self._ingresses, self._group_offsets.commits, strict=True):
-            self._set(source, f"ingress.{ingress.id}.commitsSucceeded", commits.succeeded)
-            self._set(source, f"ingress.{ingress.id}.commitsFailed", commits.failed)
+            self._set(
+                source, f"ingress.{ingress.id}.commitsSucceeded", commits.succeeded, is_counter=True
+            )
+            self._set(
+                source, f"ingress.{ingress.id}.commitsFailed", commits.failed, is_counter=True
+            )
         deadline = time.monotonic() + _TURN.total_seconds()
         self._left = self._left or self._of_partitions(progress)
         for name, value in self._left:
@@ -133,9 +139,11 @@ class Metrics:
                 with suppress(ValueError, OverflowError):  # sources of Spark's tell what they like
                     yield f"ingress.{connector.id}.{name}", int(float(value))
 
-    def _set(self, source: MetricsSource, name: str, value: int) -> None:
+    def _set(
+        self, source: MetricsSource, name: str, value: int, *, is_counter: bool = False
+    ) -> None:
         if self._values.get(name) != value:  # every call of the JVM takes its time
-            source.set(name, value)
+            (source.count if is_counter else source.set)(name, value)
             self._values[name] = value
 
 

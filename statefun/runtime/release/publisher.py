@@ -22,7 +22,7 @@ from typing import cast
 import attrs
 from pyspark import SparkContext
 
-from statefun.module.model import DeliverySemantic, KafkaEgress
+from statefun.module.model import KafkaEgress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, Staged
@@ -105,14 +105,8 @@ class Publisher:
         settings, run = self._settings, uuid.uuid4().hex
         letters = next((each for each in self._egresses.values() if each.dead_letter_topic), None)
         for id_, egress in self._egresses.items():
-            others = tuple(
-                other
-                for other, declared in self._egresses.items()
-                if (declared.address, declared.delivery_semantic)
-                == (egress.address, DeliverySemantic.EXACTLY_ONCE)
-            )
             timeout = settings.kafka_timeout
-            factory = LaneFactory(egress, settings.checkpoint, timeout, run, letters, others)
+            factory = LaneFactory(egress, settings.checkpoint, timeout, run, letters)
             self._threads[id_] = EgressThread(factory, partial(self._published, id_), self._fail)
         for other in self._others(run):
             self._threads[other.id] = EgressThread(

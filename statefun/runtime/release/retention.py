@@ -8,13 +8,14 @@ from datetime import datetime
 
 from pyspark.sql.conf import RuntimeConfig
 
+from statefun.engine.wheel import date_of, due_tick
 from statefun.protocol.runtime_pb2 import Manifest
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox
+from statefun.runtime.checkpoint.timer_log import TimerLog, timer_buckets
 from statefun.runtime.ingress.feedback import delivered, feedback_offset, ticked
 from statefun.runtime.spark_internals.configuration import RETAINED
-from statefun.runtime.timers.wheel import TimerLog, date_of, due_tick, timer_buckets
 from statefun.sdk.errors import ConfigurationError
 
 BACKLOG = 16
@@ -42,7 +43,7 @@ class Retention:
         self._outbox = Outbox(checkpoint)
         self._commit_log = CommitLog(checkpoint)
         self._timer_log = TimerLog(checkpoint)
-        self._timers = self._timer_log.load()
+        self._timers = self._timer_log.recover()
         newest = self._commit_log.newest()
         if newest >= 0:
             self._timers.drop(ticked(feedback_offset(self._commit_log, newest)))
@@ -80,7 +81,8 @@ class Retention:
     def _remove(self, batch: int, tick: int) -> None:
         manifest = self._outbox.manifest(batch) or Manifest()
         buckets = {bucket for bucket in timer_buckets(manifest) if due_tick(bucket) > tick}
-        if buckets:
+        # Known ones as well: a crash may have left a file of the same batch that alone has them.
+        if any(bucket not in self._timers for bucket in buckets):
             self._timers.add(buckets)
             self._timer_log.add(batch, buckets, self._timers)
         self._outbox.remove(batch)

@@ -3,11 +3,6 @@
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode
-from collections.abc import Iterator
-from functools import cache, partial
-
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -16,11 +11,6 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
-
-from statefun.sdk.address import Address
-
-SEPARATOR = b"\0"
-_make_address = partial(tuple.__new__, Address)
 
 SCHEMA = StructType(
     [
@@ -47,66 +37,3 @@ SCHEMA = StructType(
         StructField("trace", StringType()),
     ]
 )
-
-
-REPLAYED = "replayed:"
-"""The prefix of replayed records' topics in rows: a real topic's name has no colon."""
-
-REJECTION_NAMESPACE = "statefun.rejected"
-"""The namespace that gets records that no function can receive; each reason has a type."""
-
-
-def address_key(address: Address) -> bytes:
-    r"""Encode an address as grouping key.
-
-    The id comes first: keys are sorted by comparing bytes, and addresses of one type would
-    share a long prefix. Typenames hold no NUL, so the last one separates.
-
-    >>> address_key(Address("com.example.fns", "greeter", "Ada"))
-    b'Ada\x00com.example.fns/greeter'
-    """
-    return address.id.encode() + SEPARATOR + address.typename.encode()
-
-
-def address_of(key: bytes) -> Address:
-    r"""Decode a grouping key.
-
-    >>> str(address_of(b"Ada\x00com.example.fns/greeter"))
-    'com.example.fns/greeter/Ada'
-    """
-    id_, _, typename = key.rpartition(SEPARATOR)
-    namespace, name, text = _typename_parts(typename)
-    return _make_address((namespace, name, id_.decode(), text))
-
-
-def typename_of(key: bytes) -> str:
-    r"""Return the typename in a grouping key.
-
-    >>> typename_of(b"Ada\x00com.example.fns/greeter")
-    'com.example.fns/greeter'
-    """
-    return key.rpartition(SEPARATOR)[2].decode()
-
-
-def headers_of(text: str | None) -> Iterator[tuple[str | None, bytes | None]]:
-    """Decode the headers in a row: names and values.
-
-    One without a name, which Kafka's cannot be, says that the record had no key, and that its id comes
-    from elsewhere.
-
-    >>> list(headers_of('[{"key":"a","value":"YQ=="},{"key":"none"}]'))
-    [('a', b'a'), ('none', None)]
-    >>> list(headers_of('[{}]'))
-    [(None, None)]
-    """
-    for header in json.loads(text or "[]"):
-        value = header.get("value")
-        yield header.get("key"), None if value is None else b64decode(value)
-
-
-@cache
-def _typename_parts(typename: bytes) -> tuple[str, str, str]:
-    """Split a typename; cached, because few typenames serve millions of addresses."""
-    text = typename.decode()
-    namespace, _, name = text.rpartition("/")
-    return namespace, name, text

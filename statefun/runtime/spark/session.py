@@ -28,6 +28,9 @@ from statefun.sdk.errors import ConfigurationError
 
 logger = logging.getLogger("statefun")
 
+_REDACTED = r"(?i)secret|password|token|access[.]?key|[?&;][^=]+="
+"""What Spark's UI and event logs do not show: Spark's default, and queries of URIs."""
+
 _JAVA_22 = 22
 
 
@@ -118,8 +121,10 @@ def _context_conf(given: dict[str, str]) -> dict[str, str]:
     """Return settings of a new Spark context that the user has not made."""
     script = running_script()
     conf = {
+        "spark.redaction.regex": _REDACTED,
         configuration.DAEMON: daemon.MODULE,
         configuration.UNIX_SOCKETS: configuration.HAS_UNIX_SOCKETS,
+        **configuration.METRICS,
     }
     if script:
         conf["spark.app.name"] = script.stem

@@ -7,7 +7,11 @@ Spark's workers have the same copy. Modules that users register with
 
 from __future__ import annotations
 
-from types import ModuleType
+import io
+import pickle
+import sys
+from collections.abc import Callable, Mapping
+from types import FunctionType, ModuleType
 from typing import Any
 
 from pyspark import cloudpickle
@@ -18,12 +22,82 @@ def pickle_by_value(module: ModuleType) -> None:
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # as pyspark has it
 
 
-def pickled_closure(value: object) -> bytes:
-    """Pickle a value with functions of the main program in it."""
-    content: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call] # as pyspark has it
-    return content
+def is_by_value(module: str) -> bool:
+    """Return whether functions and classes that a module defines are pickled by value."""
+    registered = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call] # as pyspark has it
+    return module == "__main__" or module in registered
 
 
-def unpickled_closure(content: bytes) -> Any:
-    """Return the value that :func:`pickled_closure` has pickled."""
-    return cloudpickle.loads(content)
+def pickled_closure(value: object, names: Mapping[int, str] | None = None) -> bytes:
+    """Pickle a value with functions of the main program in it.
+
+    Args:
+        value: the value.
+        names: by identity, the objects that are replaced by a name, which
+            :func:`unpickled_closure` looks up.
+    """
+    file = io.BytesIO()
+    _Pickler(file, names or {}).dump(value)  # type: ignore[no-untyped-call] # as pyspark has it
+    return file.getvalue()
+
+
+def can_be_pickled(value: object, names: Mapping[int, str] | None = None) -> bool:
+    """Return whether :func:`pickled_closure` can pickle a value."""
+    try:
+        pickled_closure(value, names)
+    except Exception:  # noqa: BLE001 - whatever an object raises that cannot travel
+        return False
+    return True
+
+
+def unpickled_closure(content: bytes, named: Callable[[str], Any] | None = None) -> Any:
+    """Return the value that :func:`pickled_closure` has pickled.
+
+    Args:
+        content: the pickled value.
+        named: returns the object of a name.
+    """
+    return _Unpickler(io.BytesIO(content), named).load()
+
+
+class _Pickler(cloudpickle.CloudPickler):
+    def __init__(self, file: io.BytesIO, names: Mapping[int, str]) -> None:
+        super().__init__(file)  # type: ignore[no-untyped-call] # as pyspark has it
+        self._names = names
+
+    def persistent_id(self, obj: object) -> str | None:
+        """Return the name that stands for an object; None if the object itself is pickled."""
+        return self._names.get(id(obj))
+
+    def reducer_override(self, obj: object) -> Any:
+        """Return how an object is pickled; refuse a name that workers would look up in vain."""
+        reduced = super().reducer_override(obj)  # type: ignore[no-untyped-call] # as pyspark has it
+        if reduced is NotImplemented and _is_name_of_program(obj):
+            name = getattr(obj, "__qualname__", obj)
+            raise pickle.PicklingError(f"{name} would be looked up by its name")
+        return reduced
+
+
+def _is_name_of_program(obj: object) -> bool:
+    """Tell whether pickle takes the name of an object, in a program that workers cannot import.
+
+    So it does with functions that are cached, and with ``NewType``.
+    """
+    module, name = getattr(obj, "__module__", None), getattr(obj, "__name__", None)
+    if isinstance(obj, type | FunctionType) or not (isinstance(module, str) and name):
+        return False
+    program = sys.modules.get(module)
+    is_program = module == "__main__" or getattr(program, "__spec__", program) is None
+    return is_program and is_by_value(module) and isinstance(obj.__reduce_ex__(2), str)
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, named: Callable[[str], Any] | None) -> None:
+        super().__init__(file)
+        self._named = named
+
+    def persistent_load(self, pid: Any) -> Any:
+        """Return the object of a name."""
+        if self._named is None:
+            raise pickle.UnpicklingError(f"{pid} is a name, and nothing looks it up")
+        return self._named(pid)

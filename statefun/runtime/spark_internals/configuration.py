@@ -38,6 +38,17 @@ QUERY = {
 }
 """Settings of the session of a query."""
 
+METRICS = {
+    # Else the names of metrics contain the id of the application, which is another one each time.
+    "spark.metrics.namespace": "${spark.app.name}",
+    # On the page /metrics/prometheus of Spark's own UI.
+    "spark.metrics.conf.*.sink.prometheusServlet.class": (
+        "org.apache.spark.metrics.sink.PrometheusServlet"
+    ),
+    "spark.metrics.conf.*.sink.prometheusServlet.path": "/metrics/prometheus",
+}
+"""Settings of a context that let Prometheus read metrics under names that stay."""
+
 LOCAL_CHECKPOINT = {
     # Spark's default manager writes through Hadoop's FileContext, whose checksum files cannot be
     # switched off.

@@ -85,6 +85,14 @@ class BatchOffsets:
         except ValueError as error:
             raise _unlike(file, error) from error
 
+    @property
+    def state_partitions(self) -> int | None:
+        """The number of partitions of the state; None if the batch does not say it."""
+        try:
+            return int(json.loads(self.head[1])["conf"]["spark.sql.shuffle.partitions"])
+        except (IndexError, ValueError, KeyError, TypeError):
+            return None
+
     def encode(self) -> bytes:
         """Return the content in Spark's form."""
         lines = [_NO_OFFSET if each is None else json.dumps(each) for each in self.sources]

@@ -23,6 +23,8 @@ from statefun.runtime.spark_internals.jvm import jvm
 # Spark logs the stack traces of errors that reach us as exceptions as well, and which the user is
 # told in one line, or of calls that a signal has interrupted.
 _SILENCED = ("org.apache.spark", "py4j")
+SPARKS_LOGGERS = ("py4j", "pyspark")
+"""The Python loggers of PySpark and its bridge to the JVM."""
 _GATEWAY_MODULE = "java_gateway"
 _SILENCE_AT_END = """
 public class SilenceAtEnd extends Thread {
@@ -42,8 +44,8 @@ _ACCUMULATORS: list[Any] = [
 def quieten_jvm() -> None:
     """Keep the JVM from printing by itself; call it before a context logs its start."""
     packages = jvm()
-    # Spark loads its defaults with the first line that it logs, over earlier settings.
-    packages.org.apache.spark.SparkConf(False).initializeLogIfNecessary(False)
+    # Spark loads its defaults with the first line that it logs, over earlier settings; silently here.
+    packages.org.apache.spark.SparkConf(False).initializeLogIfNecessary(False, True)
     levels = packages.org.apache.logging.log4j.Level
     configurator = packages.org.apache.logging.log4j.core.config.Configurator
     configurator.setRootLevel(levels.ERROR)

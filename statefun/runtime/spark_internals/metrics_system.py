@@ -23,26 +23,38 @@ class MetricsSource:
         accept_calls()
         packages = jvm()
         self._new_gauge = packages.com.codahale.metrics.DefaultSettableGauge
+        self._new_counter = packages.com.codahale.metrics.Counter
         system = packages.org.apache.spark.SparkEnv.get().metricsSystem()
         sources = system.getSourcesByName(name)
         if sources.isEmpty():
             system.registerSource(_Source(name, packages.com.codahale.metrics.MetricRegistry()))
             sources = system.getSourcesByName(name)
         self._registry = sources.head().metricRegistry()
-        self._gauges: dict[str, Any] = {}
+        self._metrics: dict[str, Any] = {}
+        self._counted: dict[str, int] = {}
 
     def set(self, name: str, value: int) -> None:
-        """Set a gauge; its first value replaces an earlier gauge of that name."""
-        if name not in self._gauges:
-            self._gauges[name] = self._new_gauge()
-            self._registry.remove(name)
-            self._registry.register(name, self._gauges[name])
-        self._gauges[name].setValue(value)
+        """Set a gauge; its first value replaces an earlier metric of that name."""
+        if name not in self._metrics:
+            self._register(name, self._new_gauge())
+        self._metrics[name].setValue(value)
+
+    def count(self, name: str, value: int) -> None:
+        """Let a counter, which begins at 0 with its first value, go on to a value."""
+        if name not in self._metrics:
+            self._register(name, self._new_counter())
+        self._metrics[name].inc(value - self._counted.get(name, 0))
+        self._counted[name] = value
 
     def clear(self) -> None:
-        """Remove all gauges that were set."""
-        for name in self._gauges:
+        """Remove all metrics that were set."""
+        for name in self._metrics:
             self._registry.remove(name)
+
+    def _register(self, name: str, metric: Any) -> None:
+        self._metrics[name] = metric
+        self._registry.remove(name)
+        self._registry.register(name, metric)
 
 
 class _Source:

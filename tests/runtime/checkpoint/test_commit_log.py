@@ -36,6 +36,28 @@ def test_a_checkpoint_that_does_not_exist_is_fresh(checkpoint: Path) -> None:
     assert not checkpoint.exists()
 
 
+def test_what_is_settled_is_the_end_of_the_newest_committed_batch(checkpoint: Path) -> None:
+    """Of one source; a batch that is only planned does not count."""
+    assert log_of(checkpoint, {}).settled(0) is None
+
+    files = {f"offsets/{n}": f'v1\n{METADATA}\n{{"log":{n}}}\n{{"batch":0}}' for n in range(3)}
+    log = log_of(checkpoint, {**files, "commits/0": "v1\n{}", "commits/1": "v1\n{}"})
+
+    assert log.settled(0) == {"log": 1}
+
+
+def test_the_number_of_state_partitions_is_that_of_the_first_start(checkpoint: Path) -> None:
+    """Spark writes it into each batch; a batch of an unknown form says nothing."""
+    log = log_of(checkpoint, {})
+    fresh = log.state_partitions()
+    log_of(checkpoint, {"offsets/0": f"v1\n{METADATA}\n-"})
+    unknown = log.state_partitions()
+    conf = '{"conf":{"spark.sql.shuffle.partitions":"7"}}'
+    log_of(checkpoint, {"offsets/1": f"v1\n{conf}\n-"})
+
+    assert (fresh, unknown, log.state_partitions()) == (None, None, 7)
+
+
 def test_the_newest_batch_has_the_greatest_number(checkpoint: Path) -> None:
     """Files with numbers count as batches; Spark's other files do not."""
     others = (

@@ -6,6 +6,7 @@ import pickle
 import re
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,11 @@ from hypothesis import strategies as st
 from strategies import unicode_texts
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
+from statefun.inspect.unpublished import waiting
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.sdk.errors import ConfigurationError
+from statefun.runtime.checkpoint.framing import damaged
+from statefun.runtime.checkpoint.playground_store import PlaygroundStore
+from statefun.sdk.errors import ConfigurationError, StatefunError
 
 ODD = "a b%20c%C3?d#e[f]{g},ü\N{SNOWMAN}+&="
 """A name with special characters of URIs, globs and shells."""
@@ -250,7 +254,7 @@ def test_options_of_a_file_system_stay_behind_its_path(monkeypatch: pytest.Monke
 
     assert folder.location == f"s3://bucket/some/where{options}"
     assert child.location == f"s3://bucket/some/where/outbox/7{options}"
-    assert child._filesystem[1] == "bucket/some/where/outbox/7"  # noqa: SLF001 - asks no network
+    assert child._files[1] == "bucket/some/where/outbox/7"  # noqa: SLF001 - asks no network
     assert child.spark_uri == "s3://bucket/some/where/outbox/7"
 
 
@@ -271,6 +275,29 @@ def test_passwords_in_locations_are_refused() -> None:
 
     assert "KEY" not in str(caught.value).replace("AWS_SECRET_ACCESS_KEY", "")
     assert "SECRET@" not in str(caught.value)
+
+
+def test_secrets_in_options_are_not_shown() -> None:
+    """The query of a checkpoint's URI is for pyarrow alone: no error, log or repr has it."""
+    secret = "plan7ed-s3cret"  # noqa: S105 - planted
+    folder = Folder.at(f"mock:///nowhere/at/all?client_secret={secret}")
+    shown = [repr(folder), repr(folder.child("outbox")), folder.shown, folder.child("a").spark_uri]
+    for location in (f"nope://a/b?client_secret={secret}", f"s3://a b?secret_key={secret}"):
+        with pytest.raises(ConfigurationError) as refused:
+            Folder.at(location)
+        shown += [str(refused.value), repr(refused.value.__cause__)]
+    shown.append(str(damaged(folder, "a", "its checksum differs")))
+    attempts: list[Callable[[], object]] = [
+        lambda: PlaygroundStore(folder),
+        lambda: list(waiting(folder)),
+    ]
+    for attempt in attempts:
+        with pytest.raises(StatefunError) as raised:
+            attempt()
+        shown.append(f"{raised.value} {raised.value!r}")
+
+    assert not [text for text in shown if secret in text]
+    assert folder.shown == "mock:///nowhere/at/all?client_secret=***"
 
 
 def test_unknown_file_systems_are_refused() -> None:

@@ -1,41 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import attrs
 import pytest
-from harness import KafkaHarness, run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from statefun import (
     CheckpointError,
-    Context,
-    KafkaEgressMessage,
-    Message,
-    StatefulFunctions,
-    message_builder,
 )
+from statefun.engine.wheel import PendingBuckets
 from statefun.module.location import Location
 from statefun.module.model import KafkaIngress
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.framing import INGRESSES, is_unframed, read_framed, write_framed
-from statefun.runtime.checkpoint.ingress_order import in_order, write_order
+from statefun.runtime.checkpoint.framing import read_framed, write_framed
+from statefun.runtime.checkpoint.ingress_order import INGRESSES, in_order, write_order
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
+from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.runtime.ingress import identities
 from statefun.runtime.ingress.feedback import delivered, feedback_offset
 from statefun.runtime.ingress.stopping import stops_of_last_run
-from statefun.runtime.preflight.recovery import check_logs, upgrade_files
+from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.preflight.unregistered import FUNCTIONS, known_functions
-from statefun.runtime.release.publisher import Publisher
-from statefun.runtime.timers.wheel import PendingBuckets, TimerLog
 from statefun.sdk.address import TypeName
 
 INGRESS = KafkaIngress(TypeName("t", "in"), "kafka:9092", (), Location("module.yaml", 1, 1))
@@ -209,84 +202,3 @@ def test_a_file_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
         f"{tmp_path}/outbox/8/manifest is damaged (it is not what was written); restore the "
         "checkpoint from a copy"
     )
-
-
-NEW = (FUNCTIONS, identities.FILE)
-"""The files that no earlier version has written without a first line."""
-
-
-def unframe(checkpoint: Path) -> None:
-    """Convert a checkpoint to the form of an earlier version."""
-    for name in NEW:
-        (checkpoint / name).unlink(missing_ok=True)
-    for file in checkpoint.rglob("*"):
-        if file.is_file() and file.read_bytes().startswith(b"statefun "):
-            file.write_bytes(file.read_bytes().partition(b"\n")[2])
-
-
-def test_files_of_an_earlier_version_are_read_and_taken_over(tmp_path: Path) -> None:
-    """From then on, files without the first line are refused."""
-    folder = Folder.at(tmp_path)
-    kinds = [kind for kind in OURS if kind.path not in NEW]
-    for kind in kinds:
-        kind.write(folder)
-    _spark_files(folder)
-    whole = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    unframe(tmp_path)
-
-    assert is_unframed(folder)
-    for kind in kinds:
-        if kind.path != "runs/a":
-            kind.read(folder)
-    upgrade_files(folder)
-
-    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == whole
-    assert not is_unframed(folder)
-
-
-@pytest.mark.parametrize(
-    "path", ["outbox/0/manifest", "outbox/7/manifest", "timers/7", "timers/99.all"]
-)
-def test_empty_files_of_an_earlier_version_are_refused(tmp_path: Path, path: str) -> None:
-    """An empty manifest would be one of batch 0, an empty snapshot would forget all timers."""
-    folder = Folder.at(tmp_path)
-    folder.write(INGRESSES, json.dumps(["t/in"]).encode())
-    (tmp_path / path).parent.mkdir(parents=True)
-    (tmp_path / path).write_bytes(b"")
-
-    with pytest.raises(CheckpointError, match=f"{path} is damaged"):
-        upgrade_files(folder)
-
-    assert is_unframed(folder)
-
-
-@pytest.mark.broker
-@pytest.mark.spark
-def test_an_application_goes_on_from_an_earlier_version(
-    kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With records to be published, messages to be delivered and timers to come."""
-    users, out = kafka.topic("users"), kafka.topic("out")
-    functions = StatefulFunctions()
-
-    @functions.bind("test.fns/later")
-    def later(ctx: Context, message: Message) -> None:
-        ctx.send(KafkaEgressMessage("test/out", topic=out, value=message.raw_value()))
-        if message.raw_value() == b"a":
-            for name, delay in (("b", timedelta(0)), ("c", timedelta(seconds=1))):
-                ctx.send_after(delay, message_builder("test.fns/later", "x", str_value=name))
-
-    module = kafka.module({users: ["test.fns/later"]})
-    kafka.send(users, [("Ada", "a")])
-    with monkeypatch.context() as patch:
-        patch.setattr(Publisher, "_run", lambda _self: None)
-        patch.setattr(Publisher, "drain", lambda *_: None)
-        run(module, functions, checkpoint)
-    unframe(checkpoint)
-    assert is_unframed(Folder.at(checkpoint))
-
-    while len(kafka.receive(out)) < 3:
-        run(module, functions, checkpoint)
-
-    assert not is_unframed(Folder.at(checkpoint))
-    assert [record.value[-1] for record in kafka.receive(out)] == ["a", "b", "c"]

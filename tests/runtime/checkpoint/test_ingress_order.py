@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,14 @@ import pytest
 from statefun.module.location import Location
 from statefun.module.model import KafkaIngress
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.ingress_order import in_order, write_order
+from statefun.runtime.checkpoint.framing import read_framed, write_framed
+from statefun.runtime.checkpoint.ingress_order import (
+    FORMAT,
+    INGRESSES,
+    check_format,
+    in_order,
+    write_order,
+)
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import CheckpointError
 
@@ -74,5 +82,47 @@ def test_a_foreign_checkpoint_is_refused(checkpoint: Path) -> None:
         in_order(folder, ingresses("a"))
 
     folder.write("ingresses.json", b"{")
+    with pytest.raises(CheckpointError, match=r"ingresses.json is damaged"):
+        in_order(folder, ingresses("a"))
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ({"format": FORMAT + 1, "sources": [1]}, f"format {FORMAT + 1}"),
+        ({"format": f"{FORMAT}"}, f"format '{FORMAT}'"),
+        ({"ingresses": ["t/a"]}, "no format number"),
+        (["t/a"], "no format number"),
+    ],
+)
+def test_a_checkpoint_of_another_format_is_refused(
+    checkpoint: Path, content: object, found: str
+) -> None:
+    """Whatever else is in the file; the error names both formats, and what to do."""
+    folder = Folder.at(checkpoint)
+    write_framed(folder, INGRESSES, json.dumps(content).encode())
+
+    with pytest.raises(CheckpointError, match=f"has {found}, .* reads format {FORMAT}: go on with"):
+        check_format(folder)
+
+
+def test_a_new_checkpoint_gets_the_present_format(checkpoint: Path) -> None:
+    """It is written with the ingresses; before that there is nothing to check."""
+    folder = Folder.at(checkpoint)
+
+    check_format(folder)
+    write_order(folder, ingresses("a"))
+    check_format(folder)
+
+    assert json.loads(read_framed(folder, INGRESSES))["format"] == FORMAT
+
+
+@pytest.mark.parametrize("content", [{"format": FORMAT}, {"format": FORMAT, "ingresses": 5}])
+def test_a_list_of_ingresses_that_is_none_is_damaged(checkpoint: Path, content: object) -> None:
+    """The error names the file."""
+    folder = Folder.at(checkpoint)
+    write_framed(folder, INGRESSES, json.dumps(content).encode())
+    plan(folder, sources=1)
+
     with pytest.raises(CheckpointError, match=r"ingresses.json is damaged"):
         in_order(folder, ingresses("a"))

@@ -15,10 +15,10 @@ from harness import KafkaHarness, run
 from pyspark import SparkContext
 
 from statefun import StatefulFunctions
+from statefun.engine.clock import SystemClock
 from statefun.module.loader import parse_module
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lock import checkpoint_lock, jvm_lock, shows_runs
-from statefun.runtime.timers.clock import SystemClock
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 AT_ONCE = timedelta(0)

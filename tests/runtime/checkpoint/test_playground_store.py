@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from statefun import ConfigurationError
+from statefun.runtime.checkpoint import playground_store
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.playground_store import FILE, PlaygroundStore, Posted
 from statefun.sdk.errors import CheckpointError
@@ -96,6 +97,41 @@ def test_records_come_with_the_progress_of_their_lane(store: PlaygroundStore) ->
     assert record is not None
     store.taken(record)
     assert store.take("t", 0) is None
+
+
+def test_of_records_that_nobody_takes_the_newest_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A topic has so many records, and so many bytes; that older ones go is said once, also later."""
+    monkeypatch.setattr(playground_store, "MOST_RECORDS", 3)
+    monkeypatch.setattr(playground_store, "MOST_BYTES", 100)
+
+    def taken(store: PlaygroundStore, topic: str) -> list[bytes]:
+        found = []
+        while record := store.take(topic, 0):
+            store.taken(record)
+            found.append(record.payload)
+        return found
+
+    with closing(PlaygroundStore(Folder.at(tmp_path))) as store:
+        marker = None
+        for number in range(5):
+            new = [("t", b"%d" % number), ("u", b"u")] if number < 2 else [("t", b"%d" % number)]
+            assert store.publish("a/out", marker, str(number), new)
+            marker = str(number)
+        assert len([each for each in caplog.messages if "topic t" in each]) == 1
+        held = store.take("t", 0)
+        assert held is not None
+        assert held.payload == b"2"
+        store.publish("a/out", marker, "more", [("t", b"5")])
+        store.taken(held)  # it was dropped while it was sent
+    with closing(PlaygroundStore(Folder.at(tmp_path))) as store:
+        assert taken(store, "t") == [b"3", b"4", b"5"]
+        store.publish("a/out", "more", "large", [("t", bytes(60)), ("t", bytes(50)), ("t", b"x")])
+        assert taken(store, "t") == [bytes(50), b"x"]
+        store.publish("a/out", "large", "larger", [("t", b"y"), ("t", bytes(500))])
+        assert taken(store, "t") == [bytes(500)]
+        assert taken(store, "u") == [b"u", b"u"]
 
 
 def test_who_does_not_know_the_progress_adds_nothing(store: PlaygroundStore) -> None:

@@ -30,19 +30,21 @@ from statefun import (
     StatefulFunctions,
     ValueSpec,
 )
-from statefun.module.sinks import EgressRecord, Sink
+from statefun.engine.address_keys import address_key
+from statefun.engine.clock import SystemClock
+from statefun.engine.program import Program
+from statefun.engine.sinks import EgressRecord, Sink
 from statefun.protocol.runtime_pb2 import AddressState, Manifest, Outcome
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.dispatch.announcement import Announcement, announce
 from statefun.runtime.dispatch.operator import Operator
-from statefun.runtime.dispatch.payload import Payload, Program
+from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
-from statefun.runtime.rows.effects import read_egress_records
-from statefun.runtime.rows.envelope import SCHEMA, address_key
+from statefun.runtime.rows.effect_streams import read_egress_records
+from statefun.runtime.rows.envelope import SCHEMA
 from statefun.runtime.spark.session import can_dispatch_arrow, keep_checkpoint_locally, open_session
-from statefun.runtime.timers.clock import SystemClock
 from statefun.sdk.address import Address
 
 pytestmark = pytest.mark.spark

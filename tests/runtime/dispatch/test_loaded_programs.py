@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from statefun.module.program import load_program
-from statefun.runtime.dispatch.payload import Payload, Program
+from statefun.engine.program import Program
+from statefun.module.user_program import load_program
+from statefun.runtime.dispatch.payload import Payload
 
 UNPICKLE = (
     "import sys\n"

@@ -35,9 +35,10 @@ from statefun import (
     ValueSpec,
 )
 from statefun.dev import EmbeddedKafka
+from statefun.engine.effects import EffectRows
+from statefun.engine.sinks import EgressRecord
 from statefun.module.location import Location
 from statefun.module.model import DeliverySemantic, KafkaEgress
-from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
@@ -50,7 +51,7 @@ from statefun.runtime.egress.patience import Patience, Tally
 from statefun.runtime.egress.producers import ExactlyOnce, Unconfirmed
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import Refusals
-from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows
+from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
 from statefun.sdk.address import TypeName
 
 pytestmark = [pytest.mark.broker, pytest.mark.takes(minutes=3.5)]
@@ -74,10 +75,10 @@ class Bench:
 
     def stage(self, batch: int, *values: str, partition: int = 0) -> LaneBatch:
         """Stage and commit a batch; return the records of lane 0."""
-        rows = EffectRows(EGRESS_SCHEMA)
+        rows = EffectRows()
         for value in values:
             rows.append(EgressRecord(self.out, b"key", value.encode(), None))
-        stream = effect_stream(rows.take(), len(values))
+        stream = effect_stream(arrow_stream(rows.take(), EGRESS_SCHEMA), len(values))
         segment = Segment(partition=partition, egress={str(self.egress.id): stream})
         outbox = Outbox(self.folder)
         outbox.stage(Manifest(batch=batch, query_id=self.query_id, segments=[segment], lanes=1))
@@ -463,18 +464,6 @@ def test_a_progress_topic_that_forgets_is_refused(bench: Bench) -> None:
         bench.progress()
 
 
-def test_a_former_progress_topic_that_forgets_is_refused(bench: Bench) -> None:
-    """The markers that an egress is to go on from may be gone, too."""
-    former = f"statefun-progress-{bench.query_id}-t_out"
-    bench.kafka.broker.create_topic(former, config={"cleanup.policy": "compact,delete"})
-    shared = ProgressTopic(bench.egress, bench.query_id, ["t/out", "t_/out", "t_out"])
-
-    with pytest.raises(
-        TopicError, match=f"topic {former} at .* has the cleanup.policy compact,del"
-    ):
-        shared.create(1, TIMEOUT)
-
-
 def test_a_progress_topic_that_somebody_has_just_created_is_checked(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -495,9 +484,8 @@ def test_a_progress_topic_that_somebody_has_just_created_is_checked(
 def test_egresses_do_not_share_their_progress(bench: Bench, one: str, other: str) -> None:
     """Egresses with similar ids do not fence each other."""
     names = [TypeName("t", one), TypeName("t", other)]
-    ids = [str(name) for name in names]
     benches = [attrs.evolve(bench, egress=attrs.evolve(bench.egress, id=name)) for name in names]
-    topics = [ProgressTopic(each.egress, bench.query_id, ids) for each in benches]
+    topics = [ProgressTopic(each.egress, bench.query_id) for each in benches]
     for topic in topics:
         topic.create(1, TIMEOUT)
     clusters = []
@@ -515,60 +503,6 @@ def test_egresses_do_not_share_their_progress(bench: Bench, one: str, other: str
     assert [patiently(partial(topic.read, 0)) for topic in topics] == [
         Marker(number, 1, b"d", "r", "r") for number in range(2)
     ]
-
-
-def test_a_progress_topic_of_an_earlier_version_stays_in_use(bench: Bench) -> None:
-    """Its egress goes on with it; if two egresses could own it, each gets a new one."""
-    former = f"statefun-progress-{bench.query_id}-t_out"
-    bench.kafka.broker.create_topic(former, config={"cleanup.policy": "compact"})
-    alone = ProgressTopic(bench.egress, bench.query_id, ["t/out", "t/other"])
-    shared = ProgressTopic(bench.egress, bench.query_id, ["t/out", "t_/out", "t/\u00f6ut", "t_out"])
-
-    alone.create(1, TIMEOUT)
-    shared.create(1, TIMEOUT)
-
-    assert alone.name == former
-    assert shared.name.startswith(f"{former}-")
-
-
-def test_egresses_that_shared_a_topic_go_on_from_it(bench: Bench) -> None:
-    """Each from its own marker: nothing that an earlier version has published comes again."""
-    former = f"statefun-progress-{bench.query_id}-t_out"
-    bench.kafka.broker.create_topic(former, partitions=2, config={"cleanup.policy": "compact"})
-    batch = bench.stage(0, "a", "b")
-    for id_ in (TypeName("t_", "out"), bench.egress.id):
-        earlier = attrs.evolve(bench, egress=attrs.evolve(bench.egress, id=id_))
-        progress = ProgressTopic(earlier.egress, bench.query_id)
-        progress.name = former
-        cluster = ExactlyOnce(
-            earlier.egress,
-            lambda _: False,
-            Patience(earlier.egress),
-            Refusals(earlier.egress),
-            progress,
-            0,
-        )
-        cluster.open()
-        records = list(batch.records(Outbox(bench.folder)))
-        cluster.write(records, Marker(0, 2, batch.digest, id_.name, id_.namespace))
-        cluster.close()
-    published = bench.values()
-
-    shared = ProgressTopic(bench.egress, bench.query_id, ["t/out", "t_/out", "t_out"])
-    lanes = shared.create(1, TIMEOUT)
-    found = patiently(lambda: shared.read(0))
-    other = patiently(lambda: shared.read(1))
-
-    # After a crash in between, and without the other egress.
-    alone = ProgressTopic(bench.egress, bench.query_id, ["t/out"])
-    assert alone.create(1, TIMEOUT) == 2
-    assert alone.name == shared.name
-    assert patiently(lambda: alone.read(0)) == found
-    assert shared.name != former
-    assert lanes == 2
-    assert published == ["a", "b"] * 2
-    assert found == Marker(0, 2, batch.digest, "out", "t")
-    assert other is None
 
 
 def test_more_lanes_get_more_partitions(bench: Bench) -> None:

@@ -21,11 +21,12 @@ from harness import KafkaHarness, Received, wait
 
 from statefun import KafkaError, TopicError
 from statefun.dev import EmbeddedKafka
+from statefun.engine.effects import EffectRows
+from statefun.engine.letters import DeadLetterTopic
+from statefun.engine.sinks import EgressRecord
 from statefun.inspect.unpublished import skip
-from statefun.module.letters import DeadLetterTopic
 from statefun.module.location import Location
 from statefun.module.model import DeliverySemantic, KafkaEgress
-from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
@@ -37,7 +38,7 @@ from statefun.runtime.egress.refusals import Refusals, Refused, places_of
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention
-from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows
+from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
 from statefun.runtime.settings import Settings
 from statefun.sdk.address import TypeName
 from statefun.sdk.failure import OnFailure
@@ -99,10 +100,16 @@ class Bench:
 
     def stage(self, number: int, records: Sequence[EgressRecord]) -> Staged:
         """Stage and commit a batch."""
-        rows = EffectRows(EGRESS_SCHEMA)
+        rows = EffectRows()
         for record in records:
             rows.append(record)
-        segment = Segment(egress={str(self.egress.id): effect_stream(rows.take(), len(records))})
+        segment = Segment(
+            egress={
+                str(self.egress.id): effect_stream(
+                    arrow_stream(rows.take(), EGRESS_SCHEMA), len(records)
+                )
+            }
+        )
         outbox = Outbox(self.folder)
         outbox.stage(Manifest(batch=number, query_id=self.query_id, segments=[segment], lanes=1))
         self.folder.child("commits").write(str(number), b"v1")

@@ -17,9 +17,10 @@ from proxy import LossyProxy
 from pyspark import SparkContext
 
 from statefun.dev import EmbeddedKafka
+from statefun.engine.effects import EffectRows
+from statefun.engine.sinks import EgressRecord
 from statefun.module.location import Location
 from statefun.module.model import DeliverySemantic, KafkaEgress
-from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, Staged, effect_stream
@@ -28,7 +29,7 @@ from statefun.runtime.egress import patience as patience_module
 from statefun.runtime.egress import tasks as tasks_module
 from statefun.runtime.egress.lane_set import LaneFactory
 from statefun.runtime.egress.tasks import LaneState, LaneTask, TaskLanes
-from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows
+from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
 from statefun.sdk.address import TypeName
 
 pytestmark = pytest.mark.broker
@@ -73,12 +74,12 @@ def test_each_task_goes_on_where_the_last_one_ended(
     for batch in range(3):
         segments = []
         for lane in range(LANES):
-            rows = EffectRows(EGRESS_SCHEMA)
+            rows = EffectRows()
             for number in range(100):
                 value = f"{lane} {batch} {number}"
                 expected[lane].append(value)
                 rows.append(EgressRecord(out, value.encode(), b"x" * 3000, None))
-            stream = effect_stream(rows.take(), 100)
+            stream = effect_stream(arrow_stream(rows.take(), EGRESS_SCHEMA), 100)
             segments.append(Segment(partition=lane, egress={"t/out": stream}))
         manifest = Manifest(batch=batch, query_id=query_id, segments=segments, lanes=LANES)
         Outbox(folder).stage(manifest)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from queue import Queue
 
@@ -27,6 +28,9 @@ class BrokenLanes:
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
         """Fail on the first batch."""
         raise ZeroDivisionError(f"{len(batches)} batches")
+
+    def tend(self, *, is_last: bool = False) -> timedelta | None:
+        """Keep nothing."""
 
     def cancel(self) -> None:
         """Nothing waits."""
@@ -71,3 +75,40 @@ def test_a_defect_is_told_with_its_traceback(
     )
     assert isinstance(error.__cause__, ZeroDivisionError)
     assert error.__cause__.__traceback__ is not None
+
+
+class KeepingLanes(BrokenLanes):
+    """Lanes that keep records from readers for a while."""
+
+    def __init__(self) -> None:
+        self.tended: Queue[bool] = Queue()
+        self.published = 0
+
+    def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
+        """Publish all."""
+        for staged in batches:
+            self.published += 1
+            yield Published(staged, 0)
+
+    def tend(self, *, is_last: bool = False) -> timedelta | None:
+        """Ask to be called again while records are kept."""
+        self.tended.put(is_last)
+        return timedelta(milliseconds=1) if self.published else None
+
+
+def test_what_lanes_keep_is_seen_in_time_without_further_batches(tmp_path: Path) -> None:
+    """And all of it when the thread ends."""
+    timeout = Settings.resolve({}, None).kafka_timeout
+    failed: Queue[StatefunError] = Queue()
+    lanes = KeepingLanes()
+    thread = EgressThread(
+        LaneFactory(EGRESS, Folder.at(tmp_path), timeout, "run"), lambda published: None, failed.put
+    )
+    thread.use(lanes)
+    thread.start()
+
+    thread.add(Staged(Manifest(batch=3), b"digest"))
+    assert [lanes.tended.get(timeout=30) for _ in range(10)] == [False] * 10
+    thread.stop()
+    seen = [lanes.tended.get_nowait() for _ in range(lanes.tended.qsize())]
+    assert (seen[-1], sum(seen), failed.empty()) == (True, 1, True)

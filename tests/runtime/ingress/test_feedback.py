@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,17 @@ from statefun import (
     ValueSpec,
     message_builder,
 )
+from statefun.engine.address_keys import address_key
+from statefun.engine.clock import SystemClock
+from statefun.engine.effects import EffectRows
+from statefun.engine.groups import Row
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
-from statefun.runtime.dispatch.groups import Row
+from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 from statefun.runtime.ingress.feedback import FeedbackReader, read_task
-from statefun.runtime.rows.effects import MESSAGE_SCHEMA, EffectRows
-from statefun.runtime.rows.envelope import SCHEMA, address_key
-from statefun.runtime.timers.clock import SystemClock
+from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
+from statefun.runtime.rows.envelope import SCHEMA
 from statefun.sdk.errors import CheckpointError
 
 spark = pytest.mark.spark
@@ -235,11 +239,13 @@ class Checkpoint:
         """Stage a batch that has sent so many messages, per segment."""
         segments = []
         for count in counts:
-            rows = EffectRows(MESSAGE_SCHEMA)
+            rows = EffectRows()
             target, caller = (address_key(Address("t", name, "x")) for name in ("to", "from"))
             for number in range(count):
                 rows.append(Row(target, caller, "t/v", b"%d" % number))
-            stream = effect_stream(rows.take(), count) if count else None
+            stream = (
+                effect_stream(arrow_stream(rows.take(), MESSAGE_SCHEMA), count) if count else None
+            )
             segments.append(Segment(messages=stream))
         self.outbox.stage(Manifest(batch=batch, segments=segments))
 
@@ -331,3 +337,54 @@ def test_messages_that_are_gone_are_an_error(checkpoint: Path) -> None:
 
     with pytest.raises(CheckpointError, match="the messages of batch 3 are no longer in"):
         reader.tasks(offset(2), offset(3))
+
+
+@pytest.fixture
+def played(checkpoint: Path) -> Iterator[PlaygroundStore]:
+    """Open a playground in the checkpoint."""
+    checkpoint.mkdir()
+    with closing(PlaygroundStore(Folder.at(checkpoint))) as store:
+        yield store
+
+
+def test_what_somebody_types_comes_in_order_with_what_it_causes(
+    checkpoint: Path, played: PlaygroundStore
+) -> None:
+    """The next message for an address waits until the last one's messages are delivered."""
+    files = Checkpoint(checkpoint)
+    reader = FeedbackReader(files.folder, SystemClock(), played)
+    for name in (b"stock", b"cart", b"cart"):
+        played.post(name, "t/v", b"")
+    position, read = reader.initial_offset(), []
+    for batch, sends in enumerate(
+        (1, 1, 0, 0)
+    ):  # the stock answers the cart, and then all is quiet
+        position = reader.latest_offset(position)
+        read.append((position["batch"], position.get("posted")))
+        files.send(batch, sends)
+        files.commit(batch)
+
+    assert read == [(-1, 2), (0, 2), (1, 2), (1, 3)]
+
+
+def test_functions_that_send_without_end_hold_nothing_up(
+    checkpoint: Path, played: PlaygroundStore
+) -> None:
+    """Neither does a program that sends more than anybody types."""
+    files = Checkpoint(checkpoint)
+    reader = FeedbackReader(files.folder, SystemClock(), played)
+    position, batches = reader.initial_offset(), itertools.count()
+
+    def next_posted() -> int:
+        nonlocal position
+        batch = next(batches)
+        files.send(batch, 1)
+        files.commit(batch)
+        position = reader.latest_offset(position)
+        return int(position.get("posted", 0))
+
+    played.post(b"a", "t/v", b"")
+    assert [next_posted() for _ in range(17)] == [0] * 16 + [1]
+    for _ in range(17):
+        played.post(b"a", "t/v", b"")
+    assert next_posted() == 18

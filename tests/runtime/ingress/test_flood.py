@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from statefun import Address, InvocationError
+from statefun.engine.address_keys import address_key
+from statefun.engine.effects import EffectRows
+from statefun.engine.groups import Row
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
-from statefun.runtime.dispatch.groups import Row
 from statefun.runtime.ingress.flood import FloodGauge
-from statefun.runtime.rows.effects import MESSAGE_SCHEMA, EffectRows
-from statefun.runtime.rows.envelope import address_key
+from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
 
 Send = Callable[[int, int], None]
 """Lets a gauge look at a micro-batch: its number, and how many messages it has sent."""
@@ -29,14 +30,14 @@ def send(checkpoint: Path) -> Send:
     def look(batch: int, count: int) -> None:
         segments: list[Segment] = []
         for part in (count // 2, count - count // 2):
-            rows = EffectRows(MESSAGE_SCHEMA)
+            rows = EffectRows()
             for number in range(part):
                 target, caller = (
                     address_key(Address("t", name, f"{number}"))
                     for name in ("pong" if number else "rare", "ping")
                 )
                 rows.append(Row(target, caller, "t/v", b""))
-            content = rows.take() if part else b""
+            content = arrow_stream(rows.take(), MESSAGE_SCHEMA) if part else b""
             name = f"{batch}-{len(segments)}.arrow"
             if part:
                 outbox.batch_folder(batch).write(name, content)

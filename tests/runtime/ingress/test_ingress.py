@@ -12,7 +12,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from harness import KafkaHarness, run
 
-from statefun import Context, KafkaEgressMessage, KafkaError, Message, StatefulFunctions, TopicError
+from statefun import (
+    CheckpointError,
+    Context,
+    KafkaEgressMessage,
+    KafkaError,
+    Message,
+    StatefulFunctions,
+    TopicError,
+)
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -100,6 +108,26 @@ def test_a_topic_that_is_gone_is_an_error_or_left_out(
     kafka.send(gone, [("Ada", "d")])
     run(module, forwarding(out), checkpoint)
     assert [record.value for record in kafka.receive(out)][-1] == "d"
+
+
+def test_a_topic_that_is_no_longer_named_is_an_error_or_left_out(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """The error has the offsets of its unread records; onDataLoss: go-on goes on without them."""
+    kept, removed, out = kafka.topic("kept"), kafka.topic("removed"), kafka.topic("out")
+    both = kafka.module({kept: ["test.fns/forward"], removed: ["test.fns/forward"]})
+    one = kafka.module({kept: ["test.fns/forward"]})
+    for topic in (kept, removed):
+        kafka.send(topic, [("Ada", "a")])
+    run(both, forwarding(out), checkpoint)
+    kafka.send(kept, [("Ada", "b")])
+
+    with pytest.raises(CheckpointError, match=rf"would be lost \({removed}/0 from 1\)"):
+        run(one, forwarding(out), checkpoint)
+    for module in (one.replace("startupPosition", "onDataLoss: go-on\n  startupPosition"), one):
+        run(module, forwarding(out), checkpoint)
+
+    assert sorted(record.value for record in kafka.receive(out)) == ["a", "a", "b"]
 
 
 def test_new_partitions_are_read_from_their_beginning(

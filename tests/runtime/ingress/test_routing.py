@@ -10,16 +10,13 @@ import attrs
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from statefun.engine.address_keys import address_key, address_of
+from statefun.engine.origin import headers_of
+from statefun.engine.record_keys import REJECTION_NAMESPACE
 from statefun.module.location import Location
 from statefun.module.topic_routes import TopicRoute
 from statefun.runtime.ingress.routing import route, route_replays
-from statefun.runtime.rows.envelope import (
-    REJECTION_NAMESPACE,
-    SCHEMA,
-    address_key,
-    address_of,
-    headers_of,
-)
+from statefun.runtime.rows.envelope import SCHEMA
 from statefun.runtime.spark.session import open_session
 from statefun.sdk.address import Address, TypeName
 

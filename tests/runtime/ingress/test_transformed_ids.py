@@ -6,10 +6,10 @@ from datetime import datetime, timezone
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from statefun.engine.address_keys import address_of
 from statefun.module.loader import parse_module
 from statefun.module.topic_routes import TopicRoute
 from statefun.runtime.ingress.routing import route
-from statefun.runtime.rows.envelope import address_of
 from statefun.runtime.spark.session import open_session
 from statefun.sdk.address import Address
 

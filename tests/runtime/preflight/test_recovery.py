@@ -9,12 +9,13 @@ import pytest
 from harness import KafkaHarness, run
 
 from statefun import CheckpointError, Context, KafkaEgressMessage, Message, StatefulFunctions
+from statefun.engine.wheel import PendingBuckets
 from statefun.protocol.runtime_pb2 import Manifest
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.runtime.preflight.recovery import Succession, check_logs
 from statefun.runtime.release.publisher import Publisher
-from statefun.runtime.timers.wheel import PendingBuckets, TimerLog
 
 METADATA = '{"id": "3f1b"}'
 OFFSETS = 'v1\n{}\n{"batch": -1, "tick": -1}'

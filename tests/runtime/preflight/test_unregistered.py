@@ -25,22 +25,23 @@ from statefun import (
     ValueSpec,
     message_builder,
 )
+from statefun.engine.buckets import release
+from statefun.engine.calls import failed_row
+from statefun.engine.delays import WAKE_UP
+from statefun.engine.effects import EffectRows, Effects
+from statefun.engine.failures import RETRY
+from statefun.engine.groups import AddressValues, Columns, Group
 from statefun.protocol.runtime_pb2 import Bucket, DelayedMessage, Manifest, Retry, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
-from statefun.runtime.dispatch.buckets import release
-from statefun.runtime.dispatch.calls import failed_row
-from statefun.runtime.dispatch.delays import WAKE_UP
-from statefun.runtime.dispatch.failures import RETRY
-from statefun.runtime.dispatch.groups import AddressValues, Columns, Group
 from statefun.runtime.preflight.unregistered import (
     FUNCTIONS,
     check_functions,
     undelivered,
     write_functions,
 )
-from statefun.runtime.rows.effects import MESSAGE_SCHEMA, EffectRows, Effects
+from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
 
 
 def functions(*names: str) -> StatefulFunctions:
@@ -130,7 +131,7 @@ def test_messages_that_are_not_delivered_yet_are_found(tmp_path: Path) -> None:
     checkpoint.child("offsets").write("1", f"v1\n{{}}\n-\n{feedback}".encode())
     delayed = Bucket(messages=[DelayedMessage(due=1, target=b"x\0t/late", typename="t/t")])
     for batch in (0, 1, 2):  # delivered, not delivered, not committed
-        rows = EffectRows(MESSAGE_SCHEMA)
+        rows = EffectRows()
         rows.append((f"x\0t/of-{batch}".encode(), b"", "t/t", b"", None))
         if batch == 1:
             content = delayed.SerializeToString()
@@ -141,10 +142,14 @@ def test_messages_that_are_not_delivered_yet_are_found(tmp_path: Path) -> None:
                 entry = DelayedMessage(due=1, target=name, caller=name, typename=type_, value=b"1")
                 effects = Effects()
                 release(entry, effects)
-                (row,) = pa.ipc.open_stream(effects.messages.take()).read_all().to_pylist()
+                (row,) = (
+                    pa.ipc.open_stream(arrow_stream(effects.messages.take(), MESSAGE_SCHEMA))
+                    .read_all()
+                    .to_pylist()
+                )
                 rows.append(tuple(row.values()))
         count = len(rows)
-        segment = Segment(messages=effect_stream(rows.take(), count))
+        segment = Segment(messages=effect_stream(arrow_stream(rows.take(), MESSAGE_SCHEMA), count))
         Outbox(checkpoint).stage(Manifest(batch=batch, segments=[segment]))
 
     assert list(undelivered(checkpoint)) == [

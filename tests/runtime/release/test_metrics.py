@@ -78,6 +78,7 @@ def test_offsets_and_lags_are_told_by_partition(kafka: KafkaHarness, checkpoint:
             "retries": 0,
             "postponed": 0,
             "endpoints_down": 0,
+            "backlog": 0,
         }
         wait(lambda: expected.items() <= metrics(spark).items())
         found = metrics(spark)

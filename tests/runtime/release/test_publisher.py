@@ -11,9 +11,10 @@ from simulation.cluster import ExactlyOnceModel
 from simulation.publishing import SimulatedFactory, Workers
 from simulation.world import World
 
+from statefun.engine.effects import EffectRows
+from statefun.engine.sinks import EgressRecord
 from statefun.module.location import Location
 from statefun.module.model import DeliverySemantic, KafkaEgress
-from statefun.module.sinks import EgressRecord
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
@@ -23,7 +24,7 @@ from statefun.runtime.egress.tasks import TaskLanes
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention
-from statefun.runtime.rows.effects import EGRESS_SCHEMA, EffectRows
+from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
 from statefun.runtime.settings import Settings
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import CheckpointError, ConfigurationError, EngineError
@@ -110,9 +111,12 @@ def test_tasks_of_a_first_run_leave_lanes_to_whoever_has_claimed_one(tmp_path: P
     world.chaos.active = False
     location = Location("module.yaml", 1, 1)
     egress = KafkaEgress(TypeName("a", "exactly"), "", location, DeliverySemantic.EXACTLY_ONCE)
-    rows = EffectRows(EGRESS_SCHEMA)
+    rows = EffectRows()
     rows.append(EgressRecord("topic", None, b"1 0 0", None))
-    segment = Segment(partition=1, egress={"a/exactly": effect_stream(rows.take(), 1)})
+    segment = Segment(
+        partition=1,
+        egress={"a/exactly": effect_stream(arrow_stream(rows.take(), EGRESS_SCHEMA), 1)},
+    )
     outbox = Outbox(checkpoint)
     outbox.stage(Manifest(batch=0, query_id="query", lanes=2, segments=[segment]))
     checkpoint.child("commits").write("0", b"v1\n{}")

@@ -18,16 +18,17 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from statefun import StatefulFunctions
+from statefun.engine.wheel import due_tick
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime import application
+from statefun.runtime.checkpoint import timer_log
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
+from statefun.runtime.checkpoint.timer_log import TimerLog, timer_buckets
 from statefun.runtime.ingress.feedback import ticked
 from statefun.runtime.release.retention import Retention
 from statefun.runtime.spark.session import open_session
-from statefun.runtime.timers import wheel
-from statefun.runtime.timers.wheel import TimerLog, due_tick, timer_buckets
 from statefun.sdk.errors import ConfigurationError
 
 
@@ -181,15 +182,20 @@ BATCHES = st.lists(
 TIMER = Batch(frozenset({25}))
 TIMER_AND_RECORD = Batch(frozenset({26}), has_egress=True)
 
+TWO_TIMERS = Batch(frozenset({2, 20}), lag=3)
+LATE = Batch(frozenset({25}), lag=3)
+
 
 @settings(max_examples=300)
 @given(batches=BATCHES, steps=st.lists(st.integers(0, 60), max_size=5), length=st.integers(1, 4))
 # Batch 2 is marked as published, batch 1 is not; then batch 2 brings a snapshot.
 @example([TIMER, TIMER, TIMER_AND_RECORD, TIMER], [13], 2)
+# Batch 0 is logged, and not deleted; then one of its buckets is due, and the other one is known.
+@example([TWO_TIMERS, LATE, Batch(frozenset())], [10], 4)
 def test_no_timer_is_forgotten(batches: list[Batch], steps: list[int], length: int) -> None:
     """For any order in which batches are finished, and any place where drivers die."""
     with (
-        mock.patch.object(wheel, "_LOG_LENGTH", length),
+        mock.patch.object(timer_log, "_LOG_LENGTH", length),
         tempfile.TemporaryDirectory() as folder,
     ):
         disk = Disk.at(folder)

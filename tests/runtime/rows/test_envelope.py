@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, MapType, StructType
 from strategies import addresses, ids
 
-from statefun.module.keys import rejection
-from statefun.runtime.rows.envelope import SCHEMA, address_key, address_of
+from statefun.engine.address_keys import address_key, address_of
+from statefun.engine.record_keys import rejection
+from statefun.runtime.rows.envelope import SCHEMA
 from statefun.sdk.address import Address
 
 

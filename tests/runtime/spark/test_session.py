@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -91,6 +92,16 @@ def test_the_kafka_connector_is_there() -> None:
 def test_workers_are_talked_to_through_unix_sockets() -> None:
     """Over TCP every task of a worker would start 40 ms late."""
     assert spark_conf()["spark.python.unix.domain.socket.enabled"] == "true"
+
+
+def test_sparks_pages_hide_queries_of_uris() -> None:
+    """By the expression with which Spark looks at keys and values, besides what it hides anyway."""
+    hidden = SparkContext.getOrCreate().getConf().get("spark.redaction.regex", "")
+
+    for shown in ("abfs://a/b?sig=plan7ed", "s3://a/b?region=x&signature=plan7ed", "my.password"):
+        assert re.search(hidden, shown)
+    for plain in ("hdfs://namenode/checkpoint", "file:/is it?/here", "-Dkey=value"):
+        assert not re.search(hidden, plain)
 
 
 @pytest.mark.parametrize("word", ["true", "TRUE"])

@@ -124,8 +124,8 @@ def test_quiet_processes(probe: Probe) -> None:
 
 @origin("MetricsSystem.scala, Dropwizard")
 def test_metrics(probe: Probe) -> None:
-    """A source of metrics is registered, and its gauges are set and removed."""
-    assert probe["gauges"] == [1, 3, 0]
+    """A source of metrics is registered, and its gauges and counters are set and removed."""
+    assert probe["gauges"] == [1, 3, 4, 0]
 
 
 @origin("py4j.protocol.Py4JJavaError.java_exception")

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converts rows to calls of functions, and failed calls back to rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from itertools import repeat
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from statefun.engine.address_keys import address_key, address_of
+from statefun.engine.failures import RETRY, FailedMessage
+from statefun.engine.groups import Columns, Group, Row
+from statefun.engine.policies import Policies
+from statefun.protocol.runtime_pb2 import RecordOrigin
+from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
+from statefun.sdk.address import Address
+from statefun.sdk.errors import StatefunError
+from statefun.sdk.invocation_batch import FailedInvocation, Invocation, InvocationBatch
+from statefun.sdk.record import IngressRecord
+from statefun.sdk.stateful_function import StatefulFunction
+from statefun.sdk.types import TypedValue
+
+_EPOCH = datetime.fromtimestamp(0, timezone.utc)
+_NO_ROW = -1
+_NONE: Mapping[int, RetriedMessage] = MappingProxyType({})
+
+
+class Call(NamedTuple):
+    """An invocation batch for some rows of a group."""
+
+    group: Group
+    key: bytes
+    """The key of the invoked address: the group's, or an address that the group's has messaged."""
+    function: StatefulFunction
+    batch: InvocationBatch
+    rows: Sequence[int]
+    """The messages' rows in the group's columns; empty if the group's address sent them."""
+    retried: Mapping[int, RetriedMessage] = _NONE
+    """The retry envelopes of messages that were tried before, by the invocation's position."""
+    originals: Sequence[TypedValue] = ()
+    """The messages' values before a deserializer decoded them; empty if none did."""
+
+    def record(self, index: int) -> RecordOrigin | None:
+        """Return the origin of a message that was an ingress record; None for other messages."""
+        return _record(self.group.columns, self.rows, self.retried, index)
+
+
+def call_for(
+    group: Group,
+    address: Address,
+    function: StatefulFunction,
+    rows: Sequence[int],
+    *,
+    may_be_retried: bool,
+) -> Call:
+    """Return the call of the function at a group's address for some of its rows.
+
+    Messages that wait for the function come first.
+    """
+    received = group.columns.invocations()
+    invocations: list[Invocation]
+    if isinstance(rows, range):
+        invocations = received[rows.start : rows.stop]
+    else:
+        invocations = [received[row] for row in rows]
+    if group.values.waiting:
+        before = [TypedValue(RETRY, each) for each in group.values.take_waiting()]
+        invocations[:0] = [Invocation(None, each) for each in before]
+        rows = [*repeat(_NO_ROW, len(before)), *rows]
+        may_be_retried = True
+    retried = _unwrap_retried(invocations) if may_be_retried else _NONE
+    batch = batch_of(group, address, invocations, rows, retried)
+    return Call(group, group.key, function, batch, rows, retried)
+
+
+def batch_of(
+    group: Group,
+    address: Address,
+    invocations: Sequence[Invocation],
+    rows: Sequence[int],
+    retried: Mapping[int, RetriedMessage],
+) -> InvocationBatch:
+    """Return an invocation batch for some rows of a group, with access to their records."""
+    look_up = partial(_ingress_record, group.columns, rows, retried)
+    return InvocationBatch(address, group.values.values, invocations, look_up)
+
+
+def _unwrap_retried(invocations: list[Invocation]) -> dict[int, RetriedMessage]:
+    """Replace each retry envelope with the message it carries; return the envelopes by position."""
+    retried = {}
+    for index, invocation in enumerate(invocations):
+        if invocation.argument.typename == RETRY:
+            again = RetriedMessage.FromString(invocation.argument.value)
+            retried[index] = again
+            sender = address_of(again.caller) if again.caller else None
+            value: Any = again.value if again.HasField("value") else None
+            argument = TypedValue(again.typename, value)
+            invocations[index] = Invocation(sender, argument, again.trace or None)
+    return retried
+
+
+def _record(
+    columns: Columns, rows: Sequence[int], retried: Mapping[int, RetriedMessage], index: int
+) -> RecordOrigin | None:
+    again = retried.get(index)
+    if again is not None:
+        return again.record if again.HasField("record") else None
+    return columns.record(rows[index]) if rows else None
+
+
+def _ingress_record(
+    columns: Columns, rows: Sequence[int], retried: Mapping[int, RetriedMessage], index: int
+) -> IngressRecord | None:
+    origin = _record(columns, rows, retried, index)
+    return None if origin is None else ingress_record(origin)
+
+
+def seen_batch(policies: Policies, call: Call) -> InvocationBatch:
+    """Return the batch of a call with records as functions see them."""
+    batch = call.batch
+    look_up = batch.record
+    if look_up is None or not policies.have_routers:
+        return batch
+    return batch._replace(record=lambda index: policies.seen_record(look_up(index)))
+
+
+def ingress_record(origin: RecordOrigin) -> IngressRecord:
+    """Convert a record's origin to the form that users see."""
+    return IngressRecord(
+        origin.topic,
+        origin.partition,
+        origin.offset,
+        _EPOCH + timedelta(milliseconds=origin.timestamp),
+        tuple(
+            (header.key, header.value if header.HasField("value") else None)
+            for header in origin.headers
+        ),
+    )
+
+
+def postponed_messages(call: Call, first: int) -> Iterator[bytes]:
+    """Yield the messages of a call, from the first of them that was not handled on."""
+    for index in range(first, len(call.batch.invocations)):
+        again = call.retried.get(index)
+        if again is not None:
+            yield again.SerializeToString()
+            continue
+        sender, argument, trace = call.batch.invocations[index]
+        typename, value = call.originals[index] if call.originals else argument
+        yield RetriedMessage(
+            caller=address_key(sender) if sender else b"",
+            typename=typename,
+            value=value,
+            record=call.record(index),
+            trace=trace,
+        ).SerializeToString()
+
+
+def waiting_row(group: Group, row: int) -> bytes:
+    """Return a row of a group in the form in which it waits."""
+    columns, typename, value = group.columns, group.columns.typename[row], group.columns.value[row]
+    if typename == RETRY:
+        return value
+    return RetriedMessage(
+        caller=columns.caller[row] or b"",
+        typename=typename,
+        value=value,
+        record=columns.record(row),
+        trace=columns.trace[row],
+    ).SerializeToString()
+
+
+def retry_of(row: Row) -> bytes:
+    """Return a message between functions in the form in which it waits."""
+    _, caller, typename, value, trace = row
+    again = RetriedMessage(caller=caller, typename=typename, value=value, trace=trace)
+    return again.SerializeToString()
+
+
+def failed_message(failed: FailedInvocation, call: Call) -> FailedMessage:
+    """Return the message of a failed invocation of ``call``."""
+    sender, argument, trace = call.batch.invocations[failed.index]
+    again = call.retried.get(failed.index)
+    return FailedMessage(
+        call.key,
+        None if sender is None else address_key(sender),
+        *(call.originals[failed.index] if call.originals else argument),
+        call.record(failed.index),
+        failed.error,
+        failed.cause,
+        1 if again is None else again.attempts + 1,
+        failed.traceback,
+        trace,
+    )
+
+
+def failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
+    """Return a row of a group as a failed message."""
+    columns, cause = group.columns, type(error).__name__
+    caller, typename, value = columns.caller[row], columns.typename[row], columns.value[row]
+    if typename != RETRY:
+        record = columns.record(row)
+        return FailedMessage(group.key, caller, typename, value, record, error, cause)
+    return failed_again(group, value, error)
+
+
+def failed_again(group: Group, envelope: bytes, error: StatefunError) -> FailedMessage:
+    """Return a message to a group's address that was tried before, or has waited, as a failed one."""
+    again = RetriedMessage.FromString(envelope)
+    return FailedMessage(
+        group.key,
+        again.caller or None,
+        again.typename,
+        again.value if again.HasField("value") else None,
+        again.record if again.HasField("record") else None,
+        error,
+        type(error).__name__,
+        again.attempts + 1,
+        trace=again.trace or None,
+    )

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dispatcher: it takes messages and state of addresses, and returns new state and effects."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
+
+from statefun.engine import chunks, delays
+from statefun.engine.address_keys import address_of
+from statefun.engine.buckets import send
+from statefun.engine.calls import (
+    Call,
+    call_for,
+    failed_again,
+    failed_message,
+    failed_row,
+    postponed_messages,
+    seen_batch,
+    waiting_row,
+)
+from statefun.engine.clock import BatchClock
+from statefun.engine.deserializing import deserialized
+from statefun.engine.effects import Effects, egress_row
+from statefun.engine.elsewhere import Answered, Elsewhere, Visit
+from statefun.engine.failures import RETRY, FailedMessage, FailureCounts, Failures
+from statefun.engine.groups import OWN, AddressValues, Group, Row
+from statefun.engine.invoker import Invoker
+from statefun.engine.program import Program
+from statefun.engine.record_keys import REJECTION_NAMESPACE
+from statefun.engine.rejections import rejected
+from statefun.engine.sending import Sender
+from statefun.engine.wheel import NAMESPACE as TIMERS_NAMESPACE
+from statefun.protocol.runtime_pb2 import Outcome
+from statefun.sdk.address import Address
+from statefun.sdk.deadline import standby
+from statefun.sdk.egress import KafkaEgressMessage
+from statefun.sdk.errors import (
+    FunctionError,
+    UnknownFunctionError,
+)
+from statefun.sdk.event_loop import await_all
+from statefun.sdk.failure import OnFailure
+from statefun.sdk.invocation_batch import (
+    Invocation,
+    InvocationBatch,
+    InvocationResult,
+    Postponed,
+    Turn,
+)
+from statefun.sdk.stateful_function import StatefulFunction
+from statefun.sdk.types import TypedValue
+
+_SEQUENCE_BITS = 32
+"""Bits of a task's sequence numbers; a task sends fewer delayed messages than they count."""
+
+
+class Dispatcher:
+    """Calls a program's functions; one instance serves one task."""
+
+    def __init__(  # noqa: PLR0913 - arguments that differ between tasks are keywords
+        self,
+        program: Program,
+        clock: BatchClock,
+        *,
+        batch: int,
+        delivered_up_to: int | None,
+        concurrency: int,
+        immediate: int,
+        turn: Turn | None = None,
+        invoker: Invoker | None = None,
+        counts: FailureCounts | None = None,
+    ) -> None:
+        self._functions = program.functions
+        self._deserializer_of = program.deserializer_of
+        self._clock = clock
+        sequence = itertools.count((batch << _SEQUENCE_BITS) + 1)
+        self._sender = Sender(program, clock, sequence)
+        self._counts = counts or FailureCounts()
+        self._failures = Failures(program.policies, clock, sequence, self._counts)
+        self._invoker = invoker or Invoker()
+        self._policies = program.policies
+        self._elsewhere = Elsewhere(clock, self._counts, turn)
+        self._batch = batch
+        self._delivered_up_to = delivered_up_to
+        self._concurrency = concurrency
+        self._immediate = immediate
+        self._invocations = 0
+
+    def dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
+        """Invoke the functions at the addresses of ``groups``, each of which occurs once.
+
+        Coroutine functions of different addresses run side by side; each address's messages
+        are handled one after the other. Messages that need no other address's state are delivered
+        here and now, behind all messages that wait for their sender.
+
+        Yields:
+            Each group, once its values and effects are up to date. The dispatcher drops it then, as
+            a batch's worth of small objects would keep the garbage collector busy.
+
+        Raises:
+            DispatchError: if a row cannot be dispatched or an invocation failed; then no
+                effects of this call may be used.
+        """
+        with standby():
+            yield from self._dispatch(groups, effects)
+
+    def _dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
+        waiting: list[Call | Visit] = []
+        for group in groups:
+            call = self._run_plain(self._first_call(group, effects), effects)
+            if call is None:
+                yield self._finished(group, effects)
+            else:
+                waiting.append(call)
+        while waiting:
+            results = await_all(
+                [self._called(each, effects) for each in waiting], self._concurrency
+            )
+            again: list[Call | Visit] = []
+            for call, outcome in zip(waiting, results, strict=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                following = self._run_plain(self._following(call, outcome, effects), effects)
+                if following is None:
+                    yield self._finished(call.group, effects)
+                else:
+                    again.append(following)
+            waiting = again
+
+    def _finished(self, group: Group, effects: Effects) -> Group:
+        """Let more of what waits for an address come back, if its function can be called."""
+        values = group.values
+        if values.chunks and not (values.waiting or self._has_to_wait(values)):
+            chunks.ask(values, group.key, effects)
+        return group
+
+    def _has_to_wait(self, values: AddressValues) -> bool:
+        return values.is_held_back or values.waiting_until > self._clock.now()
+
+    async def _called(self, call: Call | Visit, effects: Effects) -> Answered:
+        """Run a call; messages for a function elsewhere are decoded when they can be sent."""
+        if isinstance(call, Visit):
+            refused = await self._elsewhere.admit(call)
+            if refused is not None:
+                return refused
+            if not (call.rows or call.group.values.waiting):
+                return None  # until what waits elsewhere has come
+            self._elsewhere.took(call.group)
+            ready = self._deserialized(call.made(), effects)
+            if ready is None:
+                return None
+            call = ready
+        invoke_async = self._invoker.invoke_async
+        return call, await invoke_async(call.function, self._seen(call), self._sender.check)
+
+    def _following(
+        self, call: Call | Visit, answered: Answered, effects: Effects
+    ) -> Call | Visit | None:
+        if answered is None:
+            return None
+        if isinstance(answered, Postponed):
+            messages = [waiting_row(call.group, row) for row in call.rows]
+            self._elsewhere.postpone(call.group, messages, answered, effects)
+            return None
+        return self._next_call(*answered, effects)
+
+    def _seen(self, call: Call) -> InvocationBatch:
+        """Return the messages of a call as its function sees them."""
+        batch = seen_batch(self._policies, call)
+        return batch if call.function.transport is None else self._elsewhere.seen(call, batch)
+
+    def _run_plain(self, call: Call | Visit | None, effects: Effects) -> Call | Visit | None:
+        """Run calls of plain functions, up to a call that has to be awaited."""
+        while isinstance(call, Call) and not call.function.is_async:
+            result = self._invoker.invoke(call.function, self._seen(call), self._sender.check)
+            call = self._next_call(call, result, effects)
+        return call
+
+    def _first_call(self, group: Group, effects: Effects) -> Call | Visit | None:
+        """Return the call for the rows of a group; None if the runtime handles them itself."""
+        address = address_of(group.key)
+        if self._run_reserved(address, group, effects):
+            return None
+        rows, special = self._messages(group, effects)
+        values = group.values
+        if self._has_to_wait(values):
+            messages = [waiting_row(group, row) for row in rows]
+            self._elsewhere.wait(group, messages, values.waiting_until, effects)
+            return None
+        if values.chunks and rows:  # which come first
+            messages = [waiting_row(group, row) for row in rows]
+            self._elsewhere.append(group, messages, effects)
+            rows = ()
+        if not (rows or values.waiting or values.chunks):
+            return None
+        function = self._functions.find(address.typename)
+        if function is None:
+            self._no_function(address, group, rows, effects)
+            return None
+        values.begin(self._delivered_up_to, self._clock)
+        if function.transport is not None:
+            return Visit(group, address, function, rows, RETRY in special)
+        has_waited = bool(values.waiting)
+        self._elsewhere.took(group)
+        call = call_for(group, address, function, rows, may_be_retried=RETRY in special)
+        return self._deserialized(call, effects) if special or has_waited else call
+
+    def _messages(self, group: Group, effects: Effects) -> tuple[Sequence[int], Sequence[str]]:
+        """Return the rows of a group that are messages, and the types of those to be decoded."""
+        rows: Sequence[int] = range(group.start, group.end)
+        if not group.columns.has_own:
+            return rows, ()
+        typenames = group.columns.typename[group.start : group.end]
+        special = [name for name in typenames if name.startswith(OWN)]
+        if delays.WAKE_UP in special:
+            rows = self._wake_up(group, rows, effects)
+        if chunks.KEPT in special:
+            rows = chunks.arrive(group, rows)
+        return rows, special
+
+    def _run_reserved(self, address: Address, group: Group, effects: Effects) -> bool:
+        """Handle the rows of a group whose address is the runtime's; return whether it is."""
+        if address.namespace == TIMERS_NAMESPACE:
+            delays.run(address.name, group, effects, self._clock.begun, self._token_in_use)
+        elif address.namespace == REJECTION_NAMESPACE:
+            self._reject(address.name, group, effects)
+        elif address.namespace == chunks.NAMESPACE:
+            chunks.run_chunk(group, effects)
+        else:
+            return False
+        return True
+
+    def _deserialized(self, call: Call, effects: Effects) -> Call | None:
+        """Return a call with decoded records; None if no message is left."""
+        values = deserialized(call, self._deserializer_of)
+        for failed in values.failed:
+            self._handle(failed, call.function, effects)
+        return values.call
+
+    def _wake_up(self, group: Group, rows: Sequence[int], effects: Effects) -> Sequence[int]:
+        """Remove the wake-ups from a group's rows; return the other rows."""
+        typename, value = group.columns.typename, group.columns.value
+        others = []
+        for row in rows:
+            if typename[row] == delays.WAKE_UP:
+                group.values.wake_up(delays.wake_up_time(value[row]))
+            else:
+                others.append(row)
+        group.values.expire(self._clock)
+        delays.schedule_wake_up(group, self._clock.now(), effects)
+        return others
+
+    def _next_call(
+        self, call: Call, result: InvocationResult, effects: Effects
+    ) -> Call | Visit | None:
+        """Collect the effects of a call; return the next call of its group, if any."""
+        count = len(call.batch.invocations)
+        self._invocations += count if result.postponed is None else result.postponed.first
+        self._collect(call, result, effects)
+        for failed in result.failures:
+            self._handle(failed_message(failed, call), call.function, effects)
+        group, values = call.group, call.group.values
+        if call.key == group.key:
+            values.apply(result.state_mutations)
+            if result.expiring:
+                values.renew(result.expiring, result.state_mutations, self._clock.now())
+                delays.schedule_wake_up(group, self._clock.now(), effects)
+            if call.function.transport is not None:
+                values.remember(result.trouble)
+        if result.postponed is not None:
+            messages = postponed_messages(call, result.postponed.first)
+            self._elsewhere.postpone(group, [*messages], result.postponed, effects)
+            return None
+        return self._immediate_call(group) if group.last and values.immediate else None
+
+    def _immediate_call(self, group: Group) -> Call:
+        """Return the call for the first messages that may be delivered at once."""
+        waiting, sender = group.values.immediate, address_of(group.key)
+        key = waiting[0].target
+        invocations = []
+        while waiting and waiting[0].target == key:
+            _, _, typename, value, trace = waiting.popleft()
+            invocations.append(Invocation(sender, TypedValue(typename, value), trace))
+        address = address_of(key)
+        state = group.values.values if key == group.key else {}
+        batch = InvocationBatch(address, state, invocations)
+        return Call(group, key, self._functions.for_typename(address.typename), batch, ())
+
+    def _no_function(
+        self, address: Address, group: Group, rows: Sequence[int], effects: Effects
+    ) -> None:
+        """Apply the failure policy to messages whose function is not registered."""
+        error = UnknownFunctionError(
+            f"no function {address.typename} is registered{self._functions.hint(address.typename)}"
+        )
+        self._elsewhere.took(group)
+        waited = [failed_again(group, each, error) for each in group.values.take_waiting()]
+        for failed in (*waited, *(failed_row(group, row, error) for row in rows)):
+            policy = self._record_policy(failed)
+            if failed.record is None:  # a message of another function: none is lost silently
+                policy = self._failures.policies.unregistered
+            self._failures.handle(failed, policy, effects)
+
+    def _reject(self, name: str, group: Group, effects: Effects) -> None:
+        """Apply the failure policy to records that no function can receive."""
+        for row in range(group.start, group.end):
+            record, value = group.columns.record(row), group.columns.value[row]
+            failed = failed_row(group, row, rejected(name, record, value, self._failures.policies))
+            self._failures.handle(failed, self._record_policy(failed), effects)
+
+    def _record_policy(self, failed: FailedMessage) -> OnFailure | None:
+        record = failed.record
+        return None if record is None else self._failures.policies.of_topic(record.topic)
+
+    def _handle(self, failed: FailedMessage, function: StatefulFunction, effects: Effects) -> None:
+        """Apply the failure policy to a message on which its function has failed."""
+        topic = None if failed.record is None else failed.record.topic
+        policies = self._failures.policies
+        policy = policies.of_failure(function.on_failure, topic, failed.error)
+        self._failures.handle(failed, policy, effects)
+
+    def _token_in_use(self, message: Row, error: FunctionError, effects: Effects) -> None:
+        """Apply the failure policy to a delayed message whose token is in use."""
+        function = self._functions.find(address_of(message.caller).typename)
+        policies = self._failures.policies
+        target, caller, typename, value, trace = message
+        cause = type(error).__name__
+        failed = FailedMessage(target, caller, typename, value, None, error, cause, trace=trace)
+        policy = policies.last_resort(function.on_failure if function else None)
+        self._failures.handle(failed, policy, effects)
+
+    def _collect(self, call: Call, result: InvocationResult, effects: Effects) -> None:
+        """Take over the messages of a call, in the order that the reference prescribes."""
+        for message in result.messages:
+            row = self._sender.row(call.key, message)
+            if not self._is_immediate(call, row, message.target_typename):
+                send(row, effects)
+        if result.delayed:
+            self._sender.delay(call.key, result.delayed, effects)
+        for record in cast("Sequence[KafkaEgressMessage]", result.egress_messages):
+            effects.egress[record.typename].append(egress_row(record))
+
+    def _is_immediate(self, call: Call, row: Row, typename: str) -> bool:
+        """Keep a message for this micro-batch if it needs no other address's state.
+
+        The order per sender and target forbids more. A function without state that is invoked here,
+        because this group's address has messaged it, may be invoked elsewhere at the same time:
+        its messages go through the outbox. So do messages from its own address, except messages
+        to itself: such a message comes after earlier ones that went through the outbox.
+        """
+        values = call.group.values
+        if call.key != call.group.key:
+            return False
+        if row.target == call.key:
+            if values.chunks:  # then no later one of this micro-batch may overtake it
+                values.immediate_count = self._immediate
+            stays = values.immediate_count < self._immediate
+        elif self._sender.is_stateless(typename) and call.function.specs:
+            stays = values.has_room(self._batch, self._delivered_up_to, self._immediate)
+        else:
+            return False
+        if stays:
+            values.immediate_count += 1
+            values.immediate.append(row)
+        return stays
+
+    def summary(self) -> Outcome:
+        """Return the counts of handled and failed messages."""
+        counts = self._counts.summary()
+        counts.invocations = self._invocations
+        self._elsewhere.report(counts)
+        return counts

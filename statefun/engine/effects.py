@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What invocations do: messages to other addresses, and records for egresses."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from statefun.engine.sinks import headers_size
+from statefun.sdk.egress import KafkaEgressMessage
+
+PIECE_BYTES = 16 * 1024 * 1024
+"""From here on a piece of the effects is closed and another one begun.
+
+Spark reads an Arrow batch as a whole, outside its heap, where there is little room. And a column holds
+2 GiB at most, while one invocation may send more than that."""
+_NUMBER_BYTES = 4
+"""The approximate size of a number or of a null."""
+
+
+def row_size(row: tuple[Any, ...]) -> int:
+    """Return the bytes of an effect's columns; for text, a lower bound.
+
+    >>> from statefun.engine.sinks import EgressRecord
+    >>> row_size(EgressRecord("topic", b"key", None, [("name", b"value"), ("none", None)], 7))
+    33
+    """
+    size = 0
+    for cell in row:
+        kind = type(cell)
+        if kind is bytes or kind is str:
+            size += len(cell)
+        elif cell is None or kind is int:
+            size += _NUMBER_BYTES
+        elif isinstance(cell, (bytes, str)):  # of classes that users' serializers return
+            size += len(cell)
+        else:
+            size += headers_size(cell)
+    return size
+
+
+class EffectRows:
+    """Collects effects of one kind, in order."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[Any, ...]] = []
+        self._ends: list[int] = []
+        """Where pieces end, each of little more than ``PIECE_BYTES``."""
+        self._full = PIECE_BYTES
+        """The size at which the next one ends."""
+        self.size = 0
+        """Bytes of all columns so far."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def append(self, row: tuple[Any, ...]) -> None:
+        """Add an effect."""
+        self._rows.append(row)
+        self.size += row_size(row)
+        if self.size >= self._full:
+            self._ends.append(len(self._rows))
+            self._full = self.size + PIECE_BYTES
+
+    def take(self) -> list[Sequence[tuple[Any, ...]]]:
+        """Return the collected effects, in pieces of a bounded size, and start anew."""
+        rows, ends = self._rows, [*self._ends, len(self._rows)]
+        self._rows, self._ends, self._full, self.size = [], [], PIECE_BYTES, 0
+        return [rows[start:end] for start, end in pairwise([0, *ends]) if start < end]
+
+
+class Effects:
+    """Collects the effects of invocations."""
+
+    def __init__(self) -> None:
+        self.egress: defaultdict[str, EffectRows] = defaultdict(EffectRows)
+        """Records by their egress."""
+        self.messages = EffectRows()
+        self.buckets: set[int] = set()
+        """The timer buckets among the targets of the messages."""
+
+    def __bool__(self) -> bool:
+        return bool(self.messages) or any(self.egress.values())
+
+    @property
+    def size(self) -> int:
+        """Bytes of all columns so far."""
+        total = self.messages.size
+        for rows in self.egress.values():
+            total += rows.size
+        return total
+
+
+def egress_row(message: KafkaEgressMessage) -> tuple[Any, ...]:
+    """Return a record as an effect: the fields of an egress record."""
+    return (
+        message.topic,
+        message.key,
+        message.value,
+        message.headers or None,
+        message.partition,
+        message.timestamp_millis,
+    )

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages and the state of one address, in the form that dispatching uses."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import attrs
+from google.protobuf.message import DecodeError
+
+from statefun.engine.address_keys import address_of
+from statefun.engine.clock import Clock, in_milliseconds
+from statefun.engine.origin import headers_of, original
+from statefun.engine.wheel import rounded_up
+from statefun.protocol.runtime_pb2 import AddressState, RecordOrigin
+from statefun.sdk.address import Address
+from statefun.sdk.errors import CheckpointError
+from statefun.sdk.invocation_batch import NO_TROUBLE, Invocation, Trouble
+from statefun.sdk.storage import Expiration
+from statefun.sdk.types import TypedValue
+
+OWN = "statefun."
+"""The typename prefix of the runtime's own messages, and of records that are not decoded yet."""
+
+_NEVER = -2
+_make_value = partial(tuple.__new__, TypedValue)
+_make_invocation = partial(tuple.__new__, Invocation)
+
+
+class Row(NamedTuple):
+    """A message, as a row of ``MESSAGE_SCHEMA``."""
+
+    target: bytes
+    caller: bytes
+    typename: str
+    value: bytes
+    trace: str | None = None
+
+
+COLUMNS = ("caller", "typename", "value", "trace")
+"""The columns that are read for every row."""
+
+
+class Columns:
+    """Rows of ``envelope.SCHEMA``, column by column.
+
+    Args:
+        caller: the keys of the addresses that have sent the messages; None for records.
+        typename: the typenames of the values.
+        value: the values; None for a record without a value, which no function gets.
+        trace: the trace-context headers, or None.
+        cell: looks up a row in one of the other columns.
+    """
+
+    def __init__(
+        self,
+        caller: Sequence[bytes | None],
+        typename: Sequence[str],
+        value: Sequence[bytes],
+        trace: Sequence[str | None],
+        cell: Callable[[str, int], Any],
+    ) -> None:
+        self.caller = caller
+        self.typename = typename
+        self.value = value
+        self.trace = trace
+        self.cell = cell
+        self._invocations: list[Invocation] | None = None
+        self.has_own = any(name.startswith(OWN) for name in set(typename))
+        """Whether there is a message of the runtime's own, or a record that is not decoded yet."""
+
+    def invocations(self) -> list[Invocation]:
+        """Return the messages of all rows.
+
+        They are made all at once, by functions of C: Python would take several times as long.
+        """
+        if self._invocations is None:
+            self._invocations = self._new_invocations()
+        return self._invocations
+
+    def _new_invocations(self) -> list[Invocation]:
+        callers: Iterable[Address | None] = repeat(None, len(self.caller))
+        if any(self.caller):
+            callers = [address_of(key) if key else None for key in self.caller]
+        arguments = map(_make_value, zip(self.typename, self.value, strict=True))
+        return [*map(_make_invocation, zip(callers, arguments, self.trace, strict=True))]
+
+    def record(self, row: int) -> RecordOrigin | None:
+        """Return the origin of a row that is an ingress record; None for other rows."""
+        topic = self.cell("topic", row)
+        if topic is None:
+            return None
+        # pandas turns a column of integers that has nulls into one of floats.
+        origin = RecordOrigin(
+            topic=topic,
+            partition=int(self.cell("partition", row)),
+            offset=int(self.cell("offset", row)),
+            timestamp=int(self.cell("timestamp", row)),
+        )
+        for name, content in headers_of(self.cell("headers", row)):
+            if name is None and content is None:
+                origin.keyless = True
+            else:
+                origin.headers.add(key=name or "", value=content)
+        key = self.cell("key", row)
+        if key is not None:
+            origin.key = bytes(key)
+        return original(origin)
+
+
+@attrs.define
+class Chunks:
+    """The numbers of the chunks in which further messages wait; see ``chunks``."""
+
+    first: int = 0
+    """The first one; those before have come back."""
+    asked: int = 0
+    """The first one that was not asked for yet."""
+    end: int = 0
+    """The one after the last one."""
+    size: int = 0
+    """Bytes of the last one."""
+
+    def __bool__(self) -> bool:
+        return self.first < self.end
+
+
+class AddressValues:
+    """The state of one address, and its immediate messages, during dispatching."""
+
+    __slots__ = (
+        "_expiries",
+        "_overflowed_in",
+        "_wake",
+        "changed",
+        "chunks",
+        "immediate",
+        "immediate_count",
+        "is_held_back",
+        "trouble",
+        "values",
+        "waiting",
+        "waiting_size",
+        "waiting_until",
+    )
+
+    def __init__(self, stored: bytes | None) -> None:
+        self.values: dict[str, TypedValue] = {}
+        """The current values by name."""
+        self.changed = False
+        """Whether they differ from the stored values."""
+        self.immediate: deque[Row] = deque()
+        """Messages of the address that are delivered in the same micro-batch."""
+        self.immediate_count = 0
+        """The number of immediate messages so far."""
+        self.waiting: list[bytes] = []
+        """Messages whose endpoint was down, in order: each a ``Retry``, which is not decoded yet."""
+        self.chunks = Chunks()
+        """Where those wait that follow."""
+        self.trouble = NO_TROUBLE
+        """With calls of an endpoint."""
+        self.is_held_back = False
+        """Whether there is no more time for the address in this micro-batch."""
+        self.waiting_size = 0
+        """Their bytes, about."""
+        self.waiting_until = 0
+        """When to try again; 0 for now."""
+        self._overflowed_in = _NEVER
+        """The newest micro-batch some of whose messages had to be left for the next one."""
+        self._expiries: dict[str, int] = {}
+        self._wake = 0
+        if not stored:
+            return
+        try:
+            state = AddressState.FromString(stored)
+        except DecodeError as error:
+            raise CheckpointError(
+                f"a stored state of {len(stored)} bytes is damaged ({error}); restore the "
+                "checkpoint from a copy"
+            ) from error
+        if state.HasField("crowded"):
+            self._overflowed_in = state.crowded
+        for value in state.values:
+            self.values[value.name] = _make_value((value.typename, value.value))
+        if state.waiting:
+            self.waiting = list(state.waiting)
+            self.waiting_size = sum(map(len, self.waiting))
+        self.waiting_until = state.waiting_until
+        if state.HasField("stored"):
+            kept = state.stored
+            self.chunks = Chunks(kept.first, kept.asked, kept.end, kept.size)
+        if state.HasField("trouble"):
+            self.trouble = _trouble_of(state.trouble)
+        if state.wake:  # as long as a value may expire, or messages wait
+            self._wake = state.wake
+            self._expiries = {value.name: value.expires for value in state.values if value.expires}
+
+    def apply(self, mutations: Mapping[str, TypedValue | None]) -> None:
+        """Apply the assignments and deletions of an invocation."""
+        values = self.values
+        for name, value in mutations.items():
+            if self._expiries and self._expiries.pop(name, 0):
+                self.changed = True
+            if values.get(name) == value:
+                continue
+            self.changed = True
+            if value is None:
+                del values[name]
+            else:
+                values[name] = value
+
+    def begin(self, delivered_up_to: int | None, clock: Clock) -> None:
+        """Forget facts of earlier micro-batches; ``delivered_up_to`` as for :meth:`has_room`."""
+        if delivered_up_to is not None and _NEVER < self._overflowed_in <= delivered_up_to:
+            self._overflowed_in = _NEVER
+            self.changed = True
+        self.expire(clock)
+
+    def has_room(self, batch: int, delivered_up_to: int | None, limit: int) -> bool:
+        """Tell whether a function without state may be messaged within this micro-batch.
+
+        After the limit is reached, no further message may be, until the rest of that micro-batch is
+        delivered; else the order per sender and target would break.
+
+        Args:
+            batch: this micro-batch.
+            delivered_up_to: the newest one up to which all messages were delivered before this one;
+                None while there are messages of an earlier run.
+            limit: how many messages may be delivered within the micro-batch.
+        """
+        is_free = delivered_up_to is not None and self._overflowed_in <= delivered_up_to
+        if is_free and self.immediate_count < limit:
+            return True
+        self.changed = self.changed or self._overflowed_in != batch
+        self._overflowed_in = batch
+        return False
+
+    def expire(self, clock: Clock) -> None:
+        """Delete the values that have expired."""
+        if not self._expiries:
+            return
+        now = clock.now()
+        for name in [name for name, time in self._expiries.items() if time <= now]:
+            del self.values[name], self._expiries[name]
+            self.changed = True
+
+    def renew(self, expirations: Iterable[Expiration], written: Collection[str], now: int) -> None:
+        """Renew the expiration of values: written ones, and ones that expire after a call."""
+        for name, after, on_call in expirations:
+            if name in self.values and (on_call or name in written):
+                self._expiries[name] = now + in_milliseconds(after)
+                self.changed = True
+
+    def wait(self, messages: Iterable[bytes], until: int) -> None:
+        """Keep messages, each a ``Retry``, behind those that wait."""
+        for message in messages:
+            self.waiting.append(message)
+            self.waiting_size += len(message)
+        self.waiting_until = until
+        self.changed = True
+
+    def remember(self, trouble: Trouble) -> None:
+        """Keep what calls of the endpoint have come to."""
+        if trouble != self.trouble:
+            self.trouble = trouble
+            self.changed = True
+
+    def keep_waiting(self, messages: list[bytes]) -> None:
+        """Keep these messages instead of those that wait."""
+        self.waiting, self.waiting_size = messages, sum(map(len, messages))
+        self.changed = True
+
+    def take_waiting(self) -> list[bytes]:
+        """Return the messages that wait, which then wait no more."""
+        taken = self.waiting
+        if taken:
+            self.waiting, self.waiting_size, self.waiting_until = [], 0, 0
+            self.changed = True
+        return taken
+
+    def wake_up(self, due: int) -> None:
+        """Record that the wake-up of ``due`` has come."""
+        if self.waiting_until <= due:
+            self.waiting_until = 0
+        if self._wake == due:
+            self._wake = 0
+            self.changed = True
+
+    def next_wake_up(self, now: int) -> int | None:
+        """Return the due time of a wake-up that is needed and not sent yet; record it as sent.
+
+        A value that has expired is deleted somewhat later, so that many addresses wake up together;
+        no function sees it meanwhile.
+        """
+        first = min(self._expiries.values(), default=None)
+        if self.waiting_until and (first is None or self.waiting_until < first):
+            first = self.waiting_until
+        if first is None:
+            return None
+        first = rounded_up(first, now)
+        if 0 < self._wake <= first:
+            return None
+        self._wake = first
+        self.changed = True
+        return first
+
+    def encoded(self) -> bytes | None:
+        """Return the state to store; None if the address keeps no value."""
+        waits = bool(self.waiting or self.chunks)
+        if not (self.values or waits) and self._overflowed_in == _NEVER:
+            return None
+        state = AddressState(wake=self._wake)
+        if waits:
+            state.waiting.extend(self.waiting)
+            state.waiting_until = self.waiting_until
+        if self.chunks:
+            kept, stored = self.chunks, state.stored
+            stored.first, stored.asked, stored.end, stored.size = attrs.astuple(kept)
+        if self.trouble != NO_TROUBLE:
+            _put_trouble(state.trouble, self.trouble)
+        if self._overflowed_in != _NEVER:
+            state.crowded = self._overflowed_in
+        expiries = self._expiries
+        for name, (typename, value) in self.values.items():
+            added = state.values.add(name=name, typename=typename, value=value)
+            if name in expiries:
+                added.expires = expiries[name]
+        return state.SerializeToString()
+
+
+def _trouble_of(stored: AddressState.Trouble) -> Trouble:
+    spent = timedelta(milliseconds=stored.spent)
+    return Trouble(stored.outages, stored.alone, stored.attempts, spent, stored.most)
+
+
+def _put_trouble(stored: AddressState.Trouble, trouble: Trouble) -> None:
+    stored.outages, stored.alone, stored.attempts, spent, stored.most = trouble
+    stored.spent = in_milliseconds(spent)
+
+
+class Group(NamedTuple):
+    """The messages of one address, and its state."""
+
+    key: bytes
+    columns: Columns
+    start: int
+    """The first of its rows in ``columns``."""
+    end: int
+    """The row after its last one."""
+    values: AddressValues
+    last: bool = True
+    """Whether these are the address's last rows in this micro-batch."""

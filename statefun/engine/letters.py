@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Encodes dead letters as records that fit into the dead-letter topic.
+
+A dead letter is the original message or record. Beside the original headers it has headers that
+begin with ``statefun-`` and describe the failure. Long texts among them, such as ids and the
+messages of exceptions, are cut. If a letter is still larger than its egress
+takes, parts of the record are left out, and a header of the letter names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import attrs
+
+from statefun.engine.sinks import EgressRecord, headers_size
+from statefun.module.model import KafkaEgress
+from statefun.sdk.address import Address
+from statefun.sdk.errors import StatefunError
+
+HEADER_PREFIX = "statefun-"
+"""The prefix of a dead letter's headers about the failure; other headers are the record's."""
+TARGET_TYPE_HEADER = f"{HEADER_PREFIX}target-type"
+"""The header with the typename of a dead letter's target function."""
+VALUE_TYPE_HEADER = f"{HEADER_PREFIX}type"
+"""The header with the typename of a dead letter's value."""
+PROBLEM_HEADER = f"{HEADER_PREFIX}problem"
+"""The header with which the reader of a connector says why a record has no key."""
+CUT = "cut"
+"""The header that names the texts that were cut."""
+LEFT_OUT = "left-out"
+"""The header that names the parts of the record that were left out."""
+_TEXT_BYTES = 2000
+_TRACEBACK = "traceback"
+_TRACEBACK_BYTES = 8000
+"""A traceback has many lines; those of users' code are worth their bytes."""
+_MARK = b"..."
+_RECORD_OVERHEAD = 200
+_HEADER_OVERHEAD = 10
+
+_PARTS: dict[str, Any] = {"value": None, "headers": (), "key": None}
+"""The parts that a letter loses, one by one, while it is too large, and their replacements."""
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Original(NamedTuple):
+    """The message or record that a letter carries."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+@attrs.frozen
+class DeadLetterTopic:
+    """The topic of dead letters, and its egress."""
+
+    egress: str
+    topic: str
+    max_record_size: int
+    """The egress's limit of a record, in bytes."""
+
+    @classmethod
+    def of(cls, egress: KafkaEgress | None) -> DeadLetterTopic | None:
+        """Return the dead-letter topic of an egress; None if it has none."""
+        if egress is None or egress.dead_letter_topic is None:
+            return None
+        return cls(str(egress.id), egress.dead_letter_topic, egress.max_record_size)
+
+    def too_large(self, text: str) -> str:
+        """Return a text about a failed message without a record, whose letter does not fit."""
+        return (
+            f"{text}; its dead letter would be larger than egress {self.egress} takes "
+            f"({self.max_record_size:,} bytes): raise its property max.request.size, and "
+            f"max.message.bytes of topic {self.topic}"
+        )
+
+    def letter(
+        self,
+        original: Original,
+        about: Iterable[tuple[str, str]],
+        whole: Container[str] = (),
+    ) -> tuple[EgressRecord, list[str]]:
+        """Return a letter that is not too large, and the names of the parts that were left out.
+
+        Args:
+            original: the message or record; headers of an earlier failure are dropped.
+            about: the facts about the failure, by header names without their prefix.
+            whole: the facts that are never cut.
+        """
+        texts, cut = [], []
+        for name, text in about:
+            content = _encoded(text)
+            limit = _TRACEBACK_BYTES if name == _TRACEBACK else _TEXT_BYTES
+            if len(content) > limit and name not in whole:
+                content = content[:limit].decode(errors="ignore").encode() + _MARK
+                cut.append(name)
+            texts.append((name, content))
+        texts += [(CUT, _encoded(",".join(cut)))] if cut else []
+        own = [each for each in original.headers if not each[0].startswith(HEADER_PREFIX)]
+        kept, left_out = original._replace(headers=own), list[str]()
+        while True:
+            lost = [(LEFT_OUT, _encoded(",".join(left_out)))] if left_out else []
+            headers = [(HEADER_PREFIX + name, content) for name, content in [*texts, *lost]]
+            letter = EgressRecord(self.topic, kept.key, kept.value, [*kept.headers, *headers])
+            largest = next((name for name in _PARTS if getattr(kept, name)), None)
+            if largest is None or _size(letter) <= self.max_record_size:
+                return letter, left_out
+            kept = kept._replace(**{largest: _PARTS[largest]})
+            left_out.append(largest)
+
+
+class RecordPlace(Protocol):
+    """Where a record is."""
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+
+    @property
+    def partition(self) -> int:
+        """Its partition."""
+
+    @property
+    def offset(self) -> int:
+        """Its offset."""
+
+
+def origin_text(record: RecordPlace | None, caller: Address | None) -> str:
+    """Return where a message came from, for error texts."""
+    if record is not None:
+        return f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
+    return f"message from {caller}" if caller else "message"
+
+
+def facts(  # noqa: PLR0913 - a failure has so many
+    error: StatefunError,
+    cause: str,
+    *,
+    attempts: int,
+    time: int,
+    caller: Address | None,
+    origin: Mapping[str, object],
+    typename: str,
+    target: Address | None,
+    traceback: str,
+) -> Iterator[tuple[str, str]]:
+    """Yield the facts about a failure, by header names without their prefix.
+
+    Args:
+        error: the error.
+        cause: the class name of the exception.
+        attempts: how many there were.
+        time: in milliseconds since the epoch.
+        caller: who has sent the message, if a function has.
+        origin: topic, partition, offset and timestamp of the record that it was, if it was one.
+        typename: of the value.
+        target: who should have handled it; None if no function could receive it.
+        traceback: of the exception; empty if no code of the user's has raised.
+    """
+    found: dict[str, object] = {
+        "error-code": error.code,
+        "error-type": cause,
+        "error-message": error.message,
+        "attempts": attempts,
+        "time": time,
+    }
+    if caller is not None:
+        found["caller"] = caller
+    found |= origin
+    found["type"] = typename
+    if target is not None:
+        found |= {"target": target, "target-type": target.typename}
+    if traceback:
+        found[_TRACEBACK] = traceback
+    for name, value in found.items():
+        yield name, str(value)
+
+
+def _size(record: EgressRecord) -> int:
+    """Return an upper bound of a record's bytes on the wire."""
+    headers = record.headers or ()
+    size = len(record.key or b"") + len(record.value or b"") + headers_size(headers)
+    return size + _RECORD_OVERHEAD + _HEADER_OVERHEAD * len(headers)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")

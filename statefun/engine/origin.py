@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first origin of a record, which travels in headers when the record is replayed.
+
+Functions, deserializers and dead letters see the original record, not its place in the topic
+of replays.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+
+from statefun.engine.letters import HEADER_PREFIX, TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
+from statefun.protocol.runtime_pb2 import RecordOrigin
+
+REPLAYED = "replayed:"
+"""The prefix of replayed records' topics in rows: a real topic's name has no colon."""
+
+_TOPIC = f"{HEADER_PREFIX}topic"
+_NUMBERS = ("partition", "offset", "timestamp")
+_KEY = f"{HEADER_PREFIX}key"
+
+
+def facts_of(origin: RecordOrigin) -> dict[str, str | int]:
+    """Return a record's origin as facts, by header names without their prefix."""
+    return {name: getattr(origin, name) for name in ("topic", *_NUMBERS)}
+
+
+def key_of(origin: RecordOrigin, id_: bytes | None) -> bytes | None:
+    """Return the key of a record: the id of its address, if it does not say otherwise."""
+    if origin.keyless:
+        return None
+    return origin.key if origin.HasField("key") else id_
+
+
+def replay_headers(
+    facts: Mapping[str, str], key: bytes | None, id_: bytes | None
+) -> Iterator[tuple[str, bytes | None]]:
+    """Return the headers of a replayed record: its target, value type and origin.
+
+    Args:
+        facts: the facts of its dead letter, by header names without their prefix.
+        key: the record's key.
+        id_: the id of the target address.
+    """
+    numbers = (HEADER_PREFIX + name for name in _NUMBERS)
+    for name in (TARGET_TYPE_HEADER, VALUE_TYPE_HEADER, _TOPIC, *numbers):
+        value = facts.get(name.removeprefix(HEADER_PREFIX))
+        if value:
+            yield name, value.encode()
+    if key != id_:
+        yield _KEY, key
+
+
+def original(origin: RecordOrigin) -> RecordOrigin:
+    """Return the first origin of a replayed record; other origins stay as they are."""
+    if not origin.topic.startswith(REPLAYED):
+        return origin
+    own = [header for header in origin.headers if not header.key.startswith(HEADER_PREFIX)]
+    facts = {header.key: header for header in origin.headers}
+    first = RecordOrigin(headers=own)
+    if origin.HasField("key"):
+        first.key = origin.key
+    if _KEY in facts and facts[_KEY].HasField("value"):
+        first.key = facts[_KEY].value
+    elif _KEY in facts:
+        first.keyless = True
+    try:
+        first.topic = facts[_TOPIC].value.decode()
+        for name in _NUMBERS:
+            setattr(first, name, int(facts[HEADER_PREFIX + name].value))
+    except (KeyError, ValueError):  # a message of a function, or not written by us
+        first.topic = origin.topic.removeprefix(REPLAYED)
+        for name in _NUMBERS:
+            setattr(first, name, getattr(origin, name))
+    return first
+
+
+def headers_of(text: str | None) -> Iterator[tuple[str | None, bytes | None]]:
+    """Decode the headers in a row: names and values.
+
+    One without a name, which Kafka's cannot be, says that the record had no key, and that its id comes
+    from elsewhere.
+
+    >>> list(headers_of('[{"key":"a","value":"YQ=="},{"key":"none"}]'))
+    [('a', b'a'), ('none', None)]
+    >>> list(headers_of('[{}]'))
+    [(None, None)]
+    """
+    for header in json.loads(text or "[]"):
+        value = header.get("value")
+        yield header.get("key"), None if value is None else b64decode(value)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why no function can receive a record, in words."""
+
+from __future__ import annotations
+
+from statefun.engine.letters import PROBLEM_HEADER
+from statefun.engine.origin import key_of
+from statefun.engine.policies import Policies
+from statefun.engine.record_keys import (
+    NULL_KEY,
+    UNDECODABLE_KEY,
+    UNTRANSFORMABLE,
+    id_of_key,
+    rejection,
+)
+from statefun.module.topic_routes import TopicRoute
+from statefun.module.transforming import error_text, transformed_id
+from statefun.protocol.runtime_pb2 import RecordOrigin
+from statefun.sdk.errors import RecordError
+from statefun.sdk.types import default_types
+from statefun.transforms.data import NOTHING
+from statefun.transforms.transform import Record
+
+
+def rejected(
+    name: str, origin: RecordOrigin | None, value: bytes | None, policies: Policies
+) -> RecordError:
+    """Return the error of a record that was rejected.
+
+    Args:
+        name: of the address that the record was sent to instead, which is the kind of reason.
+        origin: where it came from, and its key.
+        value: its value.
+        policies: know the routes.
+    """
+    if origin is None:
+        return RecordError(rejection(name))
+    said = [header.value for header in origin.headers if header.key == PROBLEM_HEADER]
+    if name == NULL_KEY and said:  # by the reader of a connector
+        return RecordError(said[0].decode(errors="replace"))
+    try:
+        _take(name, origin, value, policies.route_of(origin.topic))
+    except Exception as error:  # noqa: BLE001 - it is the reason, whatever it is
+        return RecordError(f"{rejection(name)}: {error_text(error)}")
+    return RecordError(rejection(name))
+
+
+def _take(name: str, origin: RecordOrigin, value: bytes | None, route: TopicRoute | None) -> None:
+    """Do once more what has failed.
+
+    Raises:
+        Exception: the reason.
+    """
+    key = key_of(origin, None)
+    if name == UNDECODABLE_KEY:
+        type_ = default_types.find(str(route.key_type)) if route and route.key_type else None
+        id_of_key(key or b"", type_)
+    elif name == UNTRANSFORMABLE and route and route.chain:
+        topic, time = origin.topic, origin.timestamp
+        place = Record(topic, origin.partition, origin.offset, time, NOTHING, NOTHING)
+        transformed_id(route.chain, place, key, value)

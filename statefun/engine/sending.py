@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What functions send, as rows: messages, at once or later, and records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from statefun.engine import delays
+from statefun.engine.address_keys import SEPARATOR
+from statefun.engine.clock import BatchClock, in_milliseconds
+from statefun.engine.effects import Effects
+from statefun.engine.groups import Row
+from statefun.engine.program import Program
+from statefun.engine.sinks import egress_record
+from statefun.sdk.context import Cancellation, DelayedMessage
+from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
+from statefun.sdk.errors import UnknownFunctionError
+from statefun.sdk.message import Message
+
+
+class _Target(NamedTuple):
+    """Facts about the addresses of a type."""
+
+    suffix: bytes
+    """The part of their keys after the id."""
+    is_stateless: bool
+
+
+class Sender:
+    """Turns what the functions of a task send into rows.
+
+    Args:
+        program: its functions and egresses.
+        clock: the present time.
+        sequence: numbers of delayed messages, each larger than the one before.
+    """
+
+    def __init__(self, program: Program, clock: BatchClock, sequence: Iterator[int]) -> None:
+        self._functions = program.functions
+        self._egresses = program.egresses
+        self._clock = clock
+        self._targets: dict[str, _Target] = {}
+        self._sequence = sequence
+
+    def is_stateless(self, typename: str) -> bool:
+        """Tell whether a function that was sent a message keeps no values."""
+        return self._targets[typename].is_stateless
+
+    def check(self, sent: Message | EgressMessage) -> Message | KafkaEgressMessage | None:
+        """Return what a function sends as it is sent; refuse what is sent to nowhere.
+
+        Raises:
+            StatefunError: if there is no such function or egress, or it refuses the record.
+        """
+        if isinstance(sent, Message):
+            self._target_of(sent)
+            return sent
+        return egress_record(sent, self._egresses, self._clock.begun)
+
+    def delay(
+        self, caller: bytes, delayed: Iterable[DelayedMessage | Cancellation], effects: Effects
+    ) -> None:
+        """Send delayed messages of an address, or cancel them."""
+        now = self._clock.now()
+        for each in delays.without_cancelled(delayed):
+            token = each.cancellation_token
+            if isinstance(each, Cancellation):
+                delays.cancel(caller, token, effects)
+                continue
+            row = self.row(caller, each.message)
+            due = delays.Due(now + in_milliseconds(each.delay), now, next(self._sequence))
+            if token:
+                delays.send_cancellable(due, row, token, effects)
+            else:
+                delays.send_at(due, row, effects)
+
+    def row(self, caller: bytes, message: Message) -> Row:
+        """Return a message of an address as a row."""
+        target = message.target_id.encode() + self._target_of(message).suffix
+        return Row(target, caller, *message.typed_value, message.trace)
+
+    def _target_of(self, message: Message) -> _Target:
+        """Return the facts about the type that ``message`` is for.
+
+        Raises:
+            UnknownFunctionError: if there is no such function.
+        """
+        typename = message.target_typename
+        known = self._targets.get(typename)
+        if known is not None:
+            return known
+        function = self._functions.find(typename)
+        if function is None:
+            raise UnknownFunctionError(
+                f"a message was sent to {typename}/{message.target_id}, and no function {typename} "
+                f"is registered{self._functions.hint(typename)}"
+            )
+        found = _Target(SEPARATOR + typename.encode(), function.is_stateless)
+        self._targets[typename] = found
+        return found

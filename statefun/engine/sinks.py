@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Egresses as functions see them: which messages they take, and which records these become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from statefun.module.model import MAX_RECORD_SIZE, Module
+from statefun.module.topic_routes import TransformedTopic
+from statefun.module.transforming import transformed_record
+from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
+from statefun.sdk.errors import DefinitionError, UnknownEgressError
+from statefun.sdk.types import default_types
+
+
+class EgressRecord(NamedTuple):
+    """A record for a Kafka egress, ready to be produced."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] | None
+    partition: int | None = None
+    timestamp: int | None = None
+    """Milliseconds since the epoch."""
+
+
+def headers_size(headers: Sequence[tuple[str, bytes | None]]) -> int:
+    """Return the bytes of the names and values of headers."""
+    if not headers:
+        return 0
+    return sum(len(name.encode()) + len(value or b"") for name, value in headers)
+
+
+Serializer = Callable[[Any], KafkaEgressMessage | None]
+"""Converts a value to a record; returns None to send nothing."""
+Convert = Callable[[EgressMessage], KafkaEgressMessage | None]
+"""Returns the record of a message, or None to send nothing."""
+
+_KAFKA_CURE = "send less, or raise its property max.request.size and the topic's max.message.bytes"
+
+
+class Sink(NamedTuple):
+    """How an egress takes messages, and the size limit of its records."""
+
+    convert: Convert
+    """Returns the record of a message; None to send nothing."""
+    max_record_size: int
+    """The limit of a record, in bytes: key, value and headers together."""
+    cure: str = "send less"
+    """What to do about a record that is too large."""
+    topics: Sequence[TransformedTopic] = ()
+    """The topics whose records are transformed."""
+
+    @classmethod
+    def for_kafka(
+        cls,
+        max_record_size: int = MAX_RECORD_SIZE,
+        serializer: Serializer | None = None,
+        topics: Sequence[TransformedTopic] = (),
+    ) -> Sink:
+        """Return the sink of a Kafka egress; without a serializer it takes records alone."""
+        return cls(partial(_kafka_record, serializer), max_record_size, _KAFKA_CURE, topics)
+
+
+def sinks_of(module: Module) -> dict[str, Sink]:
+    """Return all declared egresses, by id."""
+    kafka = {
+        str(egress.id): Sink.for_kafka(egress.max_record_size, egress.serializer, egress.topics)
+        for egress in module.egresses
+    }
+    connectors = {
+        str(egress.id): Sink(egress.convert, egress.max_record_size)
+        for egress in module.connector_egresses
+    }
+    return kafka | connectors
+
+
+def egress_record(
+    message: EgressMessage, egresses: Mapping[str, Sink], now: int
+) -> KafkaEgressMessage | None:
+    """Return the record of ``message``; None if the egress's serializer drops it.
+
+    Args:
+        message: a message that a function sends.
+        egresses: all declared egresses, by id.
+        now: the time of the micro-batch, in milliseconds since the epoch.
+
+    Raises:
+        UnknownEgressError: if ``egresses`` has no such egress.
+        DefinitionError: if the egress cannot take the value, or the record is too large for it.
+    """
+    if message.typename not in egresses:
+        declared = ", ".join(sorted(egresses)) or "none"
+        raise UnknownEgressError(
+            f"egress {message.typename} is not declared in module.yaml (declared: {declared})"
+        )
+    sink = egresses[message.typename]
+    record = sink.convert(message)
+    if not isinstance(record, KafkaEgressMessage | None):
+        raise DefinitionError(
+            f"the kind of egress {message.typename} makes {record!r:.200} of a message; it makes a "
+            "KafkaEgressMessage, or None to send nothing"
+        )
+    if record is not None and sink.topics:
+        record = transformed_record(record, sink.topics, now)
+    if record is not None:
+        _check_size(record, sink)
+    return record
+
+
+def _kafka_record(
+    serializer: Serializer | None, message: EgressMessage
+) -> KafkaEgressMessage | None:
+    if isinstance(message, KafkaEgressMessage):
+        return message
+    if serializer is None or message.typed_value.typename == KAFKA_RECORD_TYPENAME:
+        return KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
+    return _serialized(message, serializer)
+
+
+def _check_size(record: KafkaEgressMessage, sink: Sink) -> None:
+    size = len(record.value or b"") + headers_size(record.headers)
+    if record.key is not None:
+        size += len(record.key.encode())
+    if size > sink.max_record_size:
+        raise DefinitionError(
+            f"a record for egress {record.typename}, topic {record.topic}, has {size:,} bytes with "
+            f"key and headers, and the egress takes {sink.max_record_size:,}; {sink.cure}"
+        )
+
+
+def _serialized(message: EgressMessage, serializer: Serializer) -> KafkaEgressMessage | None:
+    egress, (typename, content) = message.typename, message.typed_value
+    type_ = default_types.find(typename)
+    if type_ is None:
+        raise DefinitionError(
+            f"no type named {typename!r} is registered, so that the serializer of egress {egress} "
+            "cannot be given its value"
+        )
+    try:
+        record = serializer(type_.serializer().deserialize(content))
+    except Exception as error:
+        raise DefinitionError(
+            f"the serializer of egress {egress} failed: {type(error).__name__}: {error}"
+        ) from error
+    if not (
+        record is None or (isinstance(record, KafkaEgressMessage) and record.typename == egress)
+    ):
+        raise DefinitionError(
+            f"the serializer of egress {egress} returns a KafkaEgressMessage for that egress, or "
+            f"None, and not {record!r}"
+        )
+    return record

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The timing wheel: the buckets in which delayed messages wait.
+
+A bucket is an address of a reserved type. Its state holds messages that wait for one tick. A
+function that delays a message sends it to a bucket; the feedback source sends the bucket a tick
+when its time has come. The driver only has to know the existing buckets: it keeps them in memory, and
+in the folder ``timers`` of the checkpoint.
+
+The wheel is hierarchical, so that the number of buckets hardly depends on how long messages wait: one
+that waits for long goes to a coarse bucket, whose tick comes somewhat before the message is due. The
+bucket then passes it on to a finer one. A wake-up of an address whose values expire may be late, so its
+bucket is coarse as well, and final.
+"""
+
+from __future__ import annotations
+
+import heapq
+import zlib
+from collections.abc import Collection, Iterable
+from datetime import datetime, timezone
+
+from statefun.engine.address_keys import SEPARATOR
+
+NAMESPACE = "statefun.timers"
+BUCKET = "bucket"
+CANCELLABLE = "cancellable"
+
+LATEST = 253_370_764_800_000
+"""The last moment for timers, in milliseconds since the epoch: the last year that dates have."""
+_TICK = 250
+"""Milliseconds by which a timer may be late on purpose: about a micro-batch's duration."""
+_FINENESS = 256
+"""By which share of its wait a bucket's tick may differ from the time when a message is due."""
+_SHARDS = 8
+"""The number of buckets of a tick, so that a million timers of a tick are not one state."""
+_CHUNK = 1 << 50
+"""Exceeds the numbers of buckets; chunk ``n`` adds ``n + 1`` times this to its bucket's."""
+CHUNKS = 4096
+"""A bucket has no more chunks: numbers have 63 bits."""
+
+
+def bucket_for(due: int, target: bytes) -> int:
+    """Return the bucket of a message; messages to one target that are due together share it.
+
+    >>> tick_of(999), due_tick(bucket_for(1000, b"Ada")), tick_of(1000)
+    (3, 4, 4)
+    """
+    return -(-due // _TICK) * _SHARDS + zlib.crc32(target) % _SHARDS
+
+
+def bucket_before(due: int, now: int, target: bytes) -> int:
+    """Return the bucket of a message that is passed on in time, or the one where it becomes due.
+
+    A tick of 1/256 of the wait is coarse enough: so there are some hundred buckets for each doubling of
+    the wait. The bucket's tick is one or two of these before the message is due, and later than ``now``.
+
+    >>> month = 30 * 24 * 3_600_000
+    >>> due_tick(bucket_before(month, 0, b"Ada")), tick_of(month)
+    (10321920, 10368000)
+    >>> due_tick(bucket_before(1000, 0, b"Ada"))
+    4
+    """
+    coarse = _coarseness(due - now)
+    if coarse == 1:
+        return bucket_for(due, target)
+    return bucket_for((tick_of(due) // coarse - 1) * coarse * _TICK, target)
+
+
+def rounded_up(due: int, now: int) -> int:
+    """Return a time at or after ``due``, by at most 1/256 of the wait, that many others share.
+
+    >>> month = 30 * 24 * 3_600_000
+    >>> rounded_up(month, 0) - month < month / 256
+    True
+    >>> rounded_up(1001, 0)
+    1250
+    """
+    step = _coarseness(due - now) * _TICK
+    return -(-due // step) * step
+
+
+def _coarseness(wait: int) -> int:
+    """Return how many ticks are as one to a message that waits for so many milliseconds."""
+    return 1 << max(1, (max(0, wait) // _TICK // _FINENESS).bit_length()) - 1
+
+
+def due_tick(bucket: int) -> int:
+    """Return the tick of a bucket, or of a chunk of one."""
+    return bucket % _CHUNK // _SHARDS
+
+
+def tick_of(now: int) -> int:
+    """Return the newest tick; buckets up to this tick are due."""
+    return now // _TICK
+
+
+def time_of(tick: int) -> int:
+    """Return when a tick comes, in milliseconds since the epoch."""
+    return tick * _TICK
+
+
+def date_of(tick: int) -> datetime:
+    """Return when a tick comes, as a date; later than the last date counts as the last one.
+
+    >>> date_of(tick_of(1_000_000_000_000)).isoformat()
+    '2001-09-09T01:46:40+00:00'
+    """
+    return datetime.fromtimestamp(min(time_of(tick), LATEST) / 1000, timezone.utc)
+
+
+def bucket_key(bucket: int) -> bytes:
+    r"""Return the key of a bucket's address, or of a chunk of one.
+
+    >>> bucket_key(17)
+    b'17\x00statefun.timers/bucket'
+    >>> bucket_key(chunk_of(17, 5))
+    b'17.5\x00statefun.timers/bucket'
+    """
+    chunk, whole = divmod(bucket, _CHUNK)
+    id_ = b"%d.%d" % (whole, chunk - 1) if chunk else b"%d" % whole
+    return b"%s%s%s/%s" % (id_, SEPARATOR, NAMESPACE.encode(), BUCKET.encode())
+
+
+def bucket_of(key: bytes) -> int:
+    """Return the bucket of an address that is not a chunk's.
+
+    >>> bucket_of(bucket_key(17))
+    17
+    """
+    return int(key.rpartition(SEPARATOR)[0])
+
+
+def chunk_of(bucket: int, number: int) -> int:
+    """Return a chunk of a bucket, which is a bucket that is due at the same tick.
+
+    >>> due_tick(chunk_of(17, 5)) == due_tick(17)
+    True
+    """
+    return bucket + (number + 1) * _CHUNK
+
+
+def is_chunk(key: bytes) -> bool:
+    """Tell whether a key belongs to a chunk of a bucket.
+
+    >>> is_chunk(bucket_key(17)), is_chunk(bucket_key(chunk_of(17, 5)))
+    (False, True)
+    """
+    return b"." in key.rpartition(SEPARATOR)[0]
+
+
+def token_key(sender: bytes, token: str) -> bytes:
+    r"""Return the key of the address that keeps the message with a token of a sender's id.
+
+    >>> token_key(b"Ada\0com.example.fns/greeter", "reminder")
+    b'reminder\x00Ada\x00statefun.timers/cancellable'
+    """
+    id_ = sender.rpartition(SEPARATOR)[0]
+    parts = (token.encode(), id_, f"{NAMESPACE}/{CANCELLABLE}".encode())
+    return SEPARATOR.join(parts)
+
+
+class PendingBuckets:
+    """The buckets that may hold messages. An empty bucket ignores its tick.
+
+    The chunks of a bucket are numbered, so each one stands for those before it.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int]] = []
+        """Buckets by the tick at which they are due."""
+        self._chunks: dict[int, int] = {}
+        """How many chunks a bucket has."""
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def __contains__(self, bucket: int) -> bool:
+        chunks, whole = divmod(bucket, _CHUNK)
+        return self._chunks.get(whole, -1) >= chunks
+
+    def add(self, buckets: Iterable[int]) -> None:
+        """Add buckets, or chunks and their buckets; known ones stay as they are."""
+        for bucket in buckets:
+            if bucket not in self:
+                chunks, whole = divmod(bucket, _CHUNK)
+                if whole not in self._chunks:
+                    heapq.heappush(self._heap, (due_tick(whole), whole))
+                self._chunks[whole] = chunks
+
+    def next_tick(self) -> int | None:
+        """Return the first tick at which a bucket is due, or None if there are no buckets."""
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, tick: int) -> list[int]:
+        """Return the buckets that are due by ``tick``, with all chunks, in order."""
+        return sorted(
+            whole + chunk * _CHUNK
+            for whole in self._upto(tick)
+            for chunk in range(self._chunks[whole] + 1)
+        )
+
+    def drop(self, tick: int) -> None:
+        """Forget the buckets that have had their tick: all up to ``tick``."""
+        while self._heap and self._heap[0][0] <= tick:
+            del self._chunks[heapq.heappop(self._heap)[1]]
+
+    def all(self) -> Collection[int]:
+        """Return all buckets, in no order; one that has chunks by its last chunk."""
+        return [whole + chunks * _CHUNK for whole, chunks in self._chunks.items()]
+
+    def _upto(self, tick: int) -> Iterable[int]:
+        """Walk down the heap as far as it is due; buckets that are not due cost nothing."""
+        todo = [0]
+        for index in todo:
+            if index < len(self._heap) and self._heap[index][0] <= tick:
+                yield self._heap[index][1]
+                todo += (2 * index + 1, 2 * index + 2)

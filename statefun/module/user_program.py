@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads a program without running it: its functions, and the ingresses and egresses it declares."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+import attrs
+
+from statefun.module.model import KafkaEgress, KafkaIngress
+from statefun.sdk.errors import StatefunError
+from statefun.sdk.functions import StatefulFunctions, default_functions
+from statefun.sdk.raised import line_of
+from statefun.sdk.stateful_function import StatefulFunction
+from statefun.sdk.types import default_types
+
+T = TypeVar("T")
+
+LOADED = "__statefun_validate__"
+"""The ``__name__`` of a program that is loaded: not ``__main__``, so that it does not run."""
+OUTSIDE = "what it does besides registering functions belongs under if __name__ == '__main__'"
+"""What to do about a program that cannot be loaded."""
+
+
+@attrs.frozen
+class UserProgram:
+    """The parts of a program."""
+
+    registries: Sequence[StatefulFunctions]
+    """Those that have functions."""
+    components: Sequence[KafkaIngress | KafkaEgress]
+    file: Path
+
+    @property
+    def functions(self) -> StatefulFunctions:
+        """The first registry that has functions, as ``run`` takes by itself or is given."""
+        return next(iter(self.registries), default_functions)
+
+    def text(self) -> str:
+        """Return the text of all its files."""
+        files = {str(self.file), *filter(None, map(_file_of, self.functions))}
+        texts = [Path(file).read_text(errors="replace") for file in files if Path(file).is_file()]
+        return "\n".join(texts)
+
+
+def load_program(app: Path) -> UserProgram:
+    """Load a program; its module stays, for whoever looks for the module of its functions.
+
+    Raises:
+        StatefunError: if it cannot be loaded.
+    """
+    if not app.is_file():
+        raise StatefunError(f"there is no program {app}")
+    module = ModuleType(LOADED)
+    module.__file__ = str(app)
+    sys.modules[LOADED] = module
+    try:
+        with _as_program(app):
+            exec(compile(app.read_bytes(), str(app), "exec"), vars(module))  # noqa: S102 - the user's
+    except StatefunError:
+        raise
+    except BaseException as error:  # sys.exit() as well
+        raise StatefunError(
+            f"the program cannot be loaded: {line_of(error)}{place_in(str(app), error)}; {OUTSIDE}"
+        ) from error
+    return program_of(module)
+
+
+def place_in(file: str, error: BaseException) -> str:
+    """Return the line of a program in which an exception was raised, as the end of a sentence."""
+    return f", line {line}" if (line := line_in(file, error, 0)) else ""
+
+
+def line_in(file: str, error: BaseException, default: int = 1) -> int:
+    """Return the line of a file in which an exception was raised; ``default`` if it was elsewhere."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file and frame.lineno]
+    if isinstance(error, SyntaxError) and error.filename == file and error.lineno:
+        lines.append(error.lineno)
+    return lines[-1] if lines else default
+
+
+def program_of(module: ModuleType) -> UserProgram:
+    """Return the parts of a program that is loaded or imported."""
+    found = list(vars(module).values())
+    registries = [default_functions, *(each for each in found if type(each) is StatefulFunctions)]
+    several = [each if isinstance(each, list | tuple) else [each] for each in found]
+    components = [
+        each
+        for values in several
+        for each in values
+        if isinstance(each, KafkaIngress | KafkaEgress)
+    ]
+    return UserProgram(
+        _unique([registry for registry in registries if len(registry)]),
+        _unique(components),
+        Path(str(module.__file__)),
+    )
+
+
+def forget_loaded() -> None:
+    """Forget the functions and types of the program that was loaded last."""
+    default_functions.forget(LOADED)
+    default_types.forget(LOADED)
+
+
+def _unique(things: Iterable[T]) -> list[T]:
+    """Leave out what comes again, such as a registry that has two names."""
+    return list({id(each): each for each in things}.values())
+
+
+def _file_of(function: StatefulFunction) -> str | None:
+    try:
+        return inspect.getfile(inspect.unwrap(function.fun))
+    except TypeError:  # an object with a method __call__
+        return None
+
+
+@contextmanager
+def _as_program(app: Path) -> Iterator[None]:
+    """Let a program import modules from its folder, as when it runs."""
+    folder = str(app.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)

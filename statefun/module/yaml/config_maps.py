@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Module files inside a ConfigMap, as Kubernetes has them: a document in a value of a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+import yaml
+
+from statefun.module.location import Location
+
+_MODULE_FILES = ("module.yaml", "module.yml")
+
+
+@attrs.frozen
+class YamlText:
+    """A YAML text, and where in a file it is."""
+
+    content: str
+    file: str
+    line: int = 0
+    """The line of the file where it begins, counted from 0."""
+    column: int = 0
+    """How far it is indented there."""
+    is_literal: bool = True
+    """Whether its lines are lines of the file; otherwise its beginning stands for all of it."""
+
+    def location(self, mark: yaml.Mark) -> Location:
+        """Return where in the file a place of the text is."""
+        return self.place(mark.line, mark.column)
+
+    def place(self, line: int, column: int) -> Location:
+        """Return where in the file a line and column of the text are, counted from 0."""
+        if not self.is_literal:
+            line = column = 0
+        return Location(self.file, self.line + line + 1, self.column + column + 1)
+
+
+def is_resource(document: yaml.Node) -> bool:
+    """Tell whether a document is a resource of Kubernetes."""
+    return _value(document, "apiVersion") is not None
+
+
+def module_texts(resource: yaml.Node, within: YamlText) -> Iterator[YamlText]:
+    """Find the module files in a resource: only a ConfigMap has any.
+
+    Args:
+        resource: the resource.
+        within: the text that it is part of.
+    """
+    kind, data = _value(resource, "kind"), _value(resource, "data")
+    if not (isinstance(kind, yaml.ScalarNode) and kind.value == "ConfigMap"):
+        return
+    for key, value in data.value if isinstance(data, yaml.MappingNode) else ():
+        is_text = isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode)
+        if is_text and key.value.endswith(_MODULE_FILES):
+            yield _inner(value, within)
+
+
+def _inner(value: yaml.ScalarNode, within: YamlText) -> YamlText:
+    mark = value.start_mark
+    if value.style != "|":
+        return YamlText(value.value, within.file, mark.line, mark.column, is_literal=False)
+    lines = within.content.split("\n")[mark.line + 1 :]
+    first = next((line for line in lines if line.strip()), "")
+    return YamlText(value.value, within.file, mark.line + 1, len(first) - len(first.lstrip(" ")))
+
+
+def _value(document: yaml.Node, name: str) -> yaml.Node | None:
+    if not isinstance(document, yaml.MappingNode):
+        return None
+    found = (value for key, value in document.value if getattr(key, "value", None) == name)
+    return next(found, None)

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main program as a module that workers load, where its globals cannot be pickled.
+
+Functions of the main program travel by value, with the globals that they use. A client, a lock or
+an open file cannot travel. Then each worker runs the program once, under another name than
+``__main__``, and functions, classes and globals travel by their names.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import linecache
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    EllipsisType,
+    FunctionType,
+    ModuleType,
+    NotImplementedType,
+)
+from typing import Any
+
+import attrs
+
+from statefun.module.user_program import OUTSIDE, place_in
+from statefun.sdk.errors import PlatformError
+from statefun.sdk.functions import default_functions
+from statefun.sdk.raised import line_of
+from statefun.sdk.types import TypeRegistry, default_types
+
+_NAME = "__statefun_program_{}__"
+"""The ``__name__`` of a program on workers, by how many a worker has loaded before."""
+_PLAIN = (
+    *(str, bytes, int, float, complex, bool, range),
+    *(type(None), EllipsisType, NotImplementedType, ModuleType),
+)
+"""The types of globals that travel by value in any case: equal ones may be one object."""
+
+
+_loaded: dict[MainProgram, ModuleType] = {}
+_loading: list[MainProgram] = []
+
+
+class ProgramEndedError(BaseException):
+    """Ends a program on a worker where it would start the application."""
+
+
+def end_on_worker() -> None:
+    """End the program if it is being loaded on a worker.
+
+    Raises:
+        ProgramEndedError: if it is.
+    """
+    if _loading:
+        raise ProgramEndedError
+
+
+@attrs.frozen
+class MainProgram:
+    """The source of a main program, and the names that functions need of it."""
+
+    file: str
+    source: bytes = attrs.field(repr=False)
+    package: str | None
+    """The package of a program that runs as ``python -m package.program``."""
+    arguments: tuple[str, ...] = attrs.field(repr=False)
+    """Those of the command line, which a program may read while it is loaded."""
+    needed: frozenset[str]
+    """The globals that functions use."""
+
+    @classmethod
+    def of(cls, module: ModuleType, functions: Iterable[Any]) -> MainProgram | None:
+        """Return the program that a module was made of; None without a file, as in a notebook.
+
+        Args:
+            module: the module ``__main__``, or one that stands for it.
+            functions: the functions that workers call.
+        """
+        file = getattr(module, "__file__", None)
+        if file is None or not Path(file).is_file():
+            return None
+        needed = _needed(vars(module), map(function_of, functions))
+        package = getattr(module, "__package__", None)
+        return cls(str(file), Path(file).read_bytes(), package, tuple(sys.argv), needed)
+
+    def load(self) -> ModuleType:
+        """Return the program as this process loads it, once.
+
+        Raises:
+            PlatformError: if it cannot be loaded, or lacks what functions use.
+        """
+        module = _loaded.get(self)
+        if module is None:
+            module = _loaded[self] = self._run()
+        self._check(module, self.needed)
+        return module
+
+    def named(self, name: str) -> Any:
+        """Return a global of the program as this process loads it.
+
+        Raises:
+            PlatformError: if it cannot be loaded, or lacks the global or what functions use.
+        """
+        module = self.load()
+        self._check(module, [name])
+        return getattr(module, name)
+
+    def _check(self, module: ModuleType, names: Iterable[str]) -> None:
+        missing = sorted(set(names) - vars(module).keys())
+        if missing:
+            raise PlatformError(
+                f"{self.file}: functions use {', '.join(missing)}, which workers do not have: it is "
+                "made only under if __name__ == '__main__'; make it at the top level, since "
+                "another global of the program cannot be sent and each worker loads the program"
+            )
+
+    def _run(self) -> ModuleType:
+        module = ModuleType(_NAME.format(len(_loaded)))
+        vars(module).update(__file__=self.file, __package__=self.package)
+        text = self.source.decode(errors="replace")
+        # Tracebacks show lines of a file that this machine may not have.
+        linecache.cache[self.file] = (len(text), None, text.splitlines(keepends=True), self.file)
+        sys.modules[module.__name__] = module
+        arguments, sys.argv = sys.argv, list(self.arguments)
+        others = TypeRegistry()
+        others.update(default_types)
+        for each in _loaded.values():  # another program may give its types the same names
+            default_types.forget(each.__name__)
+        _loading.append(self)
+        try:
+            exec(compile(self.source, self.file, "exec"), vars(module))  # noqa: S102 - the user's
+        except ProgramEndedError:
+            pass
+        except BaseException as error:  # sys.exit() as well
+            raise PlatformError(
+                f"a Python worker cannot load the program: {line_of(error)}"
+                f"{place_in(self.file, error)}; {OUTSIDE}"
+            ) from error
+        finally:
+            sys.argv = arguments
+            _loading.remove(self)
+            default_functions.forget(module.__name__)  # they travel with their registry
+            default_types.update(others)
+        return module
+
+
+def names_of_globals(module: ModuleType) -> dict[int, str]:
+    """Return the globals of a program that travel by name, by identity.
+
+    What the program has imported, and objects of statefun, such as registries, travel by value.
+    """
+    return {id(value): name for name, value in vars(module).items() if _is_own(module, name, value)}
+
+
+def _is_own(module: ModuleType, name: str, value: object) -> bool:
+    if name.startswith("__") or _is_plain(value):
+        return False
+    if isinstance(value, type | FunctionType):
+        return value.__module__ == module.__name__
+    return type(value).__module__.partition(".")[0] != "statefun"
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple | frozenset):
+        return all(map(_is_plain, value))
+    if isinstance(value, BuiltinFunctionType):
+        return isinstance(value.__self__, ModuleType)
+    return isinstance(value, _PLAIN)
+
+
+def function_of(call: Any) -> Any:
+    """Return the function, or the class of the object, that a call ends in.
+
+    >>> import functools
+    >>> function_of(functools.partial(functools.partial(line_of), error=None)) is line_of
+    True
+    """
+    while True:
+        found = inspect.unwrap(call)
+        found = getattr(found, "__func__", found)
+        if isinstance(found, functools.partial):
+            found = found.func
+        if found is call:
+            break
+        call = found
+    is_object = not isinstance(call, type) and not hasattr(call, "__code__")
+    return type(call) if is_object else call
+
+
+def _needed(own: Mapping[str, object], functions: Iterable[object]) -> frozenset[str]:
+    """Return the globals that functions use, themselves or by functions and classes that they use."""
+    needed: set[str] = set()
+    users = list(functions)
+    while users:
+        for name in _globals_of(users.pop()):
+            if name in own and name not in needed:
+                needed.add(name)
+                users.append(own[name])
+    return frozenset(needed)
+
+
+def _globals_of(user: object) -> Iterator[str]:
+    """Yield the names of the globals that a function, or a method of a class, loads."""
+    if isinstance(user, type):
+        for each in vars(user).values():
+            if not isinstance(each, type):
+                yield from _globals_of(getattr(each, "__func__", each))
+    code = user if isinstance(user, CodeType) else getattr(user, "__code__", None)
+    if isinstance(code, CodeType):
+        for step in dis.get_instructions(code):
+            if step.opname == "LOAD_GLOBAL":
+                yield step.argval
+            elif isinstance(step.argval, CodeType):
+                yield from _globals_of(step.argval)

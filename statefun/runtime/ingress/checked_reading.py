@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a connector's reader gives is checked, or Spark would tell of it in its own words, or not at all.
+
+A row whose topic no route takes would have no target, and be gone without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import StructType
+
+from statefun.module.topic_routes import TopicRoute
+from statefun.runtime.ingress.routing import chosen_by_topic
+from statefun.runtime.spark_internals.driver_source import Offset, Source
+from statefun.runtime.spark_internals.error_texts import first_words
+from statefun.runtime.spark_internals.jvm import JVM_GONE, JvmError
+from statefun.sdk.errors import ConnectorError, StatefunError
+
+_METHODS = ("initial_offset", "latest_offset", "tasks", "bound", "stop")
+
+
+def named(owner: str, error: Exception) -> Exception:
+    """Return an error that names the component that it is of, unless it is statefun's.
+
+    One of a JVM that has ended is nobody's; servers of other packages may refuse connections, too.
+    """
+    is_gone = isinstance(error, JvmError) and isinstance(error, JVM_GONE)
+    if is_gone or isinstance(error, StatefunError):
+        return error
+    found = ConnectorError(f"{owner}: {first_words(error)}")
+    found.__cause__ = error
+    return found
+
+
+@contextmanager
+def named_failures(owner: str) -> Iterator[None]:
+    """Make errors of other packages name the component that they are of.
+
+    Raises:
+        ConnectorError: instead of an error that is not statefun's.
+    """
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever another package raises
+        raise named(owner, error) from error.__cause__
+
+
+def checked_records(
+    owner: str, records: object, schema: StructType, routes: Sequence[TopicRoute]
+) -> DataFrame:
+    """Return the records that a reader has returned, as routing takes them.
+
+    Args:
+        owner: whose they are, for messages: an ingress and its reader.
+        records: what the reader has returned.
+        schema: the columns that routing needs; others are left out.
+        routes: the routes of the ingress.
+
+    Raises:
+        ConnectorError: if they cannot be routed.
+    """
+    if not isinstance(records, DataFrame):
+        what = "None" if records is None else f"a {type(records).__name__}"
+        raise ConnectorError(f"{owner} returns {what}; it returns a streaming DataFrame")
+    if not records.isStreaming:
+        raise ConnectorError(
+            f"{owner} returns a DataFrame that is not streaming; make it by session.readStream"
+        )
+    problems = "; ".join(_misfits(records.schema, schema))
+    if problems:
+        raise ConnectorError(
+            f"{owner} returns a DataFrame whose columns are not those of RECORDS: {problems}"
+        )
+    return with_checked_rows(owner, records.select(schema.names), routes)
+
+
+def _misfits(found: StructType, wanted: StructType) -> Iterator[str]:
+    for column in wanted:
+        # Spark does not tell capitals from small letters.
+        types = [each.dataType for each in found if each.name.lower() == column.name]
+        type_ = column.dataType.simpleString()
+        if not types:
+            yield f"there is no column {column.name} ({type_})"
+        elif len(types) > 1:
+            yield f"there are {len(types)} columns {column.name}"
+        elif types[0].simpleString() != type_:
+            yield f"{column.name} is of type {types[0].simpleString()} instead of {type_}"
+
+
+def with_checked_rows(owner: str, records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
+    """Return records that end the run if one of them has no route, or no place to be ordered by."""
+    error = ConnectorError(f"{owner} gives a record ")
+    # As the last line of a traceback, from which the driver takes errors of tasks.
+    start = f"\n{type(error).__module__}.{type(error).__name__}: {error}"
+    rules = (
+        "; each record has a topic that a route takes, a partition, an offset and a timestamp, and "
+        "each of its headers a key\n"
+    )
+    shown = F.to_json(F.struct("topic", "partition", "offset", "timestamp"))
+    place = F.col("partition").isNull() | F.col("offset").isNull() | F.col("timestamp").isNull()
+    is_wrong = ~_has_route(routes) | place | _has_nameless_header()
+    message = F.concat(F.lit(start), shown, F.lit(rules))
+    topic = F.when(is_wrong, F.raise_error(message).cast("string")).otherwise(F.col("topic"))
+    return records.withColumn("topic", topic)
+
+
+def _has_route(routes: Sequence[TopicRoute]) -> Column:
+    return F.coalesce(chosen_by_topic(routes, [F.lit(True)] * len(routes)), F.lit(False))
+
+
+def _has_nameless_header() -> Column:
+    # Among the runtime's own rows it says that a record had no key.
+    nameless = F.exists("headers", lambda header: header["key"].isNull())
+    return F.when(F.size("headers") > 0, F.coalesce(nameless, F.lit(False))).otherwise(False)
+
+
+class CheckedSource:
+    """A source of a connector's whose methods return what they should, or fail with its name.
+
+    Raises:
+        ConnectorError: if it lacks a method.
+    """
+
+    def __init__(self, owner: str, source: Source) -> None:
+        self._owner = owner
+        self._source = source
+        for name in _METHODS:
+            if not callable(getattr(source, name, None)):
+                kind = type(source).__name__
+                raise ConnectorError(f"{owner} plans a {kind}, which has no method {name}")
+        if callable(metrics := getattr(source, "metrics", None)):
+            self.metrics = metrics
+
+    def initial_offset(self) -> Offset:
+        """Return the position before everything."""
+        return self._offset("initial_offset", self._source.initial_offset())
+
+    def latest_offset(self, start: Offset) -> Offset:
+        """Return how far a micro-batch could read."""
+        return self._offset("latest_offset", self._source.latest_offset(start))
+
+    def tasks(self, start: Offset, end: Offset) -> list[bytes]:
+        """Divide what lies between two positions."""
+        tasks = list(self._source.tasks(start, end))
+        for task in tasks:
+            if not isinstance(task, bytes):
+                raise ConnectorError(
+                    f"{self._owner}: tasks returns a {type(task).__name__}; it returns bytes for "
+                    "each task"
+                )
+        return tasks
+
+    def bound(self) -> None:
+        """Read no further than what is there now."""
+        self._source.bound()
+
+    def stop(self) -> None:
+        """Release whatever it holds."""
+        self._source.stop()
+
+    def _offset(self, method: str, offset: object) -> Offset:
+        if isinstance(offset, dict):
+            return offset
+        raise ConnectorError(
+            f"{self._owner}: {method} returns {offset!r:.200}; an offset is a dict that JSON can hold"
+        )
+
+
+def checked_batches(
+    owner: str, read: Callable[[bytes], Iterable[pa.RecordBatch]], task: bytes, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield what a connector reads in a task; it runs in a worker.
+
+    Raises:
+        ConnectorError: if that is not what was asked for.
+    """
+    with named_failures(owner):
+        for batch in read(task):
+            if not isinstance(batch, pa.RecordBatch):
+                what = type(batch).__name__
+                raise ConnectorError(f"{owner} reads a {what}; a task yields Arrow record batches")
+            if (batch.schema.names, batch.schema.types) != (schema.names, schema.types):
+                columns = ", ".join(f"{field.name}: {field.type}" for field in batch.schema)
+                raise ConnectorError(
+                    f"{owner} reads a batch of the columns {columns}; make it with RECORDS_ARROW"
+                )
+            yield batch

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds partitions that a checkpoint has read, and that its ingress no longer reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from statefun.module.model import KafkaIngress, OnDataLoss
+from statefun.module.topic_routes import TopicRoute
+from statefun.sdk.errors import CheckpointError
+
+
+def removed_partitions(
+    ingress: KafkaIngress, read: Mapping[str, Mapping[str, int]]
+) -> CheckpointError | None:
+    """Return the error of an ingress that would leave records of removed partitions unread.
+
+    Args:
+        ingress: the ingress.
+        read: its next offset by topic and partition, as in Spark's Kafka source.
+    """
+    if ingress.on_data_loss is OnDataLoss.GO_ON:
+        return None
+    gone = [
+        (topic, int(number), offset)
+        for topic, offsets in read.items()
+        for number, offset in offsets.items()
+        if not any(_reads(route, topic, int(number)) for route in ingress.topics)
+    ]
+    if not gone:
+        return None
+    places = ", ".join(f"{topic}/{number} from {offset}" for topic, number, offset in sorted(gone))
+    return CheckpointError(
+        f"ingress {ingress.id} no longer reads partitions that the checkpoint has read; their unread "
+        f"records would be lost ({places}); name the topic again until they are read, or set "
+        "onDataLoss: go-on to leave them out"
+    )
+
+
+def _reads(route: TopicRoute, topic: str, number: int) -> bool:
+    return route.takes(topic) and (not route.partitions or number in route.partitions)

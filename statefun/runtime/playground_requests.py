@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests over HTTP: how the playground reads them, and answers those that it refuses."""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from statefun.module.location import Location
+from statefun.module.model import MAX_RECORD_SIZE
+from statefun.sdk.errors import StatefunError
+from statefun.sdk.foreign_requests import foreign_header
+
+logger = logging.getLogger("statefun")
+
+LONGEST_NUMBER = 12
+"""Digits."""
+_IDLE_SECONDS = 60
+_MOST_DISCARDED_BYTES = 100_000_000
+_WAITING_CONNECTIONS = 1024
+"""How many connections wait until they are accepted; the system may have a lower limit."""
+
+
+class RefusedError(Exception):
+    """A request that is answered with a status and a text."""
+
+    def __init__(self, status: HTTPStatus, text: str, **headers: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.headers = headers
+
+
+class Server(ThreadingHTTPServer):
+    """A port of the playground, which is taken at first, and listens later."""
+
+    daemon_threads = True
+    request_queue_size = _WAITING_CONNECTIONS
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Tell of errors, except of clients that have gone."""
+        del request, client_address
+        error = sys.exc_info()[1]
+        if not isinstance(error, ConnectionError | TimeoutError):
+            logger.warning("playground: a request has failed: %r", error)
+
+
+class Server6(Server):
+    """The same, of an address of IPv6."""
+
+    address_family = socket.AF_INET6
+
+
+def answering(serve: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Answer requests that cannot be served with the reason."""
+
+    def do(handler: Handler) -> None:
+        handler.begin()
+        try:
+            handler.refuse_strangers()
+            serve(handler)
+        except RefusedError as refused:
+            handler.answer(refused.status, f"{refused}\n".encode(), refused.headers)
+        except StatefunError as error:
+            if handler.has_stopped():  # a connection that was kept alive has still asked
+                handler.answer(HTTPStatus.SERVICE_UNAVAILABLE, b"the application has stopped\n")
+                return
+            logger.warning("playground: %s", error)
+            handler.answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"{error}\n".encode())
+
+    return do
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves a connection, whose requests come one after the other."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = _IDLE_SECONDS
+    disable_nagle_algorithm = True  # the content is written after the headers
+    error_content_type = "text/plain; charset=utf-8"
+    error_message_format = "%(message)s: %(explain)s\n"
+    is_for_this_machine = True
+    location: Location
+    """Where the port is declared."""
+    _has_answered = False
+    _has_unread_body = False
+
+    def has_stopped(self) -> bool:
+        """Tell whether nothing is accepted any more."""
+        return False
+
+    def begin(self) -> None:
+        """Begin with a request of the connection."""
+        lengths = self.headers.get_all("Content-Length", ["0"])
+        self._has_answered = False
+        self._has_unread_body = lengths != ["0"] or "Transfer-Encoding" in self.headers
+
+    def refuse_strangers(self) -> None:
+        """Refuse requests that a page of somebody else makes a browser send."""
+        header = foreign_header(self.headers.get, only_this_machine=self.is_for_this_machine)
+        if header is not None:
+            text = f"the playground is not for pages of others, nor for other machines ({header})"
+            if self.is_for_this_machine:
+                text += (
+                    f"; if others may use it, such as other containers, add host: 0.0.0.0 to the spec "
+                    f"of {self.location}"
+                )
+            raise RefusedError(HTTPStatus.FORBIDDEN, text)
+
+    def check_that_client_waits(self) -> None:
+        """Notice that the client has gone, who would not get an answer.
+
+        Raises:
+            ConnectionResetError: if it has gone.
+        """
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        if readable and not self.connection.recv(1, socket.MSG_PEEK):
+            raise ConnectionResetError
+
+    def body(self) -> bytes:
+        """Read the content of a request."""
+        length, *others = self.headers.get_all("Content-Length", [""])
+        if others or not length.isdecimal() or "Transfer-Encoding" in self.headers:
+            raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "a message has one Content-Length")
+        if len(length) > LONGEST_NUMBER or int(length) > MAX_RECORD_SIZE:
+            text = f"a message has at most {MAX_RECORD_SIZE:,} bytes"
+            raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
+        content = self.rfile.read(int(length))
+        if len(content) < int(length):
+            raise ConnectionResetError
+        self._has_unread_body = False
+        return content
+
+    def _discard_body(self) -> None:
+        """Read what nobody wants: a client that still sends would not see the answer."""
+        length = self.headers.get("Content-Length", "")
+        left = int(length) if length.isdecimal() and len(length) <= LONGEST_NUMBER else 0
+        left = min(left, _MOST_DISCARDED_BYTES)
+        while left > 0 and (content := self.rfile.read(min(left, MAX_RECORD_SIZE))):
+            left -= len(content)
+
+    def answer(
+        self, status: HTTPStatus, content: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Send a reply; only the first one of a request counts."""
+        if self._has_answered:
+            self.close_connection = True
+            return
+        self._has_answered = True
+        if self._has_unread_body:  # it would be taken for the next request
+            self.close_connection = True
+            self._discard_body()
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        if status != HTTPStatus.NO_CONTENT:
+            self.send_header("Content-Type", "text/plain; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def version_string(self) -> str:
+        """Name the server, without its version."""
+        return "statefun"
+
+    def log_message(self, *_: object) -> None:
+        """Be quiet."""
+
+
+def parts_of(target: str) -> list[str]:
+    """Return the parts of a request's path, which may be escaped, or plain UTF-8."""
+    try:
+        path = urlsplit(target).path.encode("latin-1")  # http.server has decoded it
+        return [unquote_to_bytes(part).decode() for part in path.removeprefix(b"/").split(b"/")]
+    except ValueError:
+        text = f"the path {target!r} is no UTF-8 text, or no path"
+        raise RefusedError(HTTPStatus.BAD_REQUEST, text) from None

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds stored values that an application can no longer read, before it handles a message.
+
+The values of an address are decoded when a function reads them, maybe months after their type has
+changed. Only a start whose functions declare a value in another way than the start before reads the
+whole state for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import attrs
+
+from statefun.sdk.address import Address
+from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.raised import line_of
+from statefun.sdk.storage import ValueSpec
+from statefun.sdk.types import TypedValue
+
+Shapes = Mapping[str, Mapping[str, str]]
+"""By function type and name: what a value is declared as."""
+
+
+@attrs.define
+class _Stored:
+    """The stored values of one name and type."""
+
+    count: int = 0
+    unreadable: int = 0
+    example: str = ""
+    """An address whose value cannot be decoded, and why."""
+
+
+def shapes_of(functions: StatefulFunctions) -> dict[str, dict[str, str]]:
+    """Return how functions declare their values, by function type and name."""
+    return {
+        str(function.typename): {
+            name: f"{spec.type.typename} {spec.type.shape()}".strip()
+            for name, spec in function.specs.items()
+        }
+        for function in functions
+        if function.specs
+    }
+
+
+def changed_values(before: Shapes, now: Shapes) -> list[tuple[str, str]]:
+    """Return the function types and names of values that were declared in another way before."""
+    return [
+        (typename, name)
+        for typename, shapes in now.items()
+        for name, shape in shapes.items()
+        if before.get(typename, {}).get(name, shape) != shape
+    ]
+
+
+class StoredValues:
+    """The stored values of an application's functions; reads the whole state once.
+
+    Args:
+        state: the addresses of a checkpoint and their values by name.
+        functions: the functions that go on from it.
+    """
+
+    def __init__(
+        self,
+        state: Iterable[tuple[Address, Mapping[str, TypedValue]]],
+        functions: StatefulFunctions,
+    ) -> None:
+        self._functions = functions
+        tallies: dict[tuple[str, str, str], _Stored] = {}
+        for address, values in state:
+            for name, value in values.items():
+                tally = tallies.setdefault((address.typename, name, value.typename), _Stored())
+                tally.count += 1
+                spec = self._spec(address.typename, name)
+                if spec is not None and spec.type.reads(value.typename):
+                    _try(spec, address, value, tally)
+        self._tallies = sorted(tallies.items())
+
+    def unreadable(self, among: Collection[tuple[str, str]] | None = None) -> Iterator[str]:
+        """Yield what keeps functions from reading values that they declare.
+
+        Args:
+            among: the function types and names of the values to look at; None for all.
+        """
+        for (typename, name, value_type), stored in self._tallies:
+            if among is not None and (typename, name) not in among:
+                continue
+            spec = self._spec(typename, name)
+            text = _described(typename, name, value_type, stored)
+            if spec is not None and not spec.type.reads(value_type):
+                yield (
+                    f"{text}, and declared as {spec.type.typename}; use another name, or a type with "
+                    "upgrades= for the stored one"
+                )
+            elif stored.unreadable:
+                yield (
+                    f"{text}, and {stored.unreadable:,} of them cannot be decoded "
+                    f"({stored.example}); give new fields defaults, or declare a type of another "
+                    "name with upgrades= for the stored one"
+                )
+
+    def undeclared(self) -> Iterator[str]:
+        """Yield the values that registered functions do not declare."""
+        for (typename, name, value_type), stored in self._tallies:
+            function = self._functions.find(typename)
+            # A function that runs elsewhere declares its values when it is called.
+            if function is not None and function.transport is None and name not in function.specs:
+                text = _described(typename, name, value_type, stored)
+                yield f"{text}, and is no longer among its specs"
+
+    def _spec(self, typename: str, name: str) -> ValueSpec | None:
+        function = self._functions.find(typename)
+        return None if function is None else function.specs.get(name)
+
+
+def _described(typename: str, name: str, value_type: str, stored: _Stored) -> str:
+    count = f"{stored.count:,} addresses"
+    return f"value {name!r} of function {typename} is stored at {count} as {value_type}"
+
+
+def _try(spec: ValueSpec, address: Address, value: TypedValue, tally: _Stored) -> None:
+    try:
+        spec.type.decode(value.typename, value.value or b"")
+    except Exception as error:  # noqa: BLE001 - whatever a user's deserializer raises
+        tally.unreadable += 1
+        tally.example = tally.example or f"{address}: {line_of(error)}"

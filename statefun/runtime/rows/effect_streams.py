@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Effects of invocations, encoded as Arrow streams for the outbox, and decoded again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from statefun.engine.sinks import EgressRecord
+from statefun.runtime.columns import values_of
+
+EGRESS_SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.map_(pa.string(), pa.binary())),
+        pa.field("partition", pa.int32()),
+        pa.field("timestamp", pa.int64()),  # milliseconds since the epoch
+    ]
+)
+MESSAGE_SCHEMA = pa.schema(
+    [
+        pa.field("target", pa.binary()),
+        pa.field("caller", pa.binary()),
+        pa.field("typename", pa.string()),
+        pa.field("value", pa.binary()),
+        pa.field("trace", pa.string()),
+    ]
+)
+_make_record = partial(tuple.__new__, EgressRecord)
+
+
+def arrow_stream(pieces: Iterable[Sequence[tuple[Any, ...]]], schema: pa.Schema) -> bytes:
+    """Return effects as one Arrow IPC stream, with a batch for each piece."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for rows in pieces:
+            writer.write_batch(_record_batch(rows, schema))
+    return bytes(sink.getvalue())
+
+
+def _record_batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = zip(zip(*rows, strict=True), schema, strict=True)
+    return pa.record_batch([_column(cells, field.type) for cells, field in columns], schema=schema)
+
+
+def _column(cells: tuple[Any, ...], type_: pa.DataType) -> pa.Array:
+    if cells.count(None) == len(cells):
+        return pa.nulls(len(cells), type_)
+    return pa.array(cells, type_)
+
+
+def read_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:
+    """Read an Arrow IPC stream."""
+    with pa.ipc.open_stream(pa.PythonFile(file, mode="r")) as reader:
+        yield from reader
+
+
+def read_egress_records(file: BinaryIO) -> Iterator[EgressRecord]:
+    """Read egress records from an Arrow IPC stream."""
+    for batch in read_batches(file):
+        yield from map(_make_record, zip(*map(values_of, batch.columns), strict=True))

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables on a terminal."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+
+from statefun.sdk.shortening import shortened
+
+_GAP = "  "
+_NARROWEST = 12
+"""Characters that a column keeps, however narrow the terminal is."""
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns as wide as their content; the first row names them.
+
+    On a terminal that is too narrow for that, the widest cells are cut.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if sys.stdout.isatty():
+        widths = fitted(widths, shutil.get_terminal_size().columns)
+    for row in rows:
+        cells = (
+            f"{shortened(cell, width):<{width}}" for cell, width in zip(row, widths, strict=True)
+        )
+        print(_GAP.join(cells).rstrip())
+
+
+def fitted(widths: Sequence[int], available: int) -> list[int]:
+    """Return the widths of columns after the widest ones are made narrower, where there is no room.
+
+    >>> fitted([5, 19, 60, 40], 80)
+    [5, 19, 25, 25]
+    >>> fitted([5, 19, 20], 80)
+    [5, 19, 20]
+    """
+    room = available - len(_GAP) * (len(widths) - 1)
+    found = list(widths)
+    while sum(found) > room and max(found) > _NARROWEST:
+        found[found.index(max(found))] -= 1
+    return found
+
+
+def counted(number: int, noun: str, plural: str = "s") -> str:
+    """Return a number of things.
+
+    >>> counted(1, "record"), counted(2500, "record"), counted(2, "batch", "es")
+    ('1 record', '2,500 records', '2 batches')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else plural}"

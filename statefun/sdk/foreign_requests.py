@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that a page of somebody else makes a browser send to a server on this machine.
+
+A page may send requests to any server that its reader's browser reaches. A browser says in `Origin` and
+`Sec-Fetch-Site` where the page comes from. A page can also make a name of its own point to this
+machine: then it is of the same origin, and the name is in `Host`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+
+def foreign_header(get: Callable[[str], str | None], *, only_this_machine: bool) -> str | None:
+    """Return the header by which a request comes from a page of somebody else, with its value.
+
+    Args:
+        get: returns a header's value by its name, whatever its case; None if it is not there.
+        only_this_machine: whether the server is for clients on this machine, who call it by
+            `localhost` or by a number.
+
+    Returns:
+        The header and its value, for the text of a refusal; None if there is none.
+
+    >>> foreign_header({"Host": "attacker.example"}.get, only_this_machine=True)
+    'Host: attacker.example'
+    >>> foreign_header({"Host": "127.0.0.1:8000"}.get, only_this_machine=True)
+    """
+    host, origin, site = (get(name) for name in ("Host", "Origin", "Sec-Fetch-Site"))
+    here = _name_in(f"//{host or ''}")
+    if only_this_machine and not (here == "localhost" or _is_number(here)):
+        return f"Host: {host or ''}"
+    if origin is not None:
+        there = _name_in(origin)
+        if not there or (there != here and not (only_this_machine and is_this_machine(there))):
+            return f"Origin: {origin}"
+    if site in {"cross-site", "same-site"}:
+        return f"Sec-Fetch-Site: {site}"
+    return None
+
+
+def is_this_machine(host: str) -> bool:
+    """Tell whether a server that listens at a host has clients on this machine only.
+
+    >>> [is_this_machine(host) for host in ("localhost", "127.0.0.1", "::1", "0.0.0.0", "a.example")]
+    [True, True, True, False, False]
+    """
+    return host == "localhost" or (_is_number(host) and ip_address(host).is_loopback)
+
+
+def _name_in(url: str) -> str:
+    """Return the name of the host in a URL; empty if there is none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:  # such as an unclosed bracket
+        return ""
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

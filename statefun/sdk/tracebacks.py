@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Formats tracebacks so that the lines of users' own code are easy to find.
+
+Most frames of a deep traceback are those of libraries. Of several in a row only the last ones are
+shown, and a line counts the others; all frames of users' code are shown.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path, PurePath
+from types import TracebackType
+from typing import Any
+
+from statefun.sdk.shortening import without_middle
+
+_INSTALLED = ("site-packages", "dist-packages")
+_STANDARD_LIBRARY = PurePath(sysconfig.get_paths()["stdlib"])
+_STATEFUN = PurePath(__file__).parents[1]
+_LIBRARY_FRAMES = 2
+"""How many frames of libraries in a row are shown: the last ones, one of which has raised."""
+_USER_FRAMES = 20
+"""How many frames of users' code in a row are shown at each end, as a recursion has hundreds."""
+_PIECE = 1_000
+"""Characters of a frame, or of an exception's text: some quote their whole input."""
+
+
+def formatted(error: BaseException, frames: TracebackType | None) -> str:
+    """Return an exception's traceback as Python prints it, without most frames of libraries.
+
+    Args:
+        error: the exception; those that it was raised from are included.
+        frames: its frames, from the first that is shown.
+    """
+    whole = traceback.TracebackException(type(error), error, frames)
+    own = _own_library(whole.stack)
+    waiting: list[traceback.TracebackException | None] = [whole]
+    seen = set()
+    while waiting:
+        each = waiting.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.stack = _Frames(each.stack, own)
+            waiting += [each.__cause__, each.__context__, *_members(each)]
+    return "".join(without_middle(piece, _PIECE) for piece in whole.format())
+
+
+def place_of(error: BaseException) -> str:
+    """Return the innermost line of users' code that an exception passed; empty if there is none.
+
+    >>> place_of(ValueError())
+    ''
+    """
+    users = _users_frames(error.__traceback__)
+    if not users:
+        return ""
+    file, line = Path(users[-1].filename).name, users[-1].line
+    where = f"{file}, line {users[-1].lineno}, in {users[-1].name}"
+    return f"{where}: {without_middle(line, _PIECE)}" if line else where
+
+
+def passes_users_code(error: BaseException) -> bool:
+    """Tell whether users' code has raised an exception, or one of those that it was raised from.
+
+    >>> passes_users_code(ValueError())
+    False
+    """
+    last: BaseException | None = error
+    seen = set[int]()
+    while last is not None and id(last) not in seen:
+        if _users_frames(last.__traceback__):
+            return True
+        seen.add(id(last))
+        last = last.__cause__
+    return False
+
+
+class _Frames(traceback.StackSummary):
+    """The frames of an exception, of which most of those in libraries are counted, not shown."""
+
+    def __init__(self, frames: traceback.StackSummary, own: str | None) -> None:
+        super().__init__(frames)
+        self._own = own
+
+    def format(self, **options: Any) -> list[str]:
+        """Return the lines of the frames, as Python formats them."""
+        return list(self._lines(options))
+
+    def _lines(self, options: dict[str, Any]) -> Iterator[str]:
+        for is_own, run in groupby(self, lambda frame: _library(frame) in {self._own, None}):
+            frames = list(run)
+            first, last = (_USER_FRAMES, _USER_FRAMES) if is_own else (0, _LIBRARY_FRAMES)
+            left_out = frames[first:-last]
+            if len(left_out) == 1:  # the line that counts them would be as long
+                first, left_out = first + 1, []
+            yield from _as_python_does(frames[:first], options)
+            if left_out:
+                names = dict.fromkeys(filter(None, map(_library, left_out)))
+                of = "" if is_own else f" of {', '.join(names)}"
+                yield f"  ... {len(left_out)} frames{of}\n"
+            yield from _as_python_does(frames[first:][-last:], options)
+
+
+def _members(error: traceback.TracebackException) -> Iterable[traceback.TracebackException]:
+    """Return the exceptions of a group, which Python has since 3.11."""
+    return getattr(error, "exceptions", None) or ()
+
+
+def _as_python_does(frames: list[traceback.FrameSummary], options: dict[str, Any]) -> list[str]:
+    return traceback.StackSummary.from_list(frames).format(**options)
+
+
+def _users_frames(frames: TracebackType | None) -> list[traceback.FrameSummary]:
+    stack = traceback.extract_tb(frames)
+    own = _own_library(stack)
+    return [frame for frame in stack if _library(frame) in {own, None}]
+
+
+def _own_library(frames: traceback.StackSummary) -> str | None:
+    """Return the library that users' code is installed as; None if it is in files of its own."""
+    return next((name for name in map(_library, frames) if name != _STATEFUN.name), None)
+
+
+def _library(frame: traceback.FrameSummary) -> str | None:
+    """Return the name of the library that a frame is in; None if it is in none."""
+    file = PurePath(frame.filename)
+    for place, part in enumerate(file.parts[:-1]):
+        if part in _INSTALLED:
+            return file.parts[place + 1].removesuffix(".py")
+    if file.is_relative_to(_STATEFUN):
+        return _STATEFUN.name
+    if file.is_relative_to(_STANDARD_LIBRARY):
+        return file.relative_to(_STANDARD_LIBRARY).parts[0].removesuffix(".py")
+    return "Python" if frame.filename.startswith("<frozen ") else None

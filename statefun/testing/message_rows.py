@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages on their way, as the rows in memory that the engine reads."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
+from typing import Any, NamedTuple
+
+from statefun.engine.address_keys import SEPARATOR
+from statefun.engine.groups import Columns
+from statefun.engine.record_keys import REJECTION_NAMESPACE
+from statefun.module.topic_routes import RECORDS, TopicRoute
+from statefun.sdk.record import KafkaRecord
+from statefun.sdk.tracing import TRACE_HEADERS
+from statefun.testing.arriving import id_of_record
+
+EPOCH = datetime.fromtimestamp(0, timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class MessageRow(NamedTuple):
+    """A message on its way to an address."""
+
+    target: bytes
+    """The key of the address."""
+    caller: bytes | None
+    """The key of the address that has sent it; None if it was no function."""
+    typename: str
+    value: bytes | None
+    trace: str | None = None
+    record: KafkaRecord | None = None
+    """The record that it was, if it came from an ingress."""
+    key: bytes | None = None
+    """The key of the record, if it is not the target's id."""
+    is_keyless: bool = False
+    """Whether the record had no key, though its target has an id."""
+
+    def cell(self, name: str) -> Any:
+        """Return a column of the row that is about its record."""
+        record = self.record
+        if record is None:
+            return None
+        match name:
+            case "timestamp":
+                return in_milliseconds_since_epoch(record.timestamp)
+            case "headers":
+                return self._headers()
+            case "key":
+                return self.key
+            case _:
+                return getattr(record, name)
+
+    def _headers(self) -> str:
+        """Return the headers of the record as Spark's ``to_json`` writes them."""
+        headers: list[dict[str, str]] = []
+        for name, value in self.record.headers if self.record else ():
+            header = {"key": name}
+            if value is not None:
+                header["value"] = b64encode(value).decode()
+            headers.append(header)
+        return json.dumps([*headers, *([{}] if self.is_keyless else [])])
+
+
+def columns_of(rows: Sequence[MessageRow]) -> Columns:
+    """Return rows column by column."""
+    _, callers, typenames, values, traces, *_ = zip(*rows, strict=True)
+    return Columns(callers, typenames, values, traces, lambda name, row: rows[row].cell(name))
+
+
+def rows_of_record(record: KafkaRecord, route: TopicRoute) -> Iterator[MessageRow]:
+    """Yield a row for each target of a record that an ingress has read.
+
+    Raises:
+        FunctionError: if the targets cannot be told now.
+    """
+    id_, reason = id_of_record(record, route)
+    # Records that cannot name their address are gathered per partition.
+    place = f"{record.topic}/{record.partition}" if id_ is None else id_
+    is_id = id_ is not None and id_.encode() == record.key
+    made = route.deserializer
+    row = MessageRow(
+        b"",
+        None,
+        str(route.value_type) if made is None else f"{RECORDS}{made.name}",
+        record.value,
+        _trace_of(record),
+        record,
+        None if is_id else record.key,
+        record.key is None and route.chain is not None and route.chain.changes_key,
+    )
+    targets = [f"{REJECTION_NAMESPACE}/{reason}"] if reason else map(str, route.targets)
+    for typename in targets:
+        yield row._replace(target=place.encode() + SEPARATOR + typename.encode())
+
+
+def in_milliseconds_since_epoch(time: datetime) -> int:
+    """Return a time in whole milliseconds since the epoch."""
+    return (time - EPOCH) // _MILLISECOND
+
+
+def _trace_of(record: KafkaRecord) -> str | None:
+    """Return the trace-context headers of a record, ``name=value``, a line each; None if none."""
+    lines = []
+    for name, value in record.headers:
+        if name in TRACE_HEADERS and value is not None and b"\n" not in value:
+            with suppress(UnicodeDecodeError):
+                lines.append(f"{name}={value.decode()}")
+    return "\n".join(lines) or None

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timer buckets whose messages arrive in several chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statefun.engine.buckets import DELAYED, RELEASED, TICK, run_bucket
+from statefun.engine.effects import Effects
+from statefun.engine.groups import AddressValues, Columns, Group
+from statefun.engine.wheel import (
+    BUCKET,
+    bucket_key,
+    bucket_of,
+    chunk_of,
+    due_tick,
+    is_chunk,
+    time_of,
+)
+from statefun.protocol.runtime_pb2 import Bucket, DelayedMessage
+from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
+
+NUMBER = 86_400
+"""Of some bucket."""
+Chunks = Sequence[Sequence[tuple[int, int]]]
+"""Messages by chunk: each with its number and how many bytes it has."""
+
+
+def groups(chunks: Chunks, values: AddressValues, *, due: bool) -> Iterator[Group]:
+    """Return what a bucket gets, chunk by chunk; a tick comes last."""
+    key = bucket_key(NUMBER)
+    for place, chunk in enumerate(chunks):
+        is_last = place == len(chunks) - 1
+        arrived = [entry(number, size) for number, size in chunk]
+        typenames = [DELAYED] * len(arrived)
+        if is_last and due:
+            arrived, typenames = [*arrived, b"%d" % time_of(due_tick(NUMBER))], [*typenames, TICK]
+        count = len(arrived)
+        columns = Columns([None] * count, typenames, arrived, [None] * count, lambda *_: None)
+        yield Group(key, columns, 0, count, values, is_last)
+
+
+def entry(number: int, size: int) -> bytes:
+    """Return what a task sends to a bucket."""
+    message = DelayedMessage(
+        target=b"%d\0t/f" % (number % 3), sequence=number, value=bytes(size), due=number
+    )
+    return Bucket(messages=[message]).SerializeToString()
+
+
+def outcome(chunks: Chunks, *, due: bool) -> tuple[list[int], list[int]]:
+    """Run a bucket; return which messages it has sent, and which ones it holds then."""
+    values, effects = AddressValues(None), Effects()
+    so_far = []
+    for group, chunk in zip(groups(chunks, values, due=due), chunks, strict=True):
+        run_bucket(group, effects)
+        so_far.append(sum(len(entry(*each)) for each in chunk))
+        if not group.last:  # joined, each would be copied for each one behind it
+            assert [len(held.value) for held in values.values.values()] == so_far
+    assert set(values.values) <= {BUCKET, "chunks"}
+    sent = []
+    for batch in (
+        pa.ipc.open_stream(arrow_stream(effects.messages.take(), MESSAGE_SCHEMA)) if effects else ()
+    ):
+        for target, typename, value in zip(
+            *(batch[name].to_pylist() for name in ("target", "typename", "value")), strict=True
+        ):
+            if typename == RELEASED:
+                sent.append(DelayedMessage.FromString(value).sequence)
+            else:
+                assert is_chunk(target)
+                sent.extend(each.sequence for each in Bucket.FromString(value).messages)
+    held = values.values.get(BUCKET)
+    if held is None:
+        return sent, []
+    assert held.typename == DELAYED
+    assert len(held.value) <= 8 * 1024
+    return sent, [each.sequence for each in Bucket.FromString(held.value).messages]
+
+
+@pytest.mark.parametrize("due", [True, False])
+@given(
+    sizes=st.lists(st.sampled_from([0, 10, 30_000]), min_size=1, max_size=12),
+    cuts=st.lists(st.integers(0, 12), max_size=4),
+)
+def test_chunks_make_no_difference(due: bool, sizes: list[int], cuts: list[int]) -> None:
+    """However a bucket's messages are cut, it does the same; nothing is joined chunk by chunk."""
+    messages = list(enumerate(sizes))
+    bounds = [0, *sorted(min(cut, len(messages)) for cut in cuts), len(messages)]
+    chunks = [messages[a:b] for a, b in pairwise(bounds) if a < b]
+
+    sent, held = outcome(chunks, due=due)
+
+    assert (sent, held) == outcome([messages], due=due)
+    assert [*sent, *held] == list(range(len(messages)))
+    assert not (sent and held)
+
+
+def run(values: AddressValues, rows: Sequence[tuple[str, bytes]], key: bytes) -> Effects:
+    """Run a bucket with rows; return what it has sent."""
+    effects, count = Effects(), len(rows)
+    typenames, contents = zip(*rows, strict=True)
+    columns = Columns(
+        [None] * count, list(typenames), list(contents), [None] * count, lambda *_: None
+    )
+    run_bucket(Group(key, columns, 0, count, values), effects)
+    return effects
+
+
+def rows_of(effects: Effects) -> list[tuple[bytes, str, bytes]]:
+    """Return what was sent: targets, types and values."""
+    names = ("target", "typename", "value")
+    return [
+        row
+        for batch in (
+            pa.ipc.open_stream(arrow_stream(effects.messages.take(), MESSAGE_SCHEMA))
+            if effects
+            else ()
+        )
+        for row in zip(*(batch[name].to_pylist() for name in names), strict=True)
+    ]
+
+
+@given(st.lists(st.integers(10, 500), min_size=1, max_size=300))
+def test_what_an_addition_costs_does_not_grow_with_what_waits(sizes: list[int]) -> None:
+    """A bucket's state is small; chunks are written once, and hold what has left the bucket."""
+    values, chunks = AddressValues(None), dict[bytes, list[int]]()
+    for number, size in enumerate(sizes):
+        effects = run(values, [(DELAYED, entry(number, size))], bucket_key(NUMBER))
+        assert len(values.encoded() or b"") < 9 * 1024
+        for target, typename, value in rows_of(effects):
+            assert (typename, target in chunks) == (DELAYED, False)
+            chunks[target] = [each.sequence for each in Bucket.FromString(value).messages]
+        assert {bucket_key(bucket) for bucket in effects.buckets} <= chunks.keys()
+    tick = b"%d" % time_of(due_tick(NUMBER))
+    released = rows_of(run(values, [(TICK, tick)], bucket_key(NUMBER)))
+
+    assert all(typename == RELEASED for _, typename, _ in released)
+    left = [DelayedMessage.FromString(value).sequence for _, _, value in released]
+    assert sorted([*left, *(n for some in chunks.values() for n in some)]) == list(
+        range(len(sizes))
+    )
+    assert values.encoded() is None
+    assert list(chunks) == [bucket_key(chunk_of(NUMBER, n)) for n in range(len(chunks))]
+
+
+@given(
+    dues=st.lists(st.integers(0, 40 * 86_400_000), max_size=20), tick=st.integers(0, 20 * 86_400_0)
+)
+def test_a_coarse_bucket_releases_what_is_due_and_passes_on_the_rest(
+    dues: list[int], tick: int
+) -> None:
+    """Finer buckets get it before it is due, and are noted; none of it waits here."""
+    now, values = time_of(tick), AddressValues(None)
+    messages = [
+        DelayedMessage(target=b"x\0t/f", sequence=number, due=due)
+        for number, due in enumerate(dues)
+    ]
+    content = Bucket(messages=messages).SerializeToString()
+
+    effects = run(values, [(DELAYED, content), (TICK, b"%d" % now)], bucket_key(NUMBER))
+
+    released, passed_on = [], []
+    for target, typename, value in rows_of(effects):
+        if typename == RELEASED:
+            released.append(DelayedMessage.FromString(value).due)
+        else:
+            assert bucket_of(target) in effects.buckets
+            waits = [each.due for each in Bucket.FromString(value).messages]
+            assert now < time_of(due_tick(bucket_of(target))) < min(waits) + time_of(1)
+            passed_on += waits
+    assert released == [due for due in dues if due <= now]
+    assert sorted(passed_on) == sorted(due for due in dues if due > now)
+    assert values.encoded() is None

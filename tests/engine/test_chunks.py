@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that wait for an endpoint, through micro-batches of the dispatcher."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from copy import deepcopy
+from datetime import timedelta
+
+import attrs
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statefun.engine import chunks
+from statefun.engine.address_keys import typename_of
+from statefun.engine.buckets import RELEASED, TICK
+from statefun.engine.clock import BatchClock
+from statefun.engine.dispatcher import Dispatcher
+from statefun.engine.effects import Effects
+from statefun.engine.groups import AddressValues, Columns, Group, Row
+from statefun.engine.policies import Policies
+from statefun.engine.program import Program
+from statefun.engine.wheel import LATEST, bucket_key, due_tick, tick_of
+from statefun.protocol.runtime_pb2 import AddressState, DelayedMessage, Outcome
+from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
+from statefun.sdk.address import Address, TypeName
+from statefun.sdk.context import Context, PrepareMessage
+from statefun.sdk.failure import OnFailure
+from statefun.sdk.functions import StatefulFunctions
+from statefun.sdk.invocation_batch import (
+    InvocationBatch,
+    InvocationResult,
+    Postponed,
+    Trouble,
+    Turn,
+)
+from statefun.sdk.message import Message
+from statefun.sdk.stateful_function import StatefulFunction
+from statefun.sdk.types import TypedValue
+
+KEY = b"Ada\0t.fns/f"
+SECOND = timedelta(seconds=1)
+SIZE = 9
+"""Bytes of the number of a message; the next one says whether the function answers itself."""
+ECHOED, ECHO = b"e", b"E"
+
+
+@attrs.define
+class Elsewhere:
+    """An endpoint that is up or down, as the test says."""
+
+    is_up: bool = True
+    most: int = 10**9
+    """How many messages it takes at once, until it goes down."""
+    handled: list[bytes] = attrs.field(factory=list)
+    asked: int = 0
+
+    def handle(self, value: bytes) -> Message | None:
+        """Handle a message; return what the function sends itself."""
+        self.handled.append(value)
+        is_answered = value[SIZE : SIZE + 1] == ECHOED
+        echo = TypedValue("t/bytes", value[:SIZE] + ECHO)
+        return Message("t.fns/f", "Ada", echo) if is_answered else None
+
+    async def admit(
+        self, _target: Address, _trouble: Trouble, _turn: Turn | None
+    ) -> Postponed | None:
+        """Refuse the call while the endpoint is down."""
+        self.asked += 1
+        return None if self.is_up else Postponed(0, SECOND, is_down=True)
+
+    async def invoke(
+        self, batch: InvocationBatch, _prepare: PrepareMessage | None
+    ) -> InvocationResult:
+        """Handle the messages, up to where it goes down."""
+        values = [each.argument.value for each in batch.invocations]
+        assert values, "a call without messages"
+        sent = [each for value in values[: self.most] if (each := self.handle(value))]
+        later = Postponed(self.most, SECOND, is_down=True) if len(values) > self.most else None
+        return InvocationResult({}, sent, [], [], [], (), later)
+
+
+@attrs.define
+class Clock:
+    """A clock that the test sets."""
+
+    time: int = 1_000_000
+
+    def now(self) -> int:
+        """Return the time."""
+        return self.time
+
+    def monotonic(self) -> int:
+        """Return the same."""
+        return self.time
+
+
+@attrs.define
+class Runtime:
+    """Micro-batches of one task, and its state."""
+
+    endpoint: Elsewhere = attrs.field(factory=Elsewhere)
+    states: dict[bytes, bytes] = attrs.field(factory=dict)
+    written: int = 0
+    """Bytes of states and messages that the newest micro-batch has written."""
+    waiting_bytes: int = 0
+    clock: Clock = attrs.field(factory=Clock)
+    place: str = "elsewhere"
+    """Where the function is: elsewhere, here, or nowhere."""
+    skipped: int = 0
+    late: int = 0
+    """How many micro-batches a bucket gets its tick late."""
+    split: bool = False
+    """Whether the rows of an address come in several Arrow batches."""
+    _rows: list[tuple[Row, int | None, int]] = attrs.field(factory=list)
+    _buckets: set[int] = attrs.field(factory=set)
+    _batch: int = 0
+
+    def send(self, *values: bytes) -> None:
+        """Send messages to the function elsewhere."""
+        self._rows += [(Row(KEY, b"", "t/bytes", value), None, 0) for value in values]
+
+    def is_idle(self) -> bool:
+        """Tell whether there is nothing to do, now or later."""
+        return not (self._rows or self._buckets)
+
+    def run(self) -> Outcome:
+        """Run a micro-batch, and let a second pass."""
+        tick = tick_of(self.clock.now() - self.late * 1000)
+        due = {each for each in self._buckets if due_tick(each) <= tick}
+        self._buckets -= due
+        ticks = [
+            (Row(bucket_key(each), b"", TICK, b"%d" % LATEST), None, 2**62) for each in sorted(due)
+        ]
+        rows = defaultdict(list)
+        for row, time, number in [*self._rows, *ticks]:
+            rows[row.target].append((time is not None, time or 0, number, row))
+        self._rows, self.written = [], 0
+        dispatcher = Dispatcher(
+            Program(self._functions(), {}, Policies(unregistered=OnFailure.SKIP)),
+            BatchClock(self.clock, self.clock.now()),
+            batch=self._batch,
+            delivered_up_to=self._batch - 1,
+            concurrency=10,
+            immediate=10,
+        )
+        effects = Effects()
+        groups = [
+            group
+            for key, own in rows.items()
+            for group in self._groups(key, [row for *_, row in sorted(own, key=lambda r: r[:3])])
+        ]
+        for wave in (
+            [each for each in groups if not each.last],
+            [each for each in groups if each.last],
+        ):
+            for group in dispatcher.dispatch(wave, effects):
+                if group.values.changed and group.last:
+                    self._store(group.key, group.values.encoded())
+        self._collect(effects)
+        self._batch += 1
+        self.clock.time += 1000
+        outcome = dispatcher.summary()
+        self.waiting_bytes += outcome.waiting_bytes
+        self.skipped += outcome.skipped
+        return outcome
+
+    def crash(self) -> None:
+        """Run a micro-batch whose effects are lost, with those of its calls."""
+        handled = [*self.endpoint.handled]
+        before = deepcopy(attrs.asdict(self, recurse=False, filter=_is_stored))
+        self.run()
+        for name, value in before.items():
+            setattr(self, name, value)
+        self.endpoint.handled = handled
+
+    def _functions(self) -> StatefulFunctions:
+        functions, name = StatefulFunctions(), TypeName("t.fns", "f")
+
+        def here(context: Context, message: Message) -> None:
+            sent = self.endpoint.handle(message.typed_value.value)
+            if sent is not None:
+                context.send(sent)
+
+        if self.place == "elsewhere":
+            functions.add(StatefulFunction(name, (), {}, transport=self.endpoint))
+        elif self.place == "here":
+            functions.bind("t.fns/f")(here)
+        return functions
+
+    def _groups(self, key: bytes, rows: list[Row]) -> list[Group]:
+        names = ("caller", "typename", "value", "trace")
+        caller, typename, value, trace = ([getattr(row, name) for row in rows] for name in names)
+        columns = Columns(caller, typename, value, trace, lambda *_: None)
+        values = AddressValues(self.states.get(key))
+        middle = len(rows) // 2 if self.split else 0
+        parts = [Group(key, columns, 0, middle, values, last=False)] if middle else []
+        return [*parts, Group(key, columns, middle, len(rows), values)]
+
+    def _store(self, key: bytes, state: bytes | None) -> None:
+        self.written += len(state or b"")
+        if state is None:
+            self.states.pop(key, None)
+        else:
+            self.states[key] = state
+
+    def _collect(self, effects: Effects) -> None:
+        self._buckets |= effects.buckets
+        for batch in (
+            pa.ipc.open_stream(arrow_stream(effects.messages.take(), MESSAGE_SCHEMA))
+            if effects
+            else ()
+        ):
+            for columns in batch.to_pylist():
+                row = Row(**columns)
+                self.written += len(row.value)
+                if row.typename == RELEASED:
+                    entry = DelayedMessage.FromString(row.value)
+                    inner = Row(row.target, row.caller, entry.typename, entry.value)
+                    self._rows.append((inner, entry.due, entry.sequence))
+                else:
+                    self._rows.append((row, None, 1 + len(self._rows)))
+
+    def finish(self) -> None:
+        """Run micro-batches until there is nothing to do."""
+        for _ in range(500):
+            if self.is_idle():
+                return
+            self.run()
+        raise AssertionError("it does not end")
+
+
+def _is_stored(attribute: attrs.Attribute[object], _value: object) -> bool:
+    return attribute.name not in {"endpoint", "place", "late", "split"}
+
+
+def numbers(values: list[bytes]) -> list[bytes]:
+    """Return the values without what fills them."""
+    return [each[: SIZE + 1] for each in values]
+
+
+UP = {"up": 10**9, "up for 3": 3}
+PLACES = ("elsewhere", "here")
+sizes = st.lists(st.sampled_from([0, 5, 20_000, 150_000]), max_size=9)
+Step = tuple[str, list[int]]
+steps: st.SearchStrategy[Step] = st.one_of(
+    st.tuples(st.just("send"), sizes),
+    st.tuples(
+        st.sampled_from([*UP, "down", "run", "run", "crash", "split", "late", *PLACES]), st.just([])
+    ),
+)
+
+
+def play(runtime: Runtime, script: list[Step]) -> list[bytes]:
+    """Let happen what a script says; return what was sent."""
+    sent: list[bytes] = []
+    for what, content in script:
+        if what == "send":
+            filled = [ECHOED if size == 5 else bytes(1) for size in content]
+            values = [
+                b"%09d" % (len(sent) + n) + first + bytes(size)
+                for n, (first, size) in enumerate(zip(filled, content, strict=True))
+            ]
+            sent += values
+            runtime.send(*values)
+        elif what == "run":
+            runtime.run()
+        elif what == "crash":
+            runtime.crash()
+        elif what == "split":
+            runtime.split = not runtime.split
+        elif what == "late":
+            runtime.late = 3 - runtime.late
+        elif what in UP:
+            runtime.endpoint.is_up, runtime.endpoint.most = True, UP[what]
+        elif what == "down":
+            runtime.endpoint.is_up = False
+        else:
+            runtime.place = what
+    runtime.endpoint.is_up, runtime.endpoint.most = True, 10**9
+    return sent
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(steps, max_size=40))
+def test_what_waits_is_handled_in_order_and_once(script: list[Step]) -> None:
+    """However often the endpoint goes down, and whatever comes or crashes; nothing is left."""
+    runtime = Runtime()
+    sent = numbers(play(runtime, script))
+    runtime.finish()
+    handled = numbers(runtime.endpoint.handled)
+    assert [each for each in handled if not each.endswith(ECHO)] == sent
+    echoed = [each[:SIZE] for each in sent if each.endswith(ECHOED)]
+    assert [each[:SIZE] for each in handled if each.endswith(ECHO)] == echoed
+    assert (runtime.states, runtime.waiting_bytes) == ({}, 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(steps, max_size=40))
+def test_no_message_for_a_removed_function_is_lost(
+    script: list[Step],
+) -> None:
+    """Each message is handled before, in order, or becomes a failure; nothing is left."""
+    runtime = Runtime()
+    sent = numbers(play(runtime, script))
+    runtime.place = "nowhere"
+    runtime.finish()
+    handled = numbers(runtime.endpoint.handled)
+    own = [each for each in handled if not each.endswith(ECHO)]
+    assert own == sent[: len(own)]
+    echoes = sum(each.endswith(ECHOED) for each in own)
+    assert runtime.skipped == len(sent) + echoes - len(handled)
+    assert (runtime.states, runtime.waiting_bytes) == ({}, 0)
+
+
+def test_a_further_message_costs_the_same_however_many_wait() -> None:
+    """So does a look at an endpoint that is still down."""
+    runtime = Runtime()
+    runtime.endpoint.is_up = False
+    costs = []
+    for _ in range(30):
+        runtime.send(*(bytes(400) for _ in range(1_000)))
+        for _ in range(8):
+            runtime.run()
+        runtime.send(bytes(400))
+        runtime.run()
+        costs.append(runtime.written)
+        runtime.run()
+    assert max(costs) < 400_000
+    assert runtime.waiting_bytes > 30_000 * 400
+    waiting = AddressState.FromString(runtime.states[KEY]).waiting
+    kept = [
+        name
+        for key, state in runtime.states.items()
+        for value in AddressState.FromString(state).values
+        for name in chunks.kept_for(key, value.typename, value.value)
+    ]
+    assert len(waiting) + len(kept) == 30_030
+    assert set(kept) == {typename_of(KEY)}
+
+
+def test_what_a_function_sends_itself_waits_behind_what_it_sent_before() -> None:
+    """Also if the endpoint goes down while rows of the address are still to come."""
+    runtime = Runtime()
+    runtime.send(*(b"%09d" % n + ECHOED for n in range(11)))
+    runtime.run()  # the last one of the echoes is delivered in the next micro-batch
+    runtime.send(b"%09d" % 11 + ECHOED, bytes(SIZE + 1), bytes(SIZE + 1))
+    runtime.endpoint.most, runtime.split = 1, True
+    runtime.run()
+    runtime.endpoint.most = 10**9
+    runtime.finish()
+    echoes = [each for each in runtime.endpoint.handled if each.endswith(ECHO)]
+    assert echoes == [b"%09d" % n + ECHO for n in range(12)]

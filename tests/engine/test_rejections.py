@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from statefun.engine.policies import Policies
+from statefun.engine.record_keys import UNDECODABLE_KEY
+from statefun.engine.rejections import rejected
+from statefun.module.location import Location
+from statefun.module.topic_routes import TopicRoute
+from statefun.protocol.runtime_pb2 import RecordOrigin
+from statefun.sdk.address import TypeName
+from statefun.sdk.types import SimpleType, default_types
+
+POLICIES = Policies(
+    records=[
+        (
+            TopicRoute(
+                topic,
+                TypeName("t", "value"),
+                (),
+                Location("module.yaml", 1, 1),
+                key_type=key_type,
+            ),
+            None,
+        )
+        for topic, key_type in (
+            ("texts", None),
+            ("numbers", TypeName("io.statefun.kafka", "int")),
+            ("nameless", TypeName("t", "nameless")),
+        )
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "reason"),
+    [
+        (
+            "texts",
+            b"A\xff",
+            "'utf-8' codec can't decode byte 0xff in position 1: invalid start byte",
+        ),
+        ("numbers", b"123", "ValueError: a number of 4 bytes does not have 3"),
+        (
+            "of an earlier module file",
+            b"\xfe",
+            "'utf-8' codec can't decode byte 0xfe in position 0",
+        ),
+    ],
+)
+def test_the_reason_why_a_key_was_not_decoded_is_told(topic: str, key: bytes, reason: str) -> None:
+    """Whoever reads the dead letter sees what the key's type has said."""
+    error = rejected(UNDECODABLE_KEY, RecordOrigin(topic=topic, key=key), None, POLICIES)
+
+    assert error.message.startswith(
+        "the record's key is not valid UTF-8, which the id of an address"
+    )
+    assert reason in error.message
+
+
+def test_a_key_that_is_decoded_now_has_no_reason() -> None:
+    """A type that asks a service may have failed for a moment; other kinds have no key to look at."""
+    seven = RecordOrigin(topic="numbers", key=(7).to_bytes(4, "big"))
+
+    assert rejected(UNDECODABLE_KEY, seven, None, POLICIES).message.endswith("the topic's keyType")
+    assert rejected("null-key", None, None, POLICIES).message.startswith("the record has no key")
+
+
+class NamelessError(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def test_an_error_without_a_text_is_a_reason_as_well() -> None:
+    """The record is rejected as any other; nothing escapes."""
+
+    def fail(_: bytes) -> str:
+        raise NamelessError
+
+    default_types.add(SimpleType("t/nameless", str.encode, fail))
+    error = rejected(UNDECODABLE_KEY, RecordOrigin(topic="nameless", key=b"x"), None, POLICIES)
+
+    assert error.message.endswith("keyType: NamelessError: (its text cannot be shown)")

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from textwrap import indent
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statefun.module.loader import parse_module
+from statefun.sdk.errors import ModuleError, Problem
+
+MODULE = """\
+# where users come from
+kind: io.statefun.playground.v1/ingress
+spec:
+  port: 8090
+---
+kind: io.statefun.kafka.v1/egress
+spec: {id: test/out, address: "kafka:9092"}
+"""
+HEAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: module}\n"
+
+
+def problems(text: str) -> list[Problem]:
+    """Return the problems of a module file."""
+    with pytest.raises(ModuleError) as raised:
+        parse_module(text)
+    return list(raised.value.problems)
+
+
+@pytest.mark.parametrize("style", ["|", "|-", "|+"])
+def test_a_module_file_may_be_in_a_config_map(style: str) -> None:
+    """Its components have their places in the file; other values are none of its business."""
+    other = "  flink-conf.yaml: |\n    a: ${UNKNOWN}\n"
+    inner = indent(MODULE, "    ")
+    text = f"{HEAD}data:\n{other}  module.yaml: {style}\n{inner}---\n{HEAD}"
+
+    module = parse_module(text)
+
+    (ingress,) = module.playground_ingresses
+    (egress,) = module.egresses
+    assert (ingress.port, str(egress.id)) == (8090, "test/out")
+    assert (str(ingress.location), str(egress.location)) == ("module.yaml:9:5", "module.yaml:13:5")
+
+
+@given(st.integers(0, 3), st.integers(1, 6), st.sampled_from(["prot: 8090", "port: x", "port: ["]))
+def test_problems_have_their_place_in_the_config_map(blank: int, depth: int, wrong: str) -> None:
+    """The same findings as in a file of its own, so many lines below and so far to the right."""
+    alone = "\n" * blank + MODULE.replace("port: 8090", wrong)
+    before = f"{HEAD}data:\n  module.yaml: |\n"
+    within = before + indent(alone, " " * (depth + 2))
+
+    found = problems(within)
+
+    lines = before.count("\n")
+    assert [(each.line - lines, each.column - depth - 2, each.text) for each in found] == [
+        (each.line, each.column, each.text) for each in problems(alone)
+    ]
+
+
+def test_text_that_is_quoted_is_found_as_a_whole() -> None:
+    """Its lines are not lines of the file."""
+    text = f'{HEAD}data:\n  module.yaml: "kind: io.statefun.kafka.v1/egress\\nspec:\\n  id: x"\n'
+
+    assert {(each.line, each.column) for each in problems(text)} == {(5, 16)}
+
+
+@pytest.mark.parametrize(
+    "text", [HEAD, f"{HEAD}data: {{other.conf: x}}", "apiVersion: v1\nkind: Service\nspec: {}\n"]
+)
+def test_resources_without_a_module_declare_nothing(text: str) -> None:
+    """They may be beside it, but not alone."""
+    (problem,) = problems(text)
+    assert problem.text.startswith("declares nothing")
+    assert len(parse_module(f"{text}\n---\n{MODULE}").all_egresses) == 1
+
+
+def test_a_config_map_in_a_config_map_is_no_module() -> None:
+    """Nobody unpacks it twice."""
+    inner = f"{HEAD}data:\n  module.yaml: |\n{indent(MODULE, '    ')}"
+    text = f"{HEAD}data:\n  module.yaml: |\n{indent(inner, '    ')}"
+    assert any("unknown kind 'ConfigMap'" in each.text for each in problems(text))

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log records and printed lines in Python workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+from statefun.runtime.dispatch.worker_logs import LogLevels
+
+WORKER = """\
+import logging, sys
+from statefun import Address, StatefulFunctions
+from statefun.runtime.dispatch.worker_logs import LogLevels
+from statefun.sdk.invocation import invoke
+from statefun.sdk.invocation_batch import Invocation, InvocationBatch
+from statefun.sdk.types import TypedValue
+
+functions = StatefulFunctions()
+
+@functions.bind("test.fns/log")
+def log(ctx, message):
+    logging.info("hidden")
+    logging.getLogger("shown").debug("text")
+    logging.warning("of %s", ctx.address.id)
+
+LogLevels({"root": logging.WARNING, "shown": logging.DEBUG}).apply(7)
+message = Invocation(None, TypedValue("a/b", b""), None)
+batch = InvocationBatch(Address("test.fns/log", "Ada"), {}, [message])
+invoke(functions.for_typename("test.fns/log"), batch)
+LogLevels({"root": logging.WARNING}).apply(8)
+logging.warning("outside")
+"""
+PRINTING = """\
+import sys
+from statefun.runtime.dispatch.worker_logs import LogLevels
+LogLevels({"root": 30}).apply(0)
+for number in range(300):
+    print(*[sys.argv[1]] * 100)
+"""
+
+
+def test_records_name_the_address_and_the_micro_batch() -> None:
+    """Levels are those of the program; outside of calls there is no address."""
+    worker = subprocess.run(
+        [sys.executable, "-c", WORKER],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+    assert worker.stderr.splitlines() == [
+        "DEBUG test.fns/log/Ada (batch 7) shown: text",
+        "WARNING test.fns/log/Ada (batch 7) root: of Ada",
+        "WARNING root: outside",
+    ]
+
+
+def test_lines_of_several_workers_do_not_mix() -> None:
+    """They share a pipe, in which each line stays whole."""
+    read, write = os.pipe()
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", PRINTING, letter],
+            stdout=write,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "YES"},
+        )
+        for letter in "abc"
+    ]
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        lines = pipe.read().splitlines()
+
+    assert [worker.wait() for worker in workers] == [0, 0, 0]
+    assert len(lines) == 900
+    assert set(lines) == {" ".join([letter] * 100) for letter in "abc"}
+
+
+def test_the_levels_of_a_program_are_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the root and of all loggers that are not left out."""
+    monkeypatch.setattr(logging.getLogger("test.payments"), "level", logging.DEBUG)
+    monkeypatch.setattr(logging.getLogger("test_left.out"), "level", logging.ERROR)
+
+    levels = LogLevels.of_program(leave_out=["test_left"]).by_logger
+
+    assert levels["test.payments"] == logging.DEBUG
+    assert levels["root"] == logging.getLogger().level
+    assert "test_left.out" not in levels

@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lanes of a connector that keeps no markers itself, through crashes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statefun.components import ConnectorEgress
+from statefun.components.running import EgressRecord, Marker, UncertainError, Writing
+from statefun.engine.effects import EffectRows
+from statefun.module.location import Location
+from statefun.protocol.runtime_pb2 import Manifest, Segment
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.outbox import Outbox, Staged, effect_stream
+from statefun.runtime.checkpoint.skips import write_skips
+from statefun.runtime.egress.connector_lanes import ConnectorFactory
+from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
+from statefun.sdk.address import TypeName
+from statefun.sdk.errors import CheckpointError, ConnectorError
+
+
+class CrashError(Exception):
+    """The process has ended."""
+
+
+@attrs.define
+class Memory:
+    """What a connector has written through all of its connections."""
+
+    every: int
+    """How many records are between two notes of progress."""
+    values: list[int] = attrs.field(factory=list)
+    left: int | None = None
+    """How many records it writes until it fails; None: all."""
+    error: type[Exception] = CrashError
+    unnoted: int = 0
+    """How many records are written since the last note."""
+    repeatable: int = 0
+    """How many were, at all failures."""
+
+
+MEMORIES: list[Memory] = []
+"""The one of the present test is the last."""
+
+
+class Connection:
+    """A connection of the connector."""
+
+    def __init__(self, writing: Writing) -> None:
+        self._has_written = writing.has_written
+        self._memory = MEMORIES[-1]
+
+    def open(self) -> None:
+        """Keep no markers."""
+
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
+        """Write one record after the other."""
+        del marker
+        memory = self._memory
+        for count, record in enumerate(records):
+            if count % memory.every == 0:
+                self._has_written(count)
+                memory.unnoted = 0
+            if memory.left == 0:
+                memory.repeatable += memory.unnoted
+                raise memory.error
+            memory.left = None if memory.left is None else memory.left - 1
+            memory.values.append(int(record.value or b""))
+            memory.unnoted += 1
+        memory.unnoted = 0
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+class Turn:
+    """A turn that nobody ends."""
+
+    def should_stop(self, stalled: timedelta) -> bool:
+        """Go on."""
+        del stalled
+        return False
+
+    def is_over(self) -> bool:
+        """Go on."""
+        return False
+
+    def pause(self, time: timedelta) -> bool:
+        """Go on; the connector does not fail again."""
+        del time
+        MEMORIES[-1].left = None
+        return False
+
+
+def egress(writer: str, chunk: int = 10) -> ConnectorEgress:
+    """Return an egress of the connector."""
+    return ConnectorEgress(
+        id=TypeName("t", "out"),
+        kind="memory",
+        location=Location("module.yaml", 1, 1),
+        writer=f"{__name__}:{writer}",
+        address="memory",
+        convert=lambda _: None,
+        chunk_records=chunk,
+    )
+
+
+def staged(
+    folder: Folder, batch: int, values: Sequence[int], skipped: frozenset[int], lanes: int = 1
+) -> Staged:
+    """Stage and commit a batch, with the same records in all lanes."""
+    rows = EffectRows()
+    for value in values:
+        rows.append(EgressRecord("topic", b"key", b"%d" % value, None))
+    stream = effect_stream(arrow_stream(rows.take(), EGRESS_SCHEMA), len(values))
+    segments = [Segment(partition=lane, egress={"t/out": stream}) for lane in range(lanes)]
+    outbox = Outbox(folder)
+    outbox.stage(Manifest(batch=batch, query_id="query", segments=segments, lanes=lanes))
+    write_skips(folder, batch, {"t/out": skipped})
+    folder.child("commits").write(str(batch), b"v1")
+    found = outbox.staged(batch)
+    assert found is not None
+    return found
+
+
+def publish(folder: Folder, batches: Sequence[Staged], made: ConnectorEgress, run: str) -> None:
+    """Publish batches as a new run does."""
+    lanes = ConnectorFactory(made, folder, run).driver_lanes(lambda: False, Turn().pause)
+    try:
+        lanes.connect()
+        assert len(list(lanes.publish(batches))) == len(batches)
+    finally:
+        lanes.close()
+
+
+@given(
+    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4),
+    chunks=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    every=st.integers(1, 4),
+    error=st.sampled_from([CrashError, UncertainError]),
+    data=st.data(),
+)
+def test_a_failure_repeats_what_was_not_noted(
+    sizes: list[int],
+    chunks: list[int],
+    every: int,
+    error: type[Exception],
+    data: st.DataObject,
+) -> None:
+    """And nothing more, of no batch; nothing is lost, and no record that is skipped is written."""
+    memory = Memory(every, error=error)
+    MEMORIES.append(memory)
+    with tempfile.TemporaryDirectory() as root:
+        folder, wanted, batches = Folder.at(root), list[int](), list[Staged]()
+        skips = [data.draw(st.frozensets(st.integers(0, size - 1))) for size in sizes]
+        for number, (size, skipped) in enumerate(zip(sizes, skips, strict=True)):
+            values = range(100 * number, 100 * number + size)
+            batches.append(staged(folder, number, values, skipped))
+            wanted += [value for at, value in enumerate(values) if at not in skipped]
+        for run, chunk in enumerate(chunks):
+            memory.left = data.draw(st.integers(0, 12))
+            with suppress(CrashError):
+                publish(folder, batches, egress("Connection", chunk), f"run {run}")
+        memory.left = None
+        publish(folder, batches, egress("Connection"), "last run")
+
+    assert list(dict.fromkeys(memory.values)) == wanted
+    # Which records of a call were left out is not known to who notes: less is noted than could be.
+    most = memory.repeatable + len(chunks) * max(map(len, skips))
+    assert len(memory.values) - len(wanted) <= most
+
+
+def test_a_chunk_is_kept_when_it_is_over(tmp_path: Path) -> None:
+    """Also if the connector notes nothing: 9,000 of 10,000 are written, and 1,000 follow."""
+    memory = Memory(every=100_000, left=9_000)
+    MEMORIES.append(memory)
+    folder, made = Folder.at(tmp_path), egress("Connection", 1000)
+    batch = staged(folder, 0, range(10_000), frozenset())
+
+    with pytest.raises(CrashError):
+        publish(folder, [batch], made, "first")
+    memory.left = None
+    publish(folder, [batch], made, "second")
+
+    assert memory.values == [*range(10_000)]
+
+
+def test_a_copy_that_was_made_while_records_were_written_is_refused(tmp_path: Path) -> None:
+    """Its progress is copied later than its commits: batches of these numbers would be left out."""
+    MEMORIES.append(Memory(every=100))
+    folder, made = Folder.at(tmp_path), egress("Connection")
+    batches = [staged(folder, number, range(3), frozenset()) for number in range(3)]
+    publish(folder, batches, made, "first")
+    (tmp_path / "commits" / "2").unlink()
+
+    with pytest.raises(
+        CheckpointError, match=r"batch 2 is published.*copied while its application"
+    ):
+        publish(folder, batches[:2], made, "second")
+
+
+class Sleepy(Connection):
+    """A connection to what answers the second time."""
+
+    query_ids: ClassVar[list[str]] = []
+
+    def __init__(self, writing: Writing) -> None:
+        super().__init__(writing)
+        self.query_ids.append(writing.query_id)
+
+    def open(self) -> None:
+        """Get no answer at first."""
+        if len(self.query_ids) == 1:
+            raise UncertainError
+
+
+@pytest.mark.parametrize("is_exactly_once", [False, True])
+def test_what_does_not_answer_at_the_start_is_tried_again(
+    tmp_path: Path, *, is_exactly_once: bool
+) -> None:
+    """By the first batch, of the same application where that counts."""
+    Sleepy.query_ids.clear()
+    memory = Memory(every=100)
+    MEMORIES.append(memory)
+    folder = Folder.at(tmp_path)
+    made = attrs.evolve(egress("Sleepy"), is_exactly_once=is_exactly_once)
+
+    publish(folder, [staged(folder, 0, range(3), frozenset(), lanes=2)], made, "run")
+
+    assert memory.values == [0, 1, 2, 0, 1, 2]
+    assert set(Sleepy.query_ids) == {"query" if is_exactly_once else ""}
+
+
+class NoConnection:
+    """It can only be opened."""
+
+    def open(self) -> str:
+        """Return no marker."""
+        return "yesterday"
+
+
+class Forgetful(NoConnection):
+    """A connection that returns what it should not."""
+
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> bool:
+        """Return whether it went well, which nobody asks for."""
+        del records, marker
+        return False
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+class Careless(Forgetful):
+    """A connection with one mistake."""
+
+    def open(self) -> None:  # type: ignore[override]
+        """Keep no markers."""
+
+
+class Gathering(Careless):
+    """A connection that keeps records for a while."""
+
+    tended: ClassVar[list[bool]] = []
+
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:  # type: ignore[override]
+        """Keep records."""
+
+    def tend(self, *, is_last: bool) -> timedelta | None:
+        """Show them when nothing follows."""
+        self.tended.append(is_last)
+        return None if is_last else timedelta(minutes=1)
+
+
+class Untending(Gathering):
+    """A connection that does not return a time."""
+
+    def tend(self, *, is_last: bool) -> timedelta | None:
+        """Return seconds."""
+        del is_last
+        return 60  # type: ignore[return-value]
+
+
+class Unthinking(Careless):
+    """A connection that notes progress as its egress's settings say."""
+
+    counts: ClassVar[list[Any]] = []
+    has_written: ClassVar[Callable[[int], None]]
+
+    def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:  # type: ignore[override]
+        """Write all records but the last one, and end."""
+        del marker
+        for count in self.counts:
+            type(self).has_written(count)
+        MEMORIES[-1].values += [int(record.value or b"") for record in records[:-1]]
+        raise CrashError
+
+
+class Unreachable(Careless):
+    """A connection that fails in its own words."""
+
+    def open(self) -> None:  # type: ignore[override]
+        """Find nothing."""
+        raise KeyError("address")
+
+
+OWNER = r"egress t/out \(memory, module.yaml:1:1\): .*:write_wrongly.*"
+RETURNED: dict[str, Callable[[], object]] = {
+    "NoConnection": NoConnection,
+    "Forgetful": Forgetful,
+    "Careless": Careless,
+    "Gathering": Gathering,
+    "Untending": Untending,
+    "Unthinking": Unthinking,
+    "Unreachable": Unreachable,
+    "None": lambda: None,
+}
+
+
+def write_wrongly(writing: Writing) -> object:
+    """Return what the egress's settings name."""
+    Unthinking.has_written = writing.has_written
+    return RETURNED[writing.egress.settings]()
+
+
+@pytest.mark.parametrize("is_exactly_once", [False, True])
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("None", "returns None, which has no method open"),
+        ("NoConnection", "which has no method write"),
+        ("Forgetful", "open returns 'yesterday'; it returns a Marker"),
+        ("Careless", "write returns False; it returns None when all records are safe"),
+        ("Unreachable", "KeyError: 'address'"),
+    ],
+)
+def test_what_a_connector_returns_is_checked(
+    tmp_path: Path, name: str, problem: str, *, is_exactly_once: bool
+) -> None:
+    """A mistake of its is an error with its name, and not a record that is lost."""
+    folder = Folder.at(tmp_path)
+    batch = staged(folder, 0, range(3), frozenset())
+    made = attrs.evolve(egress("write_wrongly"), settings=name, is_exactly_once=is_exactly_once)
+
+    with pytest.raises(ConnectorError, match=f"{OWNER}{problem}"):
+        publish(folder, [batch], made, "run")
+
+
+@pytest.mark.parametrize("is_exactly_once", [False, True])
+@pytest.mark.parametrize("count", [-1, 4, True, 2.0, "2", None])
+def test_progress_that_cannot_be_is_refused(
+    tmp_path: Path, count: object, *, is_exactly_once: bool
+) -> None:
+    """Of three records, more would leave out those of the next call; nothing of it is kept."""
+    memory = Memory(every=100)
+    MEMORIES.append(memory)
+    folder = Folder.at(tmp_path)
+    batch = staged(folder, 0, range(3), frozenset())
+    made = attrs.evolve(
+        egress("write_wrongly"), settings="Unthinking", is_exactly_once=is_exactly_once
+    )
+    Unthinking.counts = [count]
+
+    with pytest.raises(ConnectorError, match=f"{OWNER}has_written is called with {count!r}"):
+        publish(folder, [batch], made, "first")
+    publish(folder, [batch], egress("Connection"), "second")
+
+    assert memory.values == [0, 1, 2]
+
+
+def test_progress_goes_on_only_while_it_is_made(tmp_path: Path) -> None:
+    """What is noted stays noted, in whatever order threads say so; later calls are errors."""
+    memory = Memory(every=100)
+    MEMORIES.append(memory)
+    folder = Folder.at(tmp_path)
+    batch = staged(folder, 0, range(3), frozenset())
+    Unthinking.counts = [0, 2, 1]
+
+    with pytest.raises(CrashError):
+        publish(folder, [batch], attrs.evolve(egress("write_wrongly"), settings="Unthinking"), "1")
+    with pytest.raises(ConnectorError, match=f"{OWNER}has_written is called while no call"):
+        Unthinking.has_written(3)
+    publish(folder, [batch], egress("Connection"), "2")
+
+    assert memory.values == [0, 1, 2]
+
+
+@pytest.mark.parametrize("is_exactly_once", [False, True])
+def test_a_connector_that_keeps_records_is_asked_to_show_them(
+    tmp_path: Path, *, is_exactly_once: bool
+) -> None:
+    """It says when to ask again, and is asked for the last time when nothing follows."""
+    folder = Folder.at(tmp_path)
+    made = attrs.evolve(
+        egress("write_wrongly"), settings="Gathering", is_exactly_once=is_exactly_once
+    )
+    lanes = ConnectorFactory(made, folder, "run").driver_lanes(lambda: False, Turn().pause)
+    Gathering.tended.clear()
+
+    lanes.connect()
+    list(lanes.publish([staged(folder, 0, range(3), frozenset())]))
+    waits = [lanes.tend(), lanes.tend(is_last=True)]
+    lanes.close()
+
+    assert waits == [timedelta(minutes=1), None]
+    assert Gathering.tended == [False, True]
+
+
+def test_the_time_until_a_connector_is_asked_again_is_checked(tmp_path: Path) -> None:
+    """A number of seconds is an error with the connector's name."""
+    folder = Folder.at(tmp_path)
+    made = attrs.evolve(egress("write_wrongly"), settings="Untending")
+    lanes = ConnectorFactory(made, folder, "run").driver_lanes(lambda: False, Turn().pause)
+    lanes.connect()
+    list(lanes.publish([staged(folder, 0, range(3), frozenset())]))
+
+    with pytest.raises(ConnectorError, match=r"write_wrongly.*tend returns 60; it returns a timed"):
+        lanes.tend()
+    lanes.close()

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes of other packages' readers, each of which is one sentence that names the ingress."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from statefun.components import ConnectorIngress, TopicRoute
+from statefun.components.running import RECORDS, RECORDS_ARROW
+from statefun.module.connectors import described
+from statefun.module.location import Location
+from statefun.runtime.explanation import error_of_task
+from statefun.runtime.ingress.checked_reading import (
+    CheckedSource,
+    checked_batches,
+    named_failures,
+    with_checked_rows,
+)
+from statefun.runtime.ingress.connector_source import read_connector
+from statefun.runtime.spark.session import open_session
+from statefun.sdk.address import TypeName
+from statefun.sdk.errors import ConnectorError
+
+PLACE = Location("module.yaml", 3, 1)
+OWNER = f"ingress t/in (numbers, module.yaml:3:1): {__name__}:read"
+NAMED = re.escape(OWNER)
+
+
+def route(topic: str, *, is_pattern: bool = False) -> TopicRoute:
+    """Return the route of a topic."""
+    made = TopicRoute(topic, TypeName("t", "text"), (TypeName("t", "sum"),), PLACE)
+    return attrs.evolve(made, is_pattern=is_pattern)
+
+
+ROUTES = (route("users"), route("orders-[0-9]", is_pattern=True))
+INGRESS = ConnectorIngress(TypeName("t", "in"), "numbers", ROUTES, PLACE, f"{__name__}:read")
+
+
+def read(reading: Any) -> object:
+    """Return what a test wants."""
+    return reading.read(reading.session)
+
+
+@attrs.frozen
+class Read:
+    """What a reader needs here."""
+
+    session: SparkSession
+    read: Callable[[SparkSession], object]
+    ingress: ConnectorIngress = INGRESS
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    """Open a session as applications do."""
+    return open_session(debug=False, state_partitions=2)
+
+
+def streaming(spark: SparkSession, **columns: str) -> DataFrame:
+    """Return a stream of records with other types of some columns, or without them."""
+    types = {field.name: field.dataType.simpleString() for field in RECORDS} | columns
+    rate = spark.readStream.format("rate").load()
+    return rate.select(
+        *(F.lit(None).cast(type_).alias(name) for name, type_ in types.items() if type_)
+    )
+
+
+def fail(spark: SparkSession) -> DataFrame:
+    """Fail as a client would."""
+    del spark
+    raise KeyError("address")
+
+
+WRONG: list[tuple[Callable[[SparkSession], object], str]] = [
+    (lambda _: None, "returns None; it returns a streaming DataFrame"),
+    (lambda _: ["a"], "returns a list; it returns a streaming DataFrame"),
+    (
+        lambda spark: spark.createDataFrame([], RECORDS),
+        "returns a DataFrame that is not streaming; make it by session.readStream",
+    ),
+    (
+        lambda spark: streaming(spark, partition="", offset="string"),
+        "there is no column partition (int); offset is of type string instead of bigint",
+    ),
+    (
+        lambda spark: streaming(spark, headers="map<string,binary>"),
+        "headers is of type map<string,binary> instead of array<struct<key:string,value:binary>>",
+    ),
+    (lambda spark: streaming(spark, Key="binary"), "there are 2 columns key"),
+    (fail, "KeyError: 'address'"),
+    (
+        lambda spark: spark.readStream.format("none").load(),
+        "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: none",
+    ),
+]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("returned", "problem"), WRONG)
+def test_what_a_reader_returns_is_checked(
+    spark: SparkSession, returned: Callable[[SparkSession], object], problem: str
+) -> None:
+    """Before the query starts."""
+    with pytest.raises(ConnectorError, match=f"{NAMED}.*{re.escape(problem)}"):
+        read_connector(Read(spark, returned))  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+def test_further_columns_are_left_out(spark: SparkSession) -> None:
+    """Also those that routing has a name for, and of whatever spelling."""
+    made = streaming(spark, key="", KEY="binary", id="int", suffix="string")
+    rows = read_connector(Read(spark, lambda _: made))  # type: ignore[arg-type]
+
+    assert rows.isStreaming
+    assert "suffix" not in rows.columns
+
+
+RECORD: dict[str, Any] = {
+    "key": b"Ada",
+    "value": b"1",
+    "topic": "users",
+    "partition": 0,
+    "offset": 7,
+    "timestamp": datetime(2026, 1, 2, tzinfo=timezone.utc),
+    "headers": [{"key": "a", "value": None}],
+}
+
+
+def checked(spark: SparkSession, record: dict[str, Any]) -> list[Any]:
+    """Return what becomes of a record."""
+    frame = spark.createDataFrame([record], RECORDS)
+    return with_checked_rows(OWNER, frame, ROUTES).collect()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("change", [{}, {"topic": "orders-1"}, {"headers": None}, {"headers": []}])
+def test_records_with_a_route_and_a_place_are_taken(
+    spark: SparkSession, change: dict[str, Any]
+) -> None:
+    """As they are; what has no key or value is rejected later, under the ingress's policy."""
+    record = RECORD | {"key": None, "value": None} | change
+
+    [row] = checked(spark, record)
+
+    assert (row.topic, row.offset, row.headers is None) == (
+        *(record["topic"], 7),
+        record["headers"] is None,
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"topic": "others"}, {"topic": "orders-10"}, {"topic": None}, {"partition": None}),
+        *({"offset": None}, {"timestamp": None}, {"headers": [{"key": None, "value": b""}]}),
+    ],
+)
+def test_a_record_without_a_route_or_a_place_ends_the_run(
+    spark: SparkSession, change: dict[str, Any]
+) -> None:
+    """It would have no target, or no order, and be gone or moved without a word."""
+    with pytest.raises(Exception, match="a topic that a route takes") as failed:
+        checked(spark, RECORD | change)
+
+    error = error_of_task(str(failed.value))
+    assert isinstance(error, ConnectorError)
+    assert error.message.startswith(f"{OWNER} gives a record {{")
+    place = {name: value for name, value in change.items() if name != "headers"}
+    for name, value in place.items():
+        assert (f'"{name}":"{value}"' in error.message) == (value is not None)
+
+
+class Source:
+    """A source with one mistake."""
+
+    def __init__(self, **returned: object) -> None:
+        self._returned = {"offset": {"records": 0}, "tasks": [b""]} | returned
+
+    def initial_offset(self) -> Any:
+        """Return the position before everything."""
+        return self._returned["offset"]
+
+    def latest_offset(self, start: Any) -> Any:
+        """Return the next one."""
+        del start
+        return self._returned["offset"]
+
+    def tasks(self, start: Any, end: Any) -> Any:
+        """Return the tasks."""
+        del start, end
+        return self._returned["tasks"]
+
+    def bound(self) -> None:
+        """Need no bound."""
+
+    def stop(self) -> None:
+        """Hold nothing."""
+
+
+def test_what_a_source_plans_is_checked() -> None:
+    """Spark would take 'null' for an offset, and a number for as many bytes."""
+    problem = f"{NAMED}: initial_offset returns None; an offset is a dict that JSON can hold"
+    with pytest.raises(ConnectorError, match=problem):
+        CheckedSource(OWNER, Source(offset=None)).initial_offset()
+    with pytest.raises(ConnectorError, match=f"{NAMED}: latest_offset returns 3; an offset"):
+        CheckedSource(OWNER, Source(offset=3)).latest_offset({})
+    with pytest.raises(ConnectorError, match=f"{NAMED}: tasks returns a int; it returns bytes"):
+        CheckedSource(OWNER, Source(tasks=[3])).tasks({}, {})
+    with pytest.raises(
+        ConnectorError, match=f"{NAMED} plans a object, which has no method initial"
+    ):
+        CheckedSource(OWNER, object())  # type: ignore[arg-type]
+
+
+def test_what_a_source_plans_is_passed_on() -> None:
+    """With its metrics, if it has any."""
+    source = CheckedSource(OWNER, Source())
+    assert (source.initial_offset(), source.tasks({}, {})) == ({"records": 0}, [b""])
+    assert not hasattr(source, "metrics")
+    measured = Source()
+    measured.metrics = dict  # type: ignore[attr-defined]
+    assert CheckedSource(OWNER, measured).metrics() == {}
+
+
+def batches(read: Callable[[bytes], Any]) -> list[pa.RecordBatch]:
+    """Return what a task yields."""
+    return list(checked_batches(OWNER, read, b"task", RECORDS_ARROW))
+
+
+def test_what_a_task_yields_is_checked() -> None:
+    """Spark takes columns by their positions."""
+
+    def failing(task: bytes) -> Iterator[pa.RecordBatch]:
+        yield good
+        raise KeyError(task)
+
+    good = pa.RecordBatch.from_pylist([RECORD], RECORDS_ARROW)
+    assert batches(lambda _: [good]) == [good]
+    with pytest.raises(ConnectorError, match=f"{NAMED} reads a dict; a task yields Arrow record"):
+        batches(lambda _: [RECORD])
+    with pytest.raises(ConnectorError, match=f"{NAMED} reads a batch of the columns key: binary, "):
+        batches(lambda _: [good.drop_columns(["value"])])
+    with pytest.raises(ConnectorError, match=f"{NAMED}: TypeError: 'NoneType' object is not iter"):
+        batches(lambda _: None)
+    with pytest.raises(ConnectorError, match=f"{NAMED}: KeyError: b'task'"):
+        batches(failing)
+
+
+def test_errors_of_statefun_stay_as_they_are() -> None:
+    """They say whose they are, and what to do."""
+    error = ConnectorError("there is no such list; make it")
+
+    with pytest.raises(ConnectorError) as raised, named_failures(OWNER):
+        raise error
+
+    assert raised.value is error
+
+
+def test_a_component_is_described_by_its_kind_and_place() -> None:
+    """For whoever has to mend it."""
+    assert described(INGRESS) == OWNER

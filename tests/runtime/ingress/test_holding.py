@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from simulation.chaos import Chaos
+from simulation.disk import Disk, MemoryFolder
+
+from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.ingress.holding import MOST_BYTES, WAITING, WaitingGauge
+from statefun.sdk.errors import CheckpointError
+
+
+def _adding(size: int) -> list[Outcome]:
+    return [Outcome(waiting_bytes=size)]
+
+
+def test_reading_is_held_by_the_total_of_what_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Over restarts, with a line in the log; what takes messages away is not held."""
+    folder, pauses = Folder.at(tmp_path / "checkpoint"), list[float]()
+    WaitingGauge(folder, pauses.append).add(0, _adding(MOST_BYTES // 2) * 2)
+    assert pauses == []
+    backlog = WaitingGauge(folder, pauses.append)
+    backlog.add(1, _adding(2))
+    backlog.add(2, _adding(0))
+    backlog.add(3, _adding(-1))
+    assert pauses == [10]
+    backlog.add(4, _adding(-MOST_BYTES // 2))
+    backlog.add(5, _adding(1))
+    assert pauses == [10]
+    assert [line.partition(" bytes of messages wait for")[0] for line in caplog.messages] == [
+        f"{MOST_BYTES + 2:,}",
+        f"{MOST_BYTES // 2 + 1:,}",
+    ]
+
+
+def test_a_batch_that_is_repeated_counts_once(tmp_path: Path) -> None:
+    """A crash before its commit leaves the count of what it was to add."""
+    folder, pauses = Folder.at(tmp_path / "checkpoint"), list[float]()
+    for size in (MOST_BYTES, 0, MOST_BYTES - 1):
+        WaitingGauge(folder, pauses.append).add(7, _adding(size))
+    WaitingGauge(folder, pauses.append).add(8, _adding(1))
+    assert pauses == []
+    WaitingGauge(folder, pauses.append).add(9, _adding(1))
+    assert pauses == [10]
+
+
+def test_a_damaged_count_is_refused(tmp_path: Path) -> None:
+    """As other files of a checkpoint are."""
+    folder = Folder.at(tmp_path / "checkpoint")
+    WaitingGauge(folder).add(1, _adding(5))
+    path = tmp_path / "checkpoint" / WAITING
+    path.write_bytes(path.read_bytes().replace(b"5", b"6"))
+    with pytest.raises(CheckpointError, match=r"waiting\.json"):
+        WaitingGauge(folder)
+
+
+def test_a_count_that_was_read_is_on_the_disk() -> None:
+    """Also if the one that wrote it has ended before it was."""
+    for seed in range(10):
+        chaos, disk = Chaos(seed), Disk()
+        chaos.active = False
+        folder, path = MemoryFolder("/c", disk, chaos), f"/c/{WAITING}"
+        WaitingGauge(folder).add(3, _adding(7))
+        disk.name(path, disk.files.pop(path))
+        WaitingGauge(folder).add(3, _adding(7))  # writes nothing new
+        disk.lose_power(chaos.random, 0)
+        assert path in disk.files

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make endurance`` in short: everything is in use, and is sampled and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from endurance.parts import drive
+from endurance.running import endure
+from endurance.verdict import Series, series_of, verdict
+from hypothesis import given
+from hypothesis import strategies as st
+from kinesis_server import KINESALITE
+
+BATCHES = range(0, 100_000, 250)
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.takes(minutes=3)
+@pytest.mark.skipif(bool(KINESALITE.missing_tools), reason="there is no Node.js")
+def test_an_application_in_which_everything_is_in_use(tmp_path: Path) -> None:
+    """It runs through outages of its endpoint; its driver, JVM, workers and files are sampled."""
+    folder = tmp_path / "run"
+
+    used = endure(folder, 60, timedelta(seconds=3), absence=timedelta(seconds=6))
+
+    assert used.missing == []
+    found = {series.name: series for series in series_of(folder)}
+    assert {"driver blocks", "jvm heap", "worker blocks", "checkpoint/timers files"} <= found.keys()
+    for name in ("driver descriptors", "driver threads", "worker descriptors", "worker threads"):
+        values = found[name].values
+        half = len(values) // 2
+        assert min(values[half:]) <= max(values[:half]), name
+
+
+def test_the_parts_of_the_driver_stay_flat() -> None:
+    """In a few hundred micro-batches, an object that each of them leaves behind shows already."""
+    found = {each.series.name: each for each in drive(800)}
+
+    for name in ("driver blocks", "driver threads", "driver descriptors", "state addresses"):
+        assert found[name].slope - found[name].error < 0.5, name
+
+
+def judged(values: Sequence[float], limit: float = 1e-3) -> str:
+    """Return what is known of a figure."""
+    found = verdict(Series("some", limit, BATCHES, values))
+    assert found is not None
+    return found.word
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=len(BATCHES), max_size=len(BATCHES)))
+def test_a_figure_that_comes_down_again_does_not_grow(values: list[float]) -> None:
+    """However much it takes meanwhile: what counts is the least of each window."""
+    sawtooth = [value * (place % 7 != 0) for place, value in enumerate(values)]
+
+    assert judged(sawtooth) == "flat"
+
+
+@given(st.lists(st.floats(0, 100), min_size=len(BATCHES), max_size=len(BATCHES)))
+def test_a_leak_shows_below_what_comes_and_goes(values: list[float]) -> None:
+    """One object in each hundredth micro-batch."""
+    leaking = [
+        batch / 100 + value * (place % 7 != 0)
+        for place, (batch, value) in enumerate(zip(BATCHES, values, strict=True))
+    ]
+
+    assert judged(leaking) == "grows"
+
+
+def test_a_short_run_decides_nothing() -> None:
+    """Rather than to say that a figure is flat, or that it grows."""
+    few = Series("some", 1e-6, [1, 2, 3], [1, 2, 3])
+    rough = [float(place * 7919 % 1000) for place in range(len(BATCHES))]
+
+    assert verdict(few) is None
+    assert judged(rough, limit=1e-6) == "undecided"
