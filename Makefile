@@ -4,7 +4,7 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick bench bench-tools simulate fuzz soak compat lint format protocol docs site-tools docs-build docs-serve clean
+.PHONY: help setup demo check test test-quick coverage coverage-tools bench bench-tools simulate fuzz soak endurance compat lint format protocol changelog changelog-tools docs site-tools docs-build docs-serve clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -15,6 +15,13 @@ setup: ## Prepare Java and .venv (every other target does this first)
 demo: setup ## Run the greeter on an embedded Kafka; ARGS=--flights for 334,264 real records
 	@$(VENV)/python examples/demo.py $(ARGS)
 
+# What is fast and finds most: the tests of what a message goes through, and of the pages that name it.
+FAST := tests/engine tests/formats tests/module tests/protocol tests/sdk tests/testing tests/transforms \
+	tests/test_documentation.py tests/test_layers.py tests/test_public_names.py tests/test_reference_pages.py
+check: lint ## Check style and types, and run the fast tests, within two minutes; ARGS goes to pytest
+	@$(VENV)/python -m pytest -q --numprocesses auto --dist worksteal -m "not broker and not spark" \
+		--hypothesis-profile fast --ignore tests/transforms/test_connect.py $(FAST) $(ARGS)
+
 # More than cores: tests wait for processes to end, and for brokers that do not answer.
 WORKERS ?= 5
 test: setup ## Run all tests, the real broker and Spark included; ARGS goes to pytest
@@ -24,7 +31,18 @@ test-quick: setup ## Run the tests that need neither a broker nor Spark; ARGS go
 	@$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal \
 		-m "not broker and not spark" $(ARGS)
 
-NAME ?= dispatch growth async hop timers latency sdk typed kafka flink remote publish
+coverage: setup coverage-tools ## Run all tests, and print which lines and branches they took; ARGS goes to pytest
+	@rm -rf build/coverage
+	@$(VENV)/python -m coverage run -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+	@$(VENV)/python -m coverage combine -q
+	@$(VENV)/python -m coverage html -q
+	@$(VENV)/python -m coverage json -q
+	@$(VENV)/python scripts/coverage_table.py build/coverage/report.json
+
+coverage-tools:
+	@$(PYTHON) scripts/bootstrap.py coverage
+
+NAME ?= dispatch growth async hop timers expiry latency sdk typed kafka flink remote publish
 bench: setup bench-tools ## Run the benchmarks, write docs/performance.md; NAME=dispatch for one, ARGS for its options
 	@for name in $(NAME); do $(VENV)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
@@ -40,6 +58,9 @@ fuzz: setup ## Feed a million malformed values to everything that reads from out
 soak: setup ## Kill and freeze a real application's processes, and check every record; ARGS=--jobs=2
 	@$(VENV)/python tests/soak.py $(ARGS)
 
+endurance: setup bench-tools ## Run 200,000 micro-batches with everything in use: nothing may grow; ARGS=--batches=20000, or --parts
+	@PYTHONPATH=tests $(VENV)/python -m endurance $(ARGS)
+
 compat: setup ## Try Spark's internals with another release: make compat SPARK=4.3.0
 	@$(VENV)/python scripts/compat.py $(SPARK)
 
@@ -53,6 +74,12 @@ format: setup ## Format the code
 
 protocol: setup ## Generate statefun/protocol from proto/
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python scripts/generate_protocol.py
+
+changelog: changelog-tools ## Show what changelog.d adds to CHANGELOG.md; ARGS="--yes --version 0.2.0" writes it
+	@$(VENV)/python -m towncrier build $(or $(ARGS),--draft --version next)
+
+changelog-tools:
+	@$(PYTHON) scripts/bootstrap.py changelog
 
 docs: setup ## Generate docs/module-yaml.md and the JSON Schema of module files
 	@$(VENV)/python scripts/generate_docs.py

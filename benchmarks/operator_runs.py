@@ -15,16 +15,17 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from statefun import StatefulFunctions
-from statefun.module.sinks import Sink
+from statefun.engine.clock import SystemClock
+from statefun.engine.program import Program
+from statefun.engine.sinks import Sink
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.dispatch.announcement import Announcement, announce
 from statefun.runtime.dispatch.operator import Operator
-from statefun.runtime.dispatch.payload import Payload, Program
+from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.rows.envelope import SCHEMA
-from statefun.runtime.timers.clock import SystemClock
 
 _numbers = itertools.count()
 

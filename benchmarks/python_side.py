@@ -21,15 +21,16 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
-from statefun.module.sinks import Sink
+from statefun.engine.clock import SystemClock
+from statefun.engine.program import Program
+from statefun.engine.sinks import Sink
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.dispatch.arrow_path import evaluate
 from statefun.runtime.dispatch.operator import Operator
-from statefun.runtime.dispatch.payload import Payload, Program
+from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.spark_internals import pickled_state
-from statefun.runtime.timers.clock import SystemClock
 
 ROWS = 10_000
 """Of a batch: Spark's default."""
@@ -106,6 +107,7 @@ def begin_task() -> None:
         "streaming.sql.batchId": "1",
         "statefun.time": "0",
         "statefun.delivered-up-to": "0",
+        "statefun.turn": "nothing",
     }
 
 

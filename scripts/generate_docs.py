@@ -16,10 +16,21 @@ _INTRODUCTION = """\
 # module.yaml
 
 Every key of every kind of component. A module file holds one YAML document for each component,
-with `kind` and `spec`; `version: "1.0"` to `"3.0"` with `module` are read as well. `${NAME}` in a
+with `kind` and `spec`; `version: "1.0"` to `"3.0"` with `module` are read as well, and so is a
+ConfigMap of Kubernetes whose data has a `module.yaml`. `${NAME}` in a
 value is an environment variable, `${file:/path}` the content of a file. `statefun validate` checks
-files with all findings at once; `statefun schema` prints the JSON Schema for editors. The tables have
-the keys below `spec`; `[]` stands for the entries of a list.
+files with all findings at once. The tables have the keys below `spec`; `[]` stands for the entries of
+a list.
+
+Editors with the YAML language server, such as VS Code with Red Hat's extension, check and complete a
+module file by its JSON Schema, which `statefun schema > module.schema.json` writes, if the file
+begins with a comment that names it:
+
+```yaml
+# yaml-language-server: $schema=module.schema.json
+kind: io.statefun.kafka.v1/egress
+spec: {id: com.example.docs/greets, address: "localhost:9092"}
+```
 
 This page is made from the code that reads the files (`make docs`).
 """
