@@ -4,18 +4,22 @@
 A plain function is interrupted by an exception that a signal handler raises in it, which works in
 the main thread of a process, where Spark's workers run functions. So is a coroutine that blocks its
 event loop. A coroutine that waits is cancelled by the loop's watchdog.
+
+The exception may come while Python runs a finalizer (``__del__``, or the callback of a weak
+reference), which cannot raise. Then Python ignores the exception, and the alarm rings again.
 """
 
 from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
 import time
 from _signal import (  # type: ignore[import-not-found] # the typeshed has none
     getsignal,  # the public one makes enums, which takes longer than a call
 )
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from signal import ITIMER_REAL, getitimer
@@ -157,8 +161,11 @@ _ringing: list[Alarm] = []
 """The alarms that are on; the last one counts."""
 _kept: list[int] = []
 """The main thread, while the timer is kept between calls."""
-_Setup = tuple[Any, tuple[float, float]]
-"""The signal handler to set again, if any, and the timer's former setting."""
+_Hook = Callable[["sys.UnraisableHookArgs"], Any]
+_hooks: list[_Hook] = []
+"""The hooks of ignored exceptions that were set before the alarms' own."""
+_Setup = tuple[Any, tuple[float, float], _Hook]
+"""What to set again: the signal handler, if any, the timer, and the hook of ignored exceptions."""
 
 
 def _is_main_thread() -> bool:
@@ -172,13 +179,21 @@ def _take_over(seconds: float) -> _Setup:
         signal.signal(signal.SIGALRM, _on_alarm)
     # The default handler is not set again: with it, a signal that comes late ends the process.
     mine = handler is _on_alarm or handler == signal.SIG_DFL
+    hook = sys.unraisablehook
+    if hook is not _on_ignored:
+        _hooks.append(hook)
+        sys.unraisablehook = _on_ignored
     before = _ring_in(seconds) if seconds else signal.setitimer(ITIMER_REAL, 0)
-    return None if mine else handler, before
+    return None if mine else handler, before, hook
 
 
 def _give_back(setup: _Setup) -> None:
-    handler, timer = setup
+    handler, timer, hook = setup
     signal.setitimer(ITIMER_REAL, *timer)
+    if hook is not _on_ignored:
+        _hooks.pop()
+        if sys.unraisablehook is _on_ignored:  # otherwise a function has set its own
+            sys.unraisablehook = hook
     if handler is not None:  # the user's own
         signal.signal(signal.SIGALRM, handler)
 
@@ -191,6 +206,12 @@ def _ring_in(seconds: float) -> tuple[float, float]:
 def _on_alarm(_number: int, _frame: FrameType | None) -> None:
     if _ringing:
         _ringing[-1].ring()
+
+
+def _on_ignored(ignored: sys.UnraisableHookArgs) -> None:
+    """Report ignored exceptions to the hook that was set before, except for timeouts."""
+    if not isinstance(ignored.exc_value, CallTimeoutError):
+        (_hooks[-1] if _hooks else sys.__unraisablehook__)(ignored)
 
 
 def _warn(target: Address, seconds: float) -> None:

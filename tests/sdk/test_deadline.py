@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -143,6 +144,60 @@ def test_a_plain_function_that_swallows_interruptions_gets_more_of_them() -> Non
 
     assert result.failures == []
     assert result.state_mutations == {"count": typed(6, IntType)}
+
+
+class _SlowFinalizer:
+    def __del__(self) -> None:
+        time.sleep(2 * SOON.total_seconds())
+
+
+def _finalize_and_sleep(ctx: Context, message: Message) -> None:
+    _count(ctx, message)
+    if message.as_int() == HANG:
+        finalized = _SlowFinalizer()
+        del finalized
+        time.sleep(60)
+
+
+def test_an_interruption_that_a_finalizer_ignores_is_repeated_and_not_reported() -> None:
+    """Python ignores what is raised in ``__del__``; pytest fails for all that it reports so."""
+    hook = sys.unraisablehook
+    result = _invoke(_finalize_and_sleep, 1, HANG)
+    assert "in _finalize_and_sleep" in result.failures[0].traceback
+    assert sys.unraisablehook is hook
+
+
+class _FaultyFinalizer:
+    def __del__(self) -> None:
+        raise ValueError("in a finalizer")
+
+
+def _finalize_faultily(_ctx: Context, _message: Message) -> None:
+    finalized = _FaultyFinalizer()
+    del finalized
+
+
+def test_other_ignored_exceptions_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hook that was set before the call gets what is no timeout."""
+    reported: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda ignored: reported.append(ignored.exc_value))
+    _invoke(_finalize_faultily, 1)
+    assert [str(error) for error in reported] == ["in a finalizer"]
+
+
+def _hook(_ignored: object) -> None:
+    """Ignore the exception."""
+
+
+def _set_hook(_ctx: Context, _message: Message) -> None:
+    sys.unraisablehook = _hook
+
+
+def test_a_hook_that_a_function_sets_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Error reporting that a function sets up at its first call goes on after the call."""
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    _invoke(_set_hook, 1)
+    assert sys.unraisablehook is _hook
 
 
 def test_a_coroutine_that_cannot_be_cancelled_is_left_alone() -> None:
