@@ -62,7 +62,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _chooses(mark: pytest.Mark) -> bool:
-    """Tell whether a test has a parameter for the way itself."""
+    """Return whether a test has a parameter for the way itself."""
     if mark.name != "parametrize":
         return False
     names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())

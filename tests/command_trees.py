@@ -258,7 +258,7 @@ class Expected:
 
 
 def _is_cancelled(command: Command, later: Sequence[Command]) -> bool:
-    """Tell whether a message is not to be delivered, given the commands after it."""
+    """Return whether a message is not to be delivered, given the commands after it."""
     return command["do"] == "after" and (
         command["milliseconds"] >= LATE or _cancel(command.get("token", "")) in later
     )

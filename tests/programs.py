@@ -284,7 +284,7 @@ class Stepping(Protocol):
         """Return the addresses that have state."""
 
     def has_timers(self) -> bool:
-        """Tell whether a delayed message waits."""
+        """Return whether a delayed message waits."""
 
 
 def follow(

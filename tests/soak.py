@@ -50,7 +50,7 @@ class Result:
 
 
 def has_lanes(seed: int) -> bool:
-    """Tell whether a seed publishes in several lanes, to a slow broker."""
+    """Return whether a seed publishes in several lanes, to a slow broker."""
     return seed % 3 == 2
 
 

@@ -75,7 +75,7 @@ def _lacking(ours: Any, published: dict[str, Any]) -> Iterator[str]:
 
 
 def _has(class_: Any, member: str) -> bool:
-    """Tell whether instances of a class have a member."""
+    """Return whether instances of a class have a member."""
     return hasattr(class_, member) or member in INSTANCES
 
 

@@ -59,7 +59,7 @@ def _part(part: ast.expr) -> str:
 
 
 def _is_raised(message: str, texts: list[str]) -> bool:
-    """Tell whether the code has a text that a message on a page is, or is part of."""
+    """Return whether the code has a text that a message on a page is, or is part of."""
     pattern = re.compile(".*?".join(map(re.escape, message.split("…"))))
     return any(pattern.search(text) for text in texts)
 

@@ -144,7 +144,7 @@ def kept_for(target: bytes, typename: str, value: bytes) -> Iterator[str]:
 
 
 def is_own(typename: str, value: bytes) -> bool:
-    """Tell whether a message in the outbox is one between an address and its chunks."""
+    """Return whether a message in the outbox is one between an address and its chunks."""
     if typename == RELEASED:
         typename = Entry.FromString(value).typename
     return typename in {KEPT, _ASKED}

@@ -136,7 +136,7 @@ def wake_up_time(value: bytes) -> int:
 
 
 def is_wake_up(typename: str, value: bytes) -> bool:
-    """Tell whether a message in the outbox is a wake-up, perhaps on its way from its bucket."""
+    """Return whether a message in the outbox is a wake-up, perhaps on its way from its bucket."""
     if typename == WAKE_UP:
         return True
     return typename == RELEASED and Entry.FromString(value).typename == WAKE_UP

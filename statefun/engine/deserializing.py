@@ -32,7 +32,7 @@ class Deserialized(NamedTuple):
 
 
 def is_record(typename: str) -> bool:
-    """Tell whether a value is a record that a deserializer has not read yet."""
+    """Return whether a value is a record that a deserializer has not read yet."""
     return typename.startswith(RECORDS)
 
 

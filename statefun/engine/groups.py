@@ -222,7 +222,7 @@ class AddressValues:
         self.expire(clock)
 
     def has_room(self, batch: int, delivered_up_to: int | None, limit: int) -> bool:
-        """Tell whether a function without state may be messaged within this micro-batch.
+        """Return whether a function without state may be messaged within this micro-batch.
 
         After the limit is reached, no further message may be, until the rest of that micro-batch is
         delivered; else the order per sender and target would break.

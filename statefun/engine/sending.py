@@ -44,7 +44,7 @@ class Sender:
         self._sequence = sequence
 
     def is_stateless(self, typename: str) -> bool:
-        """Tell whether a function that was sent a message keeps no values."""
+        """Return whether a function that was sent a message keeps no values."""
         return self._targets[typename].is_stateless
 
     def check(self, sent: Message | EgressMessage) -> Message | KafkaEgressMessage | None:

@@ -140,7 +140,7 @@ def chunk_of(bucket: int, number: int) -> int:
 
 
 def is_chunk(key: bytes) -> bool:
-    """Tell whether a key belongs to a chunk of a bucket.
+    """Return whether a key belongs to a chunk of a bucket.
 
     >>> is_chunk(bucket_key(17)), is_chunk(bucket_key(chunk_of(17, 5)))
     (False, True)

@@ -125,7 +125,7 @@ class FileLog:
         """The entry after which files were to be taken away last, and their paths, if known."""
 
     def has(self, number: int) -> bool:
-        """Tell whether there is an entry: of the present run's, or of one that has crashed."""
+        """Return whether there is an entry: of the present run's, or of one that has crashed."""
         if number > self._newest + 1 or self._newest < 0:
             self._newest = number if self._folder.has(_name(number)) else number - 1
         return number <= self._newest

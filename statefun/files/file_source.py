@@ -293,7 +293,7 @@ class FileSource:
         return examined
 
     def _may_be_other(self, state: FileState) -> bool:
-        """Tell whether another file may come in the place of one that is known."""
+        """Return whether another file may come in the place of one that is known."""
         is_done = state.is_all and self._settings.after_read is not AfterRead.KEEP
         nothing_was_read = state.end == 0
         return state.is_gone or is_done or nothing_was_read

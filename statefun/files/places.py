@@ -52,7 +52,7 @@ class Place:
         return self.folder.exists() and (_is_pattern(self.name) or self.folder.has(self.name))
 
     def takes(self, name: str) -> bool:
-        """Tell whether a file of the folder is read."""
+        """Return whether a file of the folder is read."""
         is_named = fnmatchcase(name, self.name) if _is_pattern(self.name) else name == self.name
         return is_named and not name.startswith(HIDDEN)
 

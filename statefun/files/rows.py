@@ -178,7 +178,7 @@ def _is_double(value: object) -> bool:
 
 
 def _is_decimal(type_: pa.Decimal128Type, value: object) -> bool:
-    """Tell whether a decimal number has all of its digits in a column; it may be a string."""
+    """Return whether a decimal number has all of its digits in a column; it may be a string."""
     if isinstance(value, bool) or not isinstance(value, (int, Decimal, str)):
         return False
     if isinstance(value, str) and not _DECIMAL.fullmatch(value):

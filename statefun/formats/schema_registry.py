@@ -122,7 +122,7 @@ class _Registered:
 
 
 def _says_unknown(error: Exception) -> bool:
-    """Tell whether an exception of the client's is a registry's word that there is no such schema.
+    """Return whether an exception of the client's is a registry's word that there is no such schema.
 
     A proxy, or another server at a wrong URL, has no error code of a registry's.
     """

@@ -30,7 +30,7 @@ class UnknownSchemas:
         self._since: dict[Hashable, float] = {}
 
     def has(self, schema: Hashable) -> bool:
-        """Tell whether a schema was unknown a moment ago."""
+        """Return whether a schema was unknown a moment ago."""
         since = self._since.get(schema)
         return since is not None and time.monotonic() - since < _REMEMBERED.total_seconds()
 

@@ -37,7 +37,7 @@ class LetterFilter:
         return self == LetterFilter()
 
     def __call__(self, letter: DeadLetter) -> bool:
-        """Tell whether it lets a letter through."""
+        """Return whether it lets a letter through."""
         facts = letter.facts
         return (
             (self.ids is None or letter.id in self.ids)

@@ -44,7 +44,7 @@ def problem_of(operation: str, answer: Mapping[str, Any]) -> str:
 
 
 def _is_number(value: object) -> bool:
-    """Tell whether a value is one of Kinesis's long numbers, which are texts."""
+    """Return whether a value is one of Kinesis's long numbers, which are texts."""
     return isinstance(value, str) and value.isdecimal()
 
 

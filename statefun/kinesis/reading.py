@@ -310,7 +310,7 @@ class KinesisSource:
         return reader
 
     def _is_done(self, streams: Mapping[str, StreamPosition]) -> bool:
-        """Tell whether everything is read that was there when the run was bounded."""
+        """Return whether everything is read that was there when the run was bounded."""
         return all(name in streams and self._is_read(name, streams[name]) for name in self._streams)
 
     def _is_read(self, name: str, stream: StreamPosition) -> bool:
@@ -326,7 +326,7 @@ class KinesisSource:
         return True
 
     def _is_there(self, name: str, id_: str) -> bool:
-        """Tell whether a shard is there that is planned to be read.
+        """Return whether a shard is there that is planned to be read.
 
         Raises:
             ConnectorError: if it is not, and that is to end the run.

@@ -257,7 +257,7 @@ class ShardReader:
         return following
 
     def _may_fetch(self, expected: int) -> bool:
-        """Tell whether to ask now, with room for so many bytes; what is planned needs no room."""
+        """Return whether to ask now, with room for so many bytes; what is planned needs no room."""
         with self._changed:
             if self._needed > max(self._complete, self._position.number):
                 self._room.take(expected)

@@ -92,7 +92,7 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
 
 
 def _takes(function: StatefulFunction, typename: str) -> bool:
-    """Tell whether a function takes values of a type, or cannot say: that is another problem."""
+    """Return whether a function takes values of a type, or cannot say: that is another problem."""
     try:
         return function.takes(typename)
     except DefinitionError:
@@ -187,7 +187,7 @@ def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[
 
 
 def _overlap(one: TopicRoute, other: TopicRoute) -> bool:
-    """Tell whether two routes share a topic; two patterns count only if they are equal."""
+    """Return whether two routes share a topic; two patterns count only if they are equal."""
     if one.is_pattern and other.is_pattern:
         return one.topic == other.topic
     return one.takes(other.topic) or other.takes(one.topic)

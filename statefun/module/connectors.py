@@ -68,7 +68,7 @@ class ConnectorEgress:
     """``package.module:name`` of a function for ``statefun validate --connect``, as for an ingress."""
 
 
-def described(component: ConnectorIngress | ConnectorEgress) -> str:
+def owner_of(component: ConnectorIngress | ConnectorEgress) -> str:
     """Return whose mistake it is, for messages: a component, its kind and place, and its code."""
     if isinstance(component, ConnectorIngress):
         name, code = "ingress", component.reader

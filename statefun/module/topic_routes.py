@@ -102,7 +102,7 @@ class TopicRoute:
     """The name that the module file has for it, where that is another one, such as a path."""
 
     def takes(self, topic: str) -> bool:
-        """Tell whether the route takes the records of a topic."""
+        """Return whether the route takes the records of a topic."""
         return _is_named(topic, self.topic, is_pattern=self.is_pattern)
 
     def read_by(self, deserializer: Deserializer) -> TopicRoute:
@@ -129,7 +129,7 @@ class TransformedTopic:
     is_pattern: bool = False
 
     def takes(self, topic: str) -> bool:
-        """Tell whether the records for a topic are transformed."""
+        """Return whether the records for a topic are transformed."""
         return _is_named(topic, self.topic, is_pattern=self.is_pattern)
 
 

@@ -103,7 +103,7 @@ def pause_after(attempts: int) -> timedelta:
 
 
 def is_reply(answer: Answer) -> bool:
-    """Tell whether an answer says that it is one of a function."""
+    """Return whether an answer says that it is one of a function."""
     return answer.status == HTTPStatus.OK and answer.content_type == BYTES
 
 

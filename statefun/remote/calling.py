@@ -111,7 +111,7 @@ class Caller:
             raise circuit.down()
 
     async def replies(self, url: str, empty: bytes) -> bool:
-        """Tell whether a request without messages gets a reply."""
+        """Return whether a request without messages gets a reply."""
         try:
             answer = await self._client.post(url, empty, _PROBE_TIME.total_seconds())
         except (NoConnectionError, NoReplyError):

@@ -132,7 +132,7 @@ class EndpointClient:
         self.known(target).has_replied = True
 
     async def lacks(self, target: Address) -> bool:
-        """Tell whether the server replies for another function, and for this one never did.
+        """Return whether the server replies for another function, and for this one never did.
 
         Both are asked without messages, so that no function is called: a server that has the
         function replies then, whatever the function would do with a message.

@@ -118,7 +118,7 @@ class Application:
         self._stopping.set()
 
     def is_stopping(self) -> bool:
-        """Tell whether :meth:`stop` was called, or is about to be: Spark may get a signal first."""
+        """Return whether :meth:`stop` was called, or is about to be: Spark may get a signal first."""
         return self._stopping.wait(_WATCH_SECONDS)
 
     @contextmanager

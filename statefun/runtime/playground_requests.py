@@ -92,7 +92,7 @@ class Handler(BaseHTTPRequestHandler):
     _has_unread_body = False
 
     def has_stopped(self) -> bool:
-        """Tell whether nothing is accepted any more."""
+        """Return whether nothing is accepted any more."""
         return False
 
     def begin(self) -> None:

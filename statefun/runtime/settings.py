@@ -207,7 +207,7 @@ def argument_of(key: str) -> str:
 
 
 def is_local_master(conf: Mapping[str, str]) -> bool:
-    """Tell whether Spark's workers run on this machine, also with a ``local-cluster`` master."""
+    """Return whether Spark's workers run on this machine, also with a ``local-cluster`` master."""
     return conf.get("spark.master", "local").startswith("local")
 
 

@@ -78,12 +78,12 @@ class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]  # a plain cl
 
 
 def renews_lines(stream: TextIO) -> bool:
-    """Tell whether a stream leads to a terminal on which a line can be erased."""
+    """Return whether a stream leads to a terminal on which a line can be erased."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _is_ours(stream: TextIO) -> bool:
-    """Tell whether the process is in the foreground of its terminal, where it may draw."""
+    """Return whether the process is in the foreground of its terminal, where it may draw."""
     try:
         return os.tcgetpgrp(stream.fileno()) == os.getpgrp()
     except (OSError, ValueError):  # the stream is no controlling terminal of this process

@@ -71,7 +71,7 @@ RESERVED = (
 
 
 def is_reserved(typename: str) -> bool:
-    """Tell whether the runtime reserves a typename or a namespace for itself.
+    """Return whether the runtime reserves a typename or a namespace for itself.
 
     >>> is_reserved("statefun.timers/bucket"), is_reserved("statefun"), is_reserved("statefuns/f")
     (True, True, False)
@@ -80,7 +80,7 @@ def is_reserved(typename: str) -> bool:
 
 
 def is_unicode(text: object) -> bool:
-    """Tell whether ``text`` is a string that UTF-8 can encode: no lone surrogates."""
+    """Return whether ``text`` is a string that UTF-8 can encode: no lone surrogates."""
     try:
         return isinstance(text, str) and (text.isascii() or text.encode() is not None)
     except UnicodeEncodeError:

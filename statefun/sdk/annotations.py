@@ -108,7 +108,7 @@ def automatic_type(annotation: Any) -> Type[Any]:
 
 
 def is_unnamed(annotation: Any) -> bool:
-    """Tell whether values of a class travel under its own name, since nobody has named its type."""
+    """Return whether values of a class travel under its own name, since nobody has named its type."""
     return (
         has_fields(annotation)
         and not issubclass(annotation, ProtobufMessage)

@@ -42,7 +42,7 @@ def text_of_annotation(annotation: Any) -> str:
 
 
 def is_class(annotation: Any) -> bool:
-    """Tell whether it is a class, and no more: neither ``list[int]`` nor ``Any``."""
+    """Return whether it is a class, and no more: neither ``list[int]`` nor ``Any``."""
     return (
         isinstance(annotation, type)
         and typing.get_origin(annotation) is None  # of Python 3.10, which takes both for classes
@@ -123,7 +123,7 @@ def settle(annotation: Any) -> None:
 
 
 def is_pydantic(annotation: Any) -> bool:
-    """Tell whether it is a Pydantic model, without importing Pydantic."""
+    """Return whether it is a Pydantic model, without importing Pydantic."""
     return is_class(annotation) and hasattr(annotation, "model_validate_json")
 
 
@@ -135,7 +135,7 @@ def pydantic_models(annotation: Any) -> list[Any]:
 
 
 def has_fields(annotation: Any) -> bool:
-    """Tell whether it is a class that names its fields, and can be encoded by them."""
+    """Return whether it is a class that names its fields, and can be encoded by them."""
     return is_class(annotation) and (
         dataclasses.is_dataclass(annotation)
         or attrs.has(annotation)
@@ -146,7 +146,7 @@ def has_fields(annotation: Any) -> bool:
 
 
 def is_immutable(annotation: Any) -> bool:
-    """Tell whether no value of that annotation can be changed.
+    """Return whether no value of that annotation can be changed.
 
     >>> is_immutable(int | None), is_immutable(tuple[str, ...]), is_immutable(list[int])
     (True, True, False)
@@ -225,7 +225,7 @@ def _has_cached_property(class_: type) -> bool:
 
 
 def are_same(one: Any, other: Any) -> bool:
-    """Tell whether two values hold the same, also where ``==`` says no: NaN, or other time zones.
+    """Return whether two values hold the same, also where ``==`` says no: NaN, or other time zones.
 
     >>> are_same([float("nan")], [float("nan")]), are_same([1, 2], (1, 2))
     (True, False)
@@ -266,7 +266,7 @@ def _field_names(class_: Any) -> list[str] | None:
 
 
 def allows_anything(annotation: Any) -> bool:
-    """Tell whether it says nothing of some part of a value, and names no class with fields.
+    """Return whether it says nothing of some part of a value, and names no class with fields.
 
     >>> [allows_anything(each) for each in (Any, dict[str, Any], list, list[int])]
     [True, True, True, False]

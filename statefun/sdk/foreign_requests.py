@@ -42,7 +42,7 @@ def foreign_header(get: Callable[[str], str | None], *, only_this_machine: bool)
 
 
 def is_this_machine(host: str) -> bool:
-    """Tell whether a server that listens at a host has clients on this machine only.
+    """Return whether a server that listens at a host has clients on this machine only.
 
     >>> [is_this_machine(host) for host in ("localhost", "127.0.0.1", "::1", "0.0.0.0", "a.example")]
     [True, True, True, False, False]

@@ -218,7 +218,7 @@ class Handlers:
         return result
 
     def takes(self, typename: str) -> bool:
-        """Tell whether there is a handler for values of that typename."""
+        """Return whether there is a handler for values of that typename."""
         return self._reader(typename) is not None
 
     def decode(self, typename: str, content: bytes) -> Any:

@@ -92,7 +92,7 @@ class Message:
         return self.typed_value.value
 
     def is_type(self, tpe: Type[Any]) -> bool:
-        """Tell whether the value is of the type ``tpe``, or of an older one, by name."""
+        """Return whether the value is of the type ``tpe``, or of an older one, by name."""
         return tpe.reads(self.typed_value.typename)
 
     def as_type(self, tpe: Type[T]) -> T:
@@ -131,7 +131,7 @@ class Message:
         return self.as_type(type_)
 
     def is_bool(self) -> bool:
-        """Tell whether the value is a bool."""
+        """Return whether the value is a bool."""
         return self.is_type(BoolType)
 
     def as_bool(self) -> bool:
@@ -139,7 +139,7 @@ class Message:
         return self.as_type(BoolType)
 
     def is_int(self) -> bool:
-        """Tell whether the value is a 32-bit integer."""
+        """Return whether the value is a 32-bit integer."""
         return self.is_type(IntType)
 
     def as_int(self) -> int:
@@ -147,7 +147,7 @@ class Message:
         return self.as_type(IntType)
 
     def is_long(self) -> bool:
-        """Tell whether the value is a 64-bit integer."""
+        """Return whether the value is a 64-bit integer."""
         return self.is_type(LongType)
 
     def as_long(self) -> int:
@@ -155,7 +155,7 @@ class Message:
         return self.as_type(LongType)
 
     def is_float(self) -> bool:
-        """Tell whether the value is a 32-bit float."""
+        """Return whether the value is a 32-bit float."""
         return self.is_type(FloatType)
 
     def as_float(self) -> float:
@@ -163,7 +163,7 @@ class Message:
         return self.as_type(FloatType)
 
     def is_double(self) -> bool:
-        """Tell whether the value is a 64-bit float."""
+        """Return whether the value is a 64-bit float."""
         return self.is_type(DoubleType)
 
     def as_double(self) -> float:
@@ -171,7 +171,7 @@ class Message:
         return self.as_type(DoubleType)
 
     def is_string(self) -> bool:
-        """Tell whether the value is a string."""
+        """Return whether the value is a string."""
         return self.is_type(StringType)
 
     def as_string(self) -> str:

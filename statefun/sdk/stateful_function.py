@@ -101,7 +101,7 @@ class StatefulFunction:
         return isinstance(self.call, Handlers)
 
     def takes(self, typename: str) -> bool:
-        """Tell whether one of its handlers takes values of that type.
+        """Return whether one of its handlers takes values of that type.
 
         Raises:
             DefinitionError: if two of them take the same.

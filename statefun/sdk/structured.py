@@ -164,7 +164,7 @@ def _serializer(annotation: Any, encoding: Format) -> TypeSerializer[Any]:
 
 
 def _is_concrete(annotation: Any) -> bool:
-    """Tell whether the values of an annotation have it as their class; not so a TypedDict."""
+    """Return whether the values of an annotation have it as their class; not so a TypedDict."""
     return is_class(annotation) and not issubclass(annotation, dict)
 
 

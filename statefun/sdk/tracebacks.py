@@ -63,7 +63,7 @@ def place_of(error: BaseException) -> str:
 
 
 def passes_users_code(error: BaseException) -> bool:
-    """Tell whether users' code has raised an exception, or one of those that it was raised from.
+    """Return whether users' code has raised an exception, or one of those that it was raised from.
 
     >>> passes_users_code(ValueError())
     False

@@ -101,7 +101,7 @@ class Type(ABC, Generic[T]):
         """Return the serializer of this type."""
 
     def reads(self, typename: str) -> bool:
-        """Tell whether it decodes values of that typename: its own, or one that it upgrades."""
+        """Return whether it decodes values of that typename: its own, or one that it upgrades."""
         return typename == self.typename or typename in self._older
 
     def readers(self) -> Mapping[str, Callable[[bytes], T]]:

@@ -266,7 +266,7 @@ def _bare(avro: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def _has_logical(schema: Schema) -> bool:
-    """Tell whether a value, or a field of it, is no value of Avro's own types."""
+    """Return whether a value, or a field of it, is no value of Avro's own types."""
     if schema.kind is Kind.STRUCT:
         return any(_has_logical(each) for _, each in schema.fields)
     return schema.name in LOGICAL

@@ -122,7 +122,7 @@ class Runtime:
         self._rows += [(Row(KEY, b"", "t/bytes", value), None, 0) for value in values]
 
     def is_idle(self) -> bool:
-        """Tell whether there is nothing to do, now or later."""
+        """Return whether there is nothing to do, now or later."""
         return not (self._rows or self._buckets)
 
     def run(self) -> Outcome:

@@ -28,7 +28,7 @@ def members(thing):
 
 
 def is_own(value, module):
-    """Tell whether a module has made a value: generated classes say so without the package."""
+    """Return whether a module has made a value: generated classes say so without the package."""
     if isinstance(value, dict):
         return True
     return getattr(value, "__module__", "") in {f"statefun.{module}", module}

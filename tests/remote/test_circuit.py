@@ -47,7 +47,7 @@ class Endpoint:
             self.now += seconds / (FEW_FAILURES - 1)
 
     def admits(self) -> bool:
-        """Tell whether a call is let through."""
+        """Return whether a call is let through."""
         try:
             asyncio.run(self.circuit.admit(self.probe))
         except EndpointDownError:

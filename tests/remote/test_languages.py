@@ -149,7 +149,7 @@ class Driver:
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
     def is_running(self) -> bool:
-        """Tell whether it runs."""
+        """Return whether it runs."""
         return self.process is not None and self.process.poll() is None
 
     def end(self, number: signal.Signals) -> None:

@@ -44,5 +44,5 @@ def test_what_the_program_has_left_out_itself_stays_so() -> None:
 
 
 def is_looked_at(thing: object) -> bool:
-    """Tell whether the collector looks at an object."""
+    """Return whether the collector looks at an object."""
     return any(found is thing for found in gc.get_objects())

@@ -81,7 +81,7 @@ spec:
             return answer.read().decode() if answer.status == 200 else None
 
     def is_up(self) -> bool:
-        """Tell whether both answer."""
+        """Return whether both answer."""
         try:
             return self.get("none") is None and self.put("/", b"") == 404
         except (OSError, HTTPException):

@@ -69,7 +69,7 @@ class System:
         return {"/".join(key.split("\0")[::-1]) for key in keys}
 
     def has_timers(self) -> bool:
-        """Tell whether a delayed message waits."""
+        """Return whether a delayed message waits."""
         return self.summary.next_timer is not None
 
 

@@ -67,7 +67,7 @@ class Chaos:
                 self._busy = False
 
     def happens(self, probability: float) -> bool:
-        """Tell whether something that goes wrong now and then does so now."""
+        """Return whether something that goes wrong now and then does so now."""
         return self.active and self.random.random() < probability
 
     def number(self) -> int:

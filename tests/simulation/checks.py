@@ -60,7 +60,7 @@ def _truth(attempts: Attempts, egress: str) -> dict[int, list[bytes]]:
 
 
 def _is_part_of(attempts: Attempts, world: World) -> bool:
-    """Tell whether exactly-once egresses have only records of one history, in order."""
+    """Return whether exactly-once egresses have only records of one history, in order."""
     for egress in EXACTLY_ONCE:
         truth = _truth(attempts, egress)
         for sender, got in _by_sender(world.broker.log[egress]).items():

@@ -78,7 +78,7 @@ class Disk:
             self._contents.discard(path)
 
     def has_folder(self, path: str) -> bool:
-        """Tell whether a folder was created."""
+        """Return whether a folder was created."""
         return path in self._folders
 
     def create_folder(self, path: str) -> None:
@@ -133,7 +133,7 @@ def _parent(path: str) -> str:
 
 
 def is_sparks(path: str) -> bool:
-    """Tell whether it is Spark that writes a file of a checkpoint."""
+    """Return whether it is Spark that writes a file of a checkpoint."""
     return path.split("/")[2] in {"offsets", "commits", "metadata"}
 
 
@@ -208,7 +208,7 @@ class LocalPath:
         return LocalPath(self.system, _parent(self.path))
 
     def is_dir(self) -> bool:
-        """Tell whether it is a folder."""
+        """Return whether it is a folder."""
         return self.path.count("/") < 2 or self.system.disk.has_folder(self.path)
 
     def mkdir(self, *, exist_ok: bool) -> None:
@@ -255,7 +255,7 @@ class MemoryFolder(Folder):
         return sorted({name.partition("/")[0] for name in inside})
 
     def has(self, name: str) -> bool:
-        """Tell whether there is such a file."""
+        """Return whether there is such a file."""
         return f"{self.location}/{name}" in self._disk.files
 
     def open(self, name: str) -> BinaryIO:

@@ -82,7 +82,7 @@ class InProcess:
         return set(map(str, self.app.addresses()))
 
     def has_timers(self) -> bool:
-        """Tell whether a delayed message waits."""
+        """Return whether a delayed message waits."""
         return self.app.next_timer is not None
 
 

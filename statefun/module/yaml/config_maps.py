@@ -38,7 +38,7 @@ class YamlText:
 
 
 def is_resource(document: yaml.Node) -> bool:
-    """Tell whether a document is a resource of Kubernetes."""
+    """Return whether a document is a resource of Kubernetes."""
     return _value(document, "apiVersion") is not None
 
 

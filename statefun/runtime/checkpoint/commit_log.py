@@ -39,7 +39,7 @@ class CommitLog:
         return newest_batch(self._offsets.names())
 
     def has(self, batch: int) -> bool:
-        """Tell whether ``batch``, which is one of the newest, is committed."""
+        """Return whether ``batch``, which is one of the newest, is committed."""
         return self._commits.has(str(batch))
 
     def sync(self, batch: int) -> None:
@@ -68,7 +68,7 @@ class CommitLog:
         self._offsets.finish_replacing()
 
     def is_fresh(self) -> bool:
-        """Tell whether no batch was ever planned, so that starting offsets still count."""
+        """Return whether no batch was ever planned, so that starting offsets still count."""
         return self.planned() < 0
 
     def check(self, batch: int) -> None:

@@ -40,7 +40,7 @@ class Files:
         return self.system.get_file_info(path)
 
     def has(self, path: str) -> bool:
-        """Tell whether a file or folder exists."""
+        """Return whether a file or folder exists."""
         return bool(self.info(path).type != fs.FileType.NotFound)
 
     def open(self, path: str) -> BinaryIO:

@@ -134,12 +134,12 @@ class Folder:
         return FileFacts(info.size, info.mtime_ns or 0)
 
     def exists(self) -> bool:
-        """Tell whether the folder exists."""
+        """Return whether the folder exists."""
         files, path = self._files
         return bool(files.info(path).type == fs.FileType.Directory)
 
     def has(self, name: str) -> bool:
-        """Tell whether a file of that name exists."""
+        """Return whether a file of that name exists."""
         files, path = self._files
         return files.has(f"{path}/{name}")
 

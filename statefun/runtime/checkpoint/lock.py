@@ -138,7 +138,7 @@ def unlocked(checkpoint: Folder) -> Iterator[None]:
 
 
 def shows_runs(checkpoint: Folder) -> bool:
-    """Tell whether a lock shows that an application runs with a checkpoint, if one does."""
+    """Return whether a lock shows that an application runs with a checkpoint, if one does."""
     return checkpoint.is_local and not checkpoint.has(_UNLOCKED)
 
 

@@ -106,7 +106,7 @@ class Staged:
 
 
 def has_messages(manifest: Manifest) -> bool:
-    """Tell whether a batch has sent messages to functions."""
+    """Return whether a batch has sent messages to functions."""
     return any(segment.messages.records for segment in manifest.segments)
 
 
@@ -181,7 +181,7 @@ class Outbox:
         self.batch_folder(batch).write(_PUBLISHED, b"")
 
     def is_published(self, batch: int) -> bool:
-        """Tell whether ``batch`` is marked as published."""
+        """Return whether ``batch`` is marked as published."""
         return self.batch_folder(batch).has(_PUBLISHED)
 
     def remove(self, batch: int) -> None:

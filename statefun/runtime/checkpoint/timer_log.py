@@ -40,7 +40,7 @@ class TimerLog:
         self._additions = 0
 
     def exists(self) -> bool:
-        """Tell whether the log has any entry."""
+        """Return whether the log has any entry."""
         return bool(self._folder.names())
 
     def load(self) -> PendingBuckets:

@@ -51,7 +51,7 @@ class SegmentWriter:
     checkpoint: Folder
 
     def is_full(self, effects: Effects) -> bool:
-        """Tell whether ``effects`` should be written before more are collected."""
+        """Return whether ``effects`` should be written before more are collected."""
         return effects.size >= _FULL_BYTES
 
     def write(self, effects: Effects) -> Segment:

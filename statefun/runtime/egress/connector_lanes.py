@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from statefun.module.connectors import ConnectorEgress, described
+from statefun.module.connectors import ConnectorEgress, owner_of
 from statefun.runtime.checkpoint.connector_folder import connector_folder
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
@@ -109,7 +109,7 @@ class ConnectorFactory:
                 ways = turn.should_stop, patience.wait, patience.end, has_written
                 return resolve_name(egress.writer)(Writing(egress, progress, number, *ways))
 
-            return CheckedCluster(described(egress), written, note)
+            return CheckedCluster(owner_of(egress), written, note)
 
         def connect() -> Cluster:
             if self.needs_progress:

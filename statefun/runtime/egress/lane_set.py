@@ -127,10 +127,10 @@ class Turn(Protocol):
     """Decides how long a lane may go on."""
 
     def should_stop(self, stalled: timedelta) -> bool:
-        """Tell whether to give up after such a time without progress."""
+        """Return whether to give up after such a time without progress."""
 
     def is_over(self) -> bool:
-        """Tell whether to end after the present chunk."""
+        """Return whether to end after the present chunk."""
 
     def pause(self, time: timedelta) -> bool:
         """Wait before the next attempt; tell whether to give up."""

@@ -167,7 +167,7 @@ class AtLeastOnce:
         self._patience.end()
 
     def _has_failed(self) -> bool:
-        """Tell whether the present chunk does not count any more."""
+        """Return whether the present chunk does not count any more."""
         return False
 
     def _serve(self, call: Callable[[float], int], time: timedelta = _POLL) -> int:

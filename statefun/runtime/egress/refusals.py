@@ -234,7 +234,7 @@ class Refusals:
                 raise UncertainError(f"topic {topic} was not known, and is there now")
 
     def _is_last_resort(self, record: EgressRecord) -> bool:
-        """Tell whether a record is a dead letter or a marker, which no policy covers."""
+        """Return whether a record is a dead letter or a marker, which no policy covers."""
         letters = self._dead_letters
         return record.topic.startswith(PROGRESS_PREFIX) or (
             letters is not None

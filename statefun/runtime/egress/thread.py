@@ -80,7 +80,7 @@ class EgressThread:
         self._lanes = lanes
 
     def should_stop(self) -> bool:
-        """Tell whether the thread was told to stop."""
+        """Return whether the thread was told to stop."""
         return self._stop.is_set()
 
     def add(self, staged: Staged) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from statefun.module.connectors import ConnectorIngress, described
+from statefun.module.connectors import ConnectorIngress, owner_of
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.ingress.checked_reading import (
     CheckedSource,
@@ -87,7 +87,7 @@ class Reading:
             read: reads a task of the source in a worker, as Arrow batches of
                 :data:`RECORDS_ARROW`; a function of a module.
         """
-        owner = described(self.ingress)
+        owner = owner_of(self.ingress)
 
         def read_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -111,7 +111,7 @@ def read_connector(reading: Reading) -> DataFrame:
     Raises:
         StatefunError: if its reader fails, or returns something else than records.
     """
-    ingress, owner = reading.ingress, described(reading.ingress)
+    ingress, owner = reading.ingress, owner_of(reading.ingress)
     with named_failures(owner):
         records = resolve_name(ingress.reader)(reading)
     return route(checked_records(owner, records, RECORDS, ingress.topics), ingress.topics)

@@ -114,7 +114,7 @@ def _decoded_ids(routes: Sequence[TopicRoute]) -> Callable[[Column, Column], Col
 
 
 def _is_open_typename(name: Column) -> Column:
-    """Tell whether bytes are a typename that the runtime does not reserve."""
+    """Return whether bytes are a typename that the runtime does not reserve."""
     return _is_text(name) & name.cast("string").rlike("^(?!statefun[.])[^\\x00]+/[^/\\x00]+$")
 
 

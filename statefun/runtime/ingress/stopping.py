@@ -138,7 +138,7 @@ class Bounds:
             self._checkpoint.remove(STOPS)
 
     def are_reached(self) -> bool:
-        """Tell whether all ingresses have stopped, and no message is on its way.
+        """Return whether all ingresses have stopped, and no message is on its way.
 
         Timers may be pending: they belong to later runs.
         """
@@ -231,7 +231,7 @@ def is_before(stops: Offsets) -> Column:
 
 
 def _is_reached(stops: Offsets, read: Offsets) -> bool:
-    """Tell whether all records before the stops were read; deleted partitions count as read."""
+    """Return whether all records before the stops were read; deleted partitions count as read."""
     return all(
         read.get(topic, {}).get(number, end) >= end
         for topic, partitions in stops.items()

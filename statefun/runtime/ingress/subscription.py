@@ -65,7 +65,7 @@ def partitions_to_read(ingress: KafkaIngress, metadata: ClusterMetadata) -> dict
 
 
 def _may_be_missing(ingress: KafkaIngress) -> bool:
-    """Tell whether an ingress goes on without missing topics."""
+    """Return whether an ingress goes on without missing topics."""
     listed = any(route.partitions for route in ingress.topics)
     return ingress.on_data_loss is OnDataLoss.GO_ON and not listed
 

@@ -132,7 +132,7 @@ def resolve(
 
 
 def is_cached(artifacts: Sequence[MavenArtifact], *, exclude: Collection[str] = ()) -> bool:
-    """Tell whether ``resolve`` needs no repository for the same request."""
+    """Return whether ``resolve`` needs no repository for the same request."""
     return _cached((cache_folder() / "jars").absolute() / _key(artifacts, exclude)) is not None
 
 

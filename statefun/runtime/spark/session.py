@@ -35,7 +35,7 @@ _JAVA_22 = 22
 
 
 def shows_terminal() -> bool:
-    """Tell whether standard error ends up on a terminal on which a line can be erased."""
+    """Return whether standard error ends up on a terminal on which a line can be erased."""
     if not is_submitted():
         return renews_lines(sys.stderr)
     # spark-submit sends it to the standard output of its JVM.
@@ -100,12 +100,12 @@ def keep_checkpoint_locally(session: SparkSession) -> None:
 
 
 def is_local(session: SparkSession) -> bool:
-    """Tell whether the workers of ``session`` run on this machine."""
+    """Return whether the workers of ``session`` run on this machine."""
     return is_local_master(dict(session.sparkContext.getConf().getAll()))
 
 
 def can_dispatch_arrow(session: SparkSession) -> bool:
-    """Tell whether the workers of ``session`` can evaluate the operator on Arrow batches."""
+    """Return whether the workers of ``session`` can evaluate the operator on Arrow batches."""
     active = session.sparkContext.getConf().get(configuration.DAEMON, configuration.SPARKS_DAEMON)
     if active != daemon.MODULE:
         reason = f"the Python worker daemon is {active}"

@@ -22,7 +22,7 @@ KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
 def has_class(name: str) -> bool:
-    """Tell whether the driver finds a class."""
+    """Return whether the driver finds a class."""
     try:
         jvm().java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
     except JvmError:

@@ -79,7 +79,7 @@ class _Pickler(cloudpickle.CloudPickler):
 
 
 def _is_name_of_program(obj: object) -> bool:
-    """Tell whether pickle takes the name of an object, in a program that workers cannot import.
+    """Return whether pickle takes the name of an object, in a program that workers cannot import.
 
     So it does with functions that are cached, and with ``NewType``.
     """

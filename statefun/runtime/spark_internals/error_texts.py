@@ -17,7 +17,7 @@ _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
 def is_concurrent_update(error: BaseException) -> bool:
-    """Tell whether a log has the batch that Spark was about to write."""
+    """Return whether a log has the batch that Spark was about to write."""
     return _CONCURRENT in str(error)
 
 

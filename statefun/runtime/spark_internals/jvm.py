@@ -60,7 +60,7 @@ def live_conf() -> Any:
 
 
 def is_submitted() -> bool:
-    """Tell whether spark-submit runs the program, so that the JVM exists before the program.
+    """Return whether spark-submit runs the program, so that the JVM exists before the program.
 
     ``PythonRunner.scala`` sets the variable.
     """

@@ -31,7 +31,7 @@ def check_release(version: str = pyspark.__version__) -> None:
 
 
 def is_tested(version: str = pyspark.__version__) -> bool:
-    """Tell whether the details of this package are tested with a release.
+    """Return whether the details of this package are tested with a release.
 
     >>> is_tested("4.2.1"), is_tested("4.20.0"), is_tested("4.3.0")
     (True, False, False)

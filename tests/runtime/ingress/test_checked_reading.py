@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from statefun.components import ConnectorIngress, TopicRoute
 from statefun.components.running import RECORDS, RECORDS_ARROW
-from statefun.module.connectors import described
+from statefun.module.connectors import owner_of
 from statefun.module.location import Location
 from statefun.runtime.explanation import error_of_task
 from statefun.runtime.ingress.checked_reading import (
@@ -268,4 +268,4 @@ def test_errors_of_statefun_stay_as_they_are() -> None:
 
 def test_a_component_is_described_by_its_kind_and_place() -> None:
     """For whoever has to mend it."""
-    assert described(INGRESS) == OWNER
+    assert owner_of(INGRESS) == OWNER
