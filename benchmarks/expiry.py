@@ -59,7 +59,7 @@ def delay(key: bytes, now: int, effects: Effects) -> None:
     send_at(Due(now + _MILLISECONDS, now, 1), Row(key, key, "bench/later", b"later"), effects)
 
 
-_NO_COLUMNS = Columns([], [], [], [], lambda *_: None)
+_NO_COLUMNS = Columns([], [], [], [], [], cell=lambda *_: None)
 
 
 @attrs.define
@@ -88,9 +88,8 @@ class Waiting:
             effects = Effects()
             for key, contents in arrived.items():
                 values, count = AddressValues(self.full.get(key)), len(contents)
-                columns_ = Columns(
-                    [None] * count, [DELAYED] * count, contents, [None] * count, lambda *_: None
-                )
+                none, typenames, flags = [None] * count, [DELAYED] * count, [0] * count
+                columns_ = Columns(none, typenames, contents, none, flags, cell=lambda *_: None)
                 run_bucket(Group(key, columns_, 0, count, values), effects)
                 state = values.encoded() or b""
                 self.written += len(state)

@@ -56,6 +56,8 @@ def write_batches(folder: Path, typename: str, batches: Sequence[Iterable[int]])
                 "value": pa.repeat(b"x" * 100, rows),
                 "topic": pa.repeat("in", rows),
                 "partition": pa.repeat(pa.scalar(0, pa.int32()), rows),
+                "route": pa.repeat(pa.scalar(1), rows),
+                "flags": pa.repeat(pa.scalar(0, pa.int32()), rows),
             }
         )
         offset += rows

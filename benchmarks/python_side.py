@@ -93,6 +93,8 @@ def batch_of(per_address: int) -> pa.RecordBatch:
         "key": pa.nulls(rows, pa.binary()),
         "headers": pa.nulls(rows, pa.string()),
         "trace": pa.nulls(rows, pa.string()),
+        "route": pa.repeat(pa.scalar(1), rows),
+        "flags": pa.repeat(pa.scalar(0, pa.int32()), rows),
         "state": pa.concat_arrays([states, pa.nulls(rows - addresses, states.type)]),
     }
     return pa.record_batch(columns)

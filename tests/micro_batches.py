@@ -195,5 +195,6 @@ class Engine:
         self._random.shuffle(groups)
         for key, own in groups:
             _, _, _, caller, typename, value = zip(*own, strict=True)
-            columns = Columns(caller, typename, value, [None] * len(value), lambda *_: None)
+            none, zeros = [None] * len(value), [0] * len(value)
+            columns = Columns(caller, typename, value, none, zeros, cell=lambda *_: None)
             yield Group(key, columns, 0, len(value), AddressValues(self.states.get(key)))

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from statefun.engine.address_keys import address_key, address_of
 from statefun.engine.failures import RETRY, FailedMessage
 from statefun.engine.groups import Columns, Group, Row
-from statefun.engine.policies import Policies
+from statefun.engine.record_routes import RecordRoutes
+from statefun.module.transforming import transformed_topic
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.sdk.address import Address
@@ -46,6 +47,13 @@ class Call(NamedTuple):
     def record(self, index: int) -> RecordOrigin | None:
         """Return the origin of a message that was an ingress record; None for other messages."""
         return _record(self.group.columns, self.rows, self.retried, index)
+
+    def was_encoded(self, index: int) -> bool:
+        """Return whether a message's value was a record's that a deserializer has to read."""
+        again = self.retried.get(index)
+        if again is not None:
+            return again.encoded
+        return bool(self.rows) and self.group.columns.is_encoded(self.rows[index])
 
 
 def call_for(
@@ -118,13 +126,21 @@ def _ingress_record(
     return None if origin is None else ingress_record(origin)
 
 
-def seen_batch(policies: Policies, call: Call) -> InvocationBatch:
+def seen_batch(routes: RecordRoutes, call: Call) -> InvocationBatch:
     """Return the batch of a call with records as functions see them."""
-    batch = call.batch
-    look_up = batch.record
-    if look_up is None or not policies.have_routers:
-        return batch
-    return batch._replace(record=lambda index: policies.seen_record(look_up(index)))
+    if not routes.change_topics:
+        return call.batch
+    return call.batch._replace(record=partial(_seen_record, routes, call))
+
+
+def _seen_record(routes: RecordRoutes, call: Call, index: int) -> IngressRecord | None:
+    origin = call.record(index)
+    if origin is None:
+        return None
+    record, route = ingress_record(origin), routes.route_of(origin)
+    if route is None or route.chain is None:
+        return record
+    return record._replace(topic=transformed_topic(route.chain, record))
 
 
 def ingress_record(origin: RecordOrigin) -> IngressRecord:
@@ -156,6 +172,7 @@ def postponed_messages(call: Call, first: int) -> Iterator[bytes]:
             value=value,
             record=call.record(index),
             trace=trace,
+            encoded=call.was_encoded(index),
         ).SerializeToString()
 
 
@@ -170,6 +187,7 @@ def waiting_row(group: Group, row: int) -> bytes:
         value=value,
         record=columns.record(row),
         trace=columns.trace[row],
+        encoded=columns.is_encoded(row),
     ).SerializeToString()
 
 
@@ -194,6 +212,7 @@ def failed_message(failed: FailedInvocation, call: Call) -> FailedMessage:
         1 if again is None else again.attempts + 1,
         failed.traceback,
         trace,
+        call.was_encoded(failed.index),
     )
 
 
@@ -202,8 +221,11 @@ def failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
     columns, cause = group.columns, type(error).__name__
     caller, typename, value = columns.caller[row], columns.typename[row], columns.value[row]
     if typename != RETRY:
+        is_encoded = columns.is_encoded(row)
         record = columns.record(row)
-        return FailedMessage(group.key, caller, typename, value, record, error, cause)
+        return FailedMessage(
+            group.key, caller, typename, value, record, error, cause, is_encoded=is_encoded
+        )
     return failed_again(group, value, error)
 
 
@@ -220,4 +242,5 @@ def failed_again(group: Group, envelope: bytes, error: StatefunError) -> FailedM
         type(error).__name__,
         again.attempts + 1,
         trace=again.trace or None,
+        is_encoded=again.encoded,
     )

@@ -2,18 +2,18 @@
 """Decodes ingress records by users' deserializers.
 
 Deserializers run where functions run. Until then, and in dead letters and retries,
-a record's value stays as it was read, under a typename that names the deserializer.
+a record's value stays as it was read, and a flag says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from statefun.engine.calls import Call, batch_of, failed_message, ingress_record
 from statefun.engine.failures import FailedMessage
 from statefun.engine.origin import key_of
-from statefun.module.topic_routes import RECORDS, Deserializer
+from statefun.engine.record_routes import RecordRoutes
+from statefun.module.topic_routes import TopicRoute
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.sdk.deadline import Alarm
 from statefun.sdk.errors import ValueDecodeError
@@ -31,30 +31,24 @@ class Deserialized(NamedTuple):
     failed: list[FailedMessage]
 
 
-def is_record(typename: str) -> bool:
-    """Return whether a value is a record that a deserializer has not read yet."""
-    return typename.startswith(RECORDS)
-
-
-Find = Callable[[str, str], Deserializer | None]
-"""Finds a deserializer by its name and the topic of a record."""
-
-
-def deserialized(call: Call, find: Find) -> Deserialized:
+def deserialized(call: Call, routes: RecordRoutes) -> Deserialized:
     """Replace the records among the messages of ``call`` by decoded values."""
     invocations = call.batch.invocations
-    if not any(is_record(invocation.argument.typename) for invocation in invocations):
+    records = frozenset(filter(call.was_encoded, range(len(invocations))))
+    if not records:
         return Deserialized(call, [])
     kept, failed = {}, []
     for index, invocation in enumerate(invocations):
         value: TypedValue | None = invocation.argument
-        if is_record(invocation.argument.typename):
+        if index in records:
+            origin = call.record(index)
+            route = None if origin is None else routes.route_of(origin)
             try:
                 with Alarm(call.function.timeout, call.batch.target) as alarm:
                     alarm.begin()
-                    value = _value(call, index, find)
+                    value = _value(call, index, origin, route)
             except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
-                failed.append(failed_message(_failure(call, index, error), call))
+                failed.append(failed_message(_failure(call, index, route, error), call))
                 continue
         if value is not None:
             kept[index] = invocation._replace(argument=value)
@@ -71,16 +65,16 @@ def deserialized(call: Call, find: Find) -> Deserialized:
     )
 
 
-def _value(call: Call, index: int, find: Find) -> TypedValue | None:
+def _value(
+    call: Call, index: int, origin: RecordOrigin | None, route: TopicRoute | None
+) -> TypedValue | None:
     """Return the decoded value of a record; None to leave the record out."""
-    typename, content = call.batch.invocations[index].argument
-    name = typename.removeprefix(RECORDS)
-    origin = call.record(index)
-    deserializer = None if origin is None else find(name, origin.topic)
-    if deserializer is None or origin is None:
-        raise ValueDecodeError(f"there is no deserializer {name} any more that could read it")
-    value = deserializer.read(_kafka_record(call, origin, content))
-    return None if value is None else encoded(value, deserializer.value_type)
+    if origin is None or route is None or route.deserializer is None:
+        place = "it" if origin is None else f"records of topic {origin.topic}"
+        raise ValueDecodeError(f"no ingress has a deserializer any more that could read {place}")
+    _, content = call.batch.invocations[index].argument
+    value = route.deserializer.read(_kafka_record(call, origin, content))
+    return None if value is None else encoded(value, route.deserializer.value_type)
 
 
 def _kafka_record(call: Call, origin: RecordOrigin, content: bytes | None) -> KafkaRecord:
@@ -89,7 +83,10 @@ def _kafka_record(call: Call, origin: RecordOrigin, content: bytes | None) -> Ka
     return KafkaRecord(key, content, topic, partition, offset, timestamp, headers)
 
 
-def _failure(call: Call, index: int, error: BaseException) -> FailedInvocation:
-    name = call.batch.invocations[index].argument.typename.removeprefix(RECORDS)
+def _failure(
+    call: Call, index: int, route: TopicRoute | None, error: BaseException
+) -> FailedInvocation:
+    made = None if route is None else route.deserializer
+    name = call.batch.invocations[index].argument.typename if made is None else made.name
     failure = deserializer_failed(name, call.batch.target, error)
     return FailedInvocation(index, failure, class_name(error), traceback_of(error))

@@ -38,7 +38,9 @@ from statefun.sdk.deadline import standby
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.errors import (
     FunctionError,
+    RecordError,
     UnknownFunctionError,
+    ValueDecodeError,
 )
 from statefun.sdk.event_loop import await_all
 from statefun.sdk.failure import OnFailure
@@ -73,14 +75,13 @@ class Dispatcher:
         counts: FailureCounts | None = None,
     ) -> None:
         self._functions = program.functions
-        self._deserializer_of = program.deserializer_of
+        self._routes = program.routes
         self._clock = clock
         sequence = itertools.count((batch << _SEQUENCE_BITS) + 1)
         self._sender = Sender(program, clock, sequence)
         self._counts = counts or FailureCounts()
         self._failures = Failures(program.policies, clock, sequence, self._counts)
         self._invoker = invoker or Invoker()
-        self._policies = program.policies
         self._elsewhere = Elsewhere(clock, self._counts, turn)
         self._batch = batch
         self._delivered_up_to = delivered_up_to
@@ -168,7 +169,7 @@ class Dispatcher:
 
     def _seen(self, call: Call) -> InvocationBatch:
         """Return the messages of a call as its function sees them."""
-        batch = seen_batch(self._policies, call)
+        batch = seen_batch(self._routes, call)
         return batch if call.function.transport is None else self._elsewhere.seen(call, batch)
 
     def _run_plain(self, call: Call | Visit | None, effects: Effects) -> Call | Visit | None:
@@ -202,13 +203,13 @@ class Dispatcher:
         values.begin(self._delivered_up_to, self._clock)
         if function.transport is not None:
             return Visit(group, address, function, rows, RETRY in special)
-        has_waited = bool(values.waiting)
+        may_be_encoded = group.columns.has_encoded or bool(values.waiting) or RETRY in special
         self._elsewhere.took(group)
         call = call_for(group, address, function, rows, may_be_retried=RETRY in special)
-        return self._deserialized(call, effects) if special or has_waited else call
+        return self._deserialized(call, effects) if may_be_encoded else call
 
     def _messages(self, group: Group, effects: Effects) -> tuple[Sequence[int], Sequence[str]]:
-        """Return the rows of a group that are messages, and the types of those to be decoded."""
+        """Return the rows of a group that are messages, and the types of the runtime's own ones."""
         rows: Sequence[int] = range(group.start, group.end)
         if not group.columns.has_own:
             return rows, ()
@@ -234,7 +235,7 @@ class Dispatcher:
 
     def _deserialized(self, call: Call, effects: Effects) -> Call | None:
         """Return a call with decoded records; None if no message is left."""
-        values = deserialized(call, self._deserializer_of)
+        values = deserialized(call, self._routes)
         for failed in values.failed:
             self._handle(failed, call.function, effects)
         return values.call
@@ -307,18 +308,19 @@ class Dispatcher:
         """Apply the failure policy to records that no function can receive."""
         for row in range(group.start, group.end):
             record, value = group.columns.record(row), group.columns.value[row]
-            failed = failed_row(group, row, rejected(name, record, value, self._failures.policies))
+            failed = failed_row(group, row, rejected(name, record, value, self._routes))
             self._failures.handle(failed, self._record_policy(failed), effects)
 
     def _record_policy(self, failed: FailedMessage) -> OnFailure | None:
-        record = failed.record
-        return None if record is None else self._failures.policies.of_topic(record.topic)
+        route = None if failed.record is None else self._routes.route_of(failed.record)
+        return None if route is None else route.failure_policy
 
     def _handle(self, failed: FailedMessage, function: StatefulFunction, effects: Effects) -> None:
         """Apply the failure policy to a message on which its function has failed."""
-        topic = None if failed.record is None else failed.record.topic
-        policies = self._failures.policies
-        policy = policies.of_failure(function.on_failure, topic, failed.error)
+        policy = function.on_failure
+        if failed.record is not None and isinstance(failed.error, ValueDecodeError | RecordError):
+            # Whether a function can receive a record at all is the business of its route.
+            policy = self._record_policy(failed)
         self._failures.handle(failed, policy, effects)
 
     def _token_in_use(self, message: Row, error: FunctionError, effects: Effects) -> None:

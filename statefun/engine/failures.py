@@ -69,6 +69,8 @@ class FailedMessage(NamedTuple):
     attempts: int = 1
     traceback: str = ""
     trace: str | None = None
+    is_encoded: bool = False
+    """Whether the value is a record's that a deserializer has to read."""
 
     @property
     def kind(self) -> str:
@@ -176,6 +178,7 @@ class Failures:
             value=failed.value,
             record=failed.record,
             trace=failed.trace,
+            encoded=failed.is_encoded,
         )
         wait = in_milliseconds(policy.backoff) * 2 ** (failed.attempts - 1)
         row = Row(failed.target, failed.caller or b"", RETRY, message.SerializeToString())
@@ -212,6 +215,7 @@ class Failures:
             caller=address_of(failed.caller) if failed.caller else None,
             origin={} if record is None else facts_of(record),
             typename=failed.typename,
+            is_encoded=failed.is_encoded,
             target=None if target.namespace == REJECTION_NAMESPACE else target,
             traceback=failed.traceback,
         )

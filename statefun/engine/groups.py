@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from statefun.engine.address_keys import address_of
 from statefun.engine.clock import Clock, in_milliseconds
 from statefun.engine.origin import headers_of, original
+from statefun.engine.row_flags import ENCODED, KEYLESS, REPLAYED
 from statefun.engine.wheel import rounded_up
 from statefun.protocol.runtime_pb2 import AddressState, RecordOrigin
 from statefun.sdk.address import Address
@@ -25,7 +26,7 @@ from statefun.sdk.storage import Expiration
 from statefun.sdk.types import TypedValue
 
 OWN = "statefun."
-"""The typename prefix of the runtime's own messages, and of records that are not decoded yet."""
+"""The typename prefix of the runtime's own messages."""
 
 _NEVER = -2
 _make_value = partial(tuple.__new__, TypedValue)
@@ -42,7 +43,7 @@ class Row(NamedTuple):
     trace: str | None = None
 
 
-COLUMNS = ("caller", "typename", "value", "trace")
+COLUMNS = ("caller", "typename", "value", "trace", "flags")
 """The columns that are read for every row."""
 
 
@@ -54,25 +55,31 @@ class Columns:
         typename: the typenames of the values.
         value: the values; None for a record without a value, which no function gets.
         trace: the trace-context headers, or None.
+        flags: bits of ``row_flags``.
         cell: looks up a row in one of the other columns.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a row has so many
         self,
         caller: Sequence[bytes | None],
         typename: Sequence[str],
         value: Sequence[bytes],
         trace: Sequence[str | None],
+        flags: Sequence[int],
+        *,
         cell: Callable[[str, int], Any],
     ) -> None:
         self.caller = caller
         self.typename = typename
         self.value = value
         self.trace = trace
+        self.flags = flags
         self.cell = cell
         self._invocations: list[Invocation] | None = None
         self.has_own = any(name.startswith(OWN) for name in set(typename))
-        """Whether there is a message of the runtime's own, or a record that is not decoded yet."""
+        """Whether there is a message of the runtime's own."""
+        self.has_encoded = any(flag & ENCODED for flag in set(flags))
+        """Whether there is a record whose value is not read yet."""
 
     def invocations(self) -> list[Invocation]:
         """Return the messages of all rows.
@@ -90,6 +97,10 @@ class Columns:
         arguments = map(_make_value, zip(self.typename, self.value, strict=True))
         return [*map(_make_invocation, zip(callers, arguments, self.trace, strict=True))]
 
+    def is_encoded(self, row: int) -> bool:
+        """Return whether a row is a record whose value is not read yet."""
+        return bool(self.flags[row] & ENCODED)
+
     def record(self, row: int) -> RecordOrigin | None:
         """Return the origin of a row that is an ingress record; None for other rows."""
         topic = self.cell("topic", row)
@@ -101,16 +112,15 @@ class Columns:
             partition=int(self.cell("partition", row)),
             offset=int(self.cell("offset", row)),
             timestamp=int(self.cell("timestamp", row)),
+            route=int(self.cell("route", row)),
+            keyless=bool(self.flags[row] & KEYLESS),
         )
         for name, content in headers_of(self.cell("headers", row)):
-            if name is None and content is None:
-                origin.keyless = True
-            else:
-                origin.headers.add(key=name or "", value=content)
+            origin.headers.add(key=name, value=content)
         key = self.cell("key", row)
         if key is not None:
             origin.key = bytes(key)
-        return original(origin)
+        return original(origin) if self.flags[row] & REPLAYED else origin
 
 
 @attrs.define

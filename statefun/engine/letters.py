@@ -25,6 +25,8 @@ TARGET_TYPE_HEADER = f"{HEADER_PREFIX}target-type"
 """The header with the typename of a dead letter's target function."""
 VALUE_TYPE_HEADER = f"{HEADER_PREFIX}type"
 """The header with the typename of a dead letter's value."""
+ENCODED_HEADER = f"{HEADER_PREFIX}encoded"
+"""The header that says that the value is still a record's, for the deserializer of its route."""
 PROBLEM_HEADER = f"{HEADER_PREFIX}problem"
 """The header with which the reader of a connector says why a record has no key."""
 CUT = "cut"
@@ -144,6 +146,7 @@ def facts(  # noqa: PLR0913 - a failure has so many
     caller: Address | None,
     origin: Mapping[str, object],
     typename: str,
+    is_encoded: bool = False,
     target: Address | None,
     traceback: str,
 ) -> Iterator[tuple[str, str]]:
@@ -155,8 +158,10 @@ def facts(  # noqa: PLR0913 - a failure has so many
         attempts: how many there were.
         time: in milliseconds since the epoch.
         caller: who has sent the message, if a function has.
-        origin: topic, partition, offset and timestamp of the record that it was, if it was one.
+        origin: topic, partition, offset, timestamp and route of the record that it was, if it was
+            one.
         typename: of the value.
+        is_encoded: whether the value is still that of the record.
         target: who should have handled it; None if no function could receive it.
         traceback: of the exception; empty if no code of the user's has raised.
     """
@@ -171,6 +176,8 @@ def facts(  # noqa: PLR0913 - a failure has so many
         found["caller"] = caller
     found |= origin
     found["type"] = typename
+    if is_encoded:
+        found[ENCODED_HEADER.removeprefix(HEADER_PREFIX)] = "yes"
     if target is not None:
         found |= {"target": target, "target-type": target.typename}
     if traceback:

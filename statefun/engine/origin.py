@@ -11,14 +11,16 @@ import json
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 
-from statefun.engine.letters import HEADER_PREFIX, TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
+from statefun.engine.letters import (
+    ENCODED_HEADER,
+    HEADER_PREFIX,
+    TARGET_TYPE_HEADER,
+    VALUE_TYPE_HEADER,
+)
 from statefun.protocol.runtime_pb2 import RecordOrigin
 
-REPLAYED = "replayed:"
-"""The prefix of replayed records' topics in rows: a real topic's name has no colon."""
-
 _TOPIC = f"{HEADER_PREFIX}topic"
-_NUMBERS = ("partition", "offset", "timestamp")
+_NUMBERS = ("partition", "offset", "timestamp", "route")
 _KEY = f"{HEADER_PREFIX}key"
 
 
@@ -45,7 +47,7 @@ def replay_headers(
         id_: the id of the target address.
     """
     numbers = (HEADER_PREFIX + name for name in _NUMBERS)
-    for name in (TARGET_TYPE_HEADER, VALUE_TYPE_HEADER, _TOPIC, *numbers):
+    for name in (TARGET_TYPE_HEADER, VALUE_TYPE_HEADER, ENCODED_HEADER, _TOPIC, *numbers):
         value = facts.get(name.removeprefix(HEADER_PREFIX))
         if value:
             yield name, value.encode()
@@ -54,9 +56,11 @@ def replay_headers(
 
 
 def original(origin: RecordOrigin) -> RecordOrigin:
-    """Return the first origin of a replayed record; other origins stay as they are."""
-    if not origin.topic.startswith(REPLAYED):
-        return origin
+    """Return the first origin of a replayed record.
+
+    Args:
+        origin: the place of the replayed record itself, and its headers.
+    """
     own = [header for header in origin.headers if not header.key.startswith(HEADER_PREFIX)]
     facts = {header.key: header for header in origin.headers}
     first = RecordOrigin(headers=own)
@@ -71,23 +75,18 @@ def original(origin: RecordOrigin) -> RecordOrigin:
         for name in _NUMBERS:
             setattr(first, name, int(facts[HEADER_PREFIX + name].value))
     except (KeyError, ValueError):  # a message of a function, or not written by us
-        first.topic = origin.topic.removeprefix(REPLAYED)
+        first.topic = origin.topic
         for name in _NUMBERS:
             setattr(first, name, getattr(origin, name))
     return first
 
 
-def headers_of(text: str | None) -> Iterator[tuple[str | None, bytes | None]]:
+def headers_of(text: str | None) -> Iterator[tuple[str, bytes | None]]:
     """Decode the headers in a row: names and values.
-
-    One without a name, which Kafka's cannot be, says that the record had no key, and that its id comes
-    from elsewhere.
 
     >>> list(headers_of('[{"key":"a","value":"YQ=="},{"key":"none"}]'))
     [('a', b'a'), ('none', None)]
-    >>> list(headers_of('[{}]'))
-    [(None, None)]
     """
     for header in json.loads(text or "[]"):
         value = header.get("value")
-        yield header.get("key"), None if value is None else b64decode(value)
+        yield header["key"], None if value is None else b64decode(value)

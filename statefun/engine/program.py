@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine runs: functions, with the egresses, policies and deserializers of module files."""
+"""What the engine runs: functions, with the egresses, policies and routes of module files."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Mapping
 import attrs
 
 from statefun.engine.policies import Policies
+from statefun.engine.record_routes import RecordRoutes
 from statefun.engine.sinks import Sink, sinks_of
 from statefun.module.model import Module
-from statefun.module.topic_routes import Deserializer
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
 
 
 @attrs.frozen
 class Program:
-    """The parts of an application that a worker needs: its functions, egresses and policies."""
+    """The parts of an application that a worker needs."""
 
     functions: StatefulFunctions
     egresses: Mapping[str, Sink]
     """All declared egresses, by id."""
     policies: Policies = attrs.field(factory=Policies)
-    """The failure policies."""
-    deserializers: Mapping[str, Deserializer] = attrs.field(factory=dict)
-    """The deserializers of records, by name."""
+    """What becomes of messages that fail where nothing else is declared."""
+    routes: RecordRoutes = attrs.field(factory=RecordRoutes)
+    """The routes of records, with their deserializers and policies."""
 
     @classmethod
     def of(
@@ -39,11 +39,4 @@ class Program:
             unregistered: the policy for messages to other functions.
         """
         policies = Policies.of(module, unregistered)
-        return cls(functions, sinks_of(module), policies, module.deserializers)
-
-    def deserializer_of(self, name: str, topic: str) -> Deserializer | None:
-        """Return a deserializer; one that is gone has the place of another one of its topic."""
-        if name in self.deserializers:
-            return self.deserializers[name]
-        route = self.policies.route_of(topic)
-        return None if route is None else route.deserializer
+        return cls(functions, sinks_of(module), policies, RecordRoutes.of(module))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from statefun.engine.letters import PROBLEM_HEADER
 from statefun.engine.origin import key_of
-from statefun.engine.policies import Policies
 from statefun.engine.record_keys import (
     NULL_KEY,
     UNDECODABLE_KEY,
@@ -13,6 +12,7 @@ from statefun.engine.record_keys import (
     id_of_key,
     rejection,
 )
+from statefun.engine.record_routes import RecordRoutes
 from statefun.module.topic_routes import TopicRoute
 from statefun.module.transforming import error_text, transformed_id
 from statefun.protocol.runtime_pb2 import RecordOrigin
@@ -23,7 +23,7 @@ from statefun.transforms.transform import Record
 
 
 def rejected(
-    name: str, origin: RecordOrigin | None, value: bytes | None, policies: Policies
+    name: str, origin: RecordOrigin | None, value: bytes | None, routes: RecordRoutes
 ) -> RecordError:
     """Return the error of a record that was rejected.
 
@@ -31,7 +31,7 @@ def rejected(
         name: of the address that the record was sent to instead, which is the kind of reason.
         origin: where it came from, and its key.
         value: its value.
-        policies: know the routes.
+        routes: all routes.
     """
     if origin is None:
         return RecordError(rejection(name))
@@ -39,7 +39,7 @@ def rejected(
     if name == NULL_KEY and said:  # by the reader of a connector
         return RecordError(said[0].decode(errors="replace"))
     try:
-        _take(name, origin, value, policies.route_of(origin.topic))
+        _take(name, origin, value, routes.route_of(origin))
     except Exception as error:  # noqa: BLE001 - it is the reason, whatever it is
         return RecordError(f"{rejection(name)}: {error_text(error)}")
     return RecordError(rejection(name))

@@ -8,7 +8,13 @@ from datetime import datetime, timezone
 
 import attrs
 
-from statefun.engine.letters import CUT, HEADER_PREFIX, LEFT_OUT, TARGET_TYPE_HEADER
+from statefun.engine.letters import (
+    CUT,
+    ENCODED_HEADER,
+    HEADER_PREFIX,
+    LEFT_OUT,
+    TARGET_TYPE_HEADER,
+)
 
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -83,6 +89,11 @@ class DeadLetter:
             return None
         target, typename = self.facts.get("target", ""), f"{self.target_type}/"
         return target.removeprefix(typename).encode() if target.startswith(typename) else None
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether the value is that of a record, which a deserializer has to read."""
+        return ENCODED_HEADER.removeprefix(HEADER_PREFIX) in self.facts
 
     @property
     def left_out(self) -> frozenset[str]:

@@ -28,8 +28,11 @@ _PRIMITIVES: Mapping[str, Type[Any]] = {
 }
 _TIMES = ("time", "timestamp")
 _NUMBERS = ("partition", "offset", "attempts")
-_SHOWN = ("time", "error-code", "error-type", "error-message", "target", "target-type", "traceback")
-"""The facts that have their own lines, or say the same as another one."""
+_SHOWN = (
+    *("time", "error-code", "error-type", "error-message", "target", "target-type", "traceback"),
+    *("route", "encoded"),
+)
+"""The facts that have their own lines, say the same as another one, or are for replays alone."""
 _ORIGIN = ("topic", "partition", "offset", "timestamp")
 
 
@@ -150,4 +153,4 @@ def value_of(letter: DeadLetter, text: bytes) -> bytes:
 
 def _primitive(letter: DeadLetter) -> Type[Any] | None:
     """Return the type of a value that is one of statefun's own, and not the bytes of a record."""
-    return _PRIMITIVES.get(letter.facts.get("type", ""))
+    return None if letter.is_encoded else _PRIMITIVES.get(letter.facts.get("type", ""))

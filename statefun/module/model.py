@@ -12,7 +12,7 @@ import attrs
 
 from statefun.module.connectors import ConnectorEgress, ConnectorIngress
 from statefun.module.location import Location
-from statefun.module.topic_routes import Deserializer, TopicRoute, TransformedTopic, names_only
+from statefun.module.topic_routes import TopicRoute, TransformedTopic, names_only
 from statefun.sdk.address import TypeName
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.failure import FailurePolicy, OnFailure
@@ -257,13 +257,6 @@ class Module:
     connector_egresses: tuple[ConnectorEgress, ...] = ()
     playground_ingresses: tuple[PlaygroundIngress, ...] = ()
     unsupported: tuple[Unsupported, ...] = ()
-
-    @property
-    def deserializers(self) -> dict[str, Deserializer]:
-        """All deserializers, by name."""
-        routes = [route for ingress in self.routed for route in ingress.topics]
-        made = [route.deserializer for route in routes if route.deserializer is not None]
-        return {deserializer.name: deserializer for deserializer in made}
 
     @property
     def routed(self) -> tuple[KafkaIngress | ConnectorIngress, ...]:

@@ -17,16 +17,13 @@ from statefun.sdk.record import KafkaRecord
 from statefun.sdk.types import Type
 from statefun.transforms.chain import Chain
 
-RECORDS = "statefun.records/"
-"""The typename prefix of a record's value that a deserializer has not read yet."""
-
 
 @attrs.frozen
 class Deserializer:
     """Makes the values of messages out of records."""
 
     name: str
-    """A name that is unique in the application."""
+    """Its name in error texts."""
     read: Callable[[KafkaRecord], Any]
     """Returns the value, or None to leave the record out."""
     value_type: Type[Any]

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import attrs
 
-from statefun.module.topic_routes import Deserializer, TopicRoute, TransformedTopic, route_of
+from statefun.module.topic_routes import Deserializer, TransformedTopic, route_of
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError, FunctionError, StatefunError, ValueDecodeError
 from statefun.sdk.raised import line_of, text_of
@@ -97,16 +97,13 @@ def no_id(place: Record, error: StatefunError) -> FunctionError:
     )
 
 
-def seen_record(routes: Iterable[TopicRoute], record: IngressRecord) -> IngressRecord:
-    """Return a record with the name that transforms have given to its topic.
+def transformed_topic(chain: Chain, record: IngressRecord) -> str:
+    """Return the name that transforms give to the topic of a record.
 
     Raises:
         TransformError: if they cannot.
     """
-    route = route_of(routes, record.topic)
-    if route is None or route.chain is None or not route.chain.changes_topic:
-        return record
-    return record._replace(topic=route.chain.topic_of(place_of(record)))
+    return chain.topic_of(place_of(record)) if chain.changes_topic else record.topic
 
 
 def error_text(error: Exception) -> str:

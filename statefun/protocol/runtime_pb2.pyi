@@ -474,6 +474,7 @@ class RecordOrigin(_message.Message):
     TIMESTAMP_FIELD_NUMBER: _builtins.int
     HEADERS_FIELD_NUMBER: _builtins.int
     KEYLESS_FIELD_NUMBER: _builtins.int
+    ROUTE_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     topic: _builtins.str
     partition: _builtins.int
@@ -482,6 +483,8 @@ class RecordOrigin(_message.Message):
     """milliseconds since the epoch"""
     keyless: _builtins.bool
     """had no key; else a missing one is the id"""
+    route: _builtins.int
+    """the number of the route by which it came; 0: none"""
     @_builtins.property
     def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordOrigin.Header]: ...
     def __init__(
@@ -494,10 +497,11 @@ class RecordOrigin(_message.Message):
         timestamp: _builtins.int = ...,
         headers: _abc.Iterable[Global___RecordOrigin.Header] | None = ...,
         keyless: _builtins.bool = ...,
+        route: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "headers", b"headers", "key", b"key", "keyless", b"keyless", "offset", b"offset", "partition", b"partition", "timestamp", b"timestamp", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "headers", b"headers", "key", b"key", "keyless", b"keyless", "offset", b"offset", "partition", b"partition", "route", b"route", "timestamp", b"timestamp", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__key: _TypeAlias = _typing.Literal["key"]  # noqa: Y015
     _WhichOneofArgType__key: _TypeAlias = _typing.Literal["_key", b"_key"]  # noqa: Y015
@@ -517,6 +521,7 @@ class Retry(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
+    ENCODED_FIELD_NUMBER: _builtins.int
     attempts: _builtins.int
     """so far"""
     caller: _builtins.bytes
@@ -526,6 +531,8 @@ class Retry(_message.Message):
     """missing: of a tombstone"""
     trace: _builtins.str
     """as in DelayedMessage"""
+    encoded: _builtins.bool
+    """the value is a record's, which its route's deserializer has not read yet"""
     @_builtins.property
     def record(self) -> Global___RecordOrigin:
         """of a message from an ingress"""
@@ -539,10 +546,11 @@ class Retry(_message.Message):
         value: _builtins.bytes | None = ...,
         record: Global___RecordOrigin | None = ...,
         trace: _builtins.str | None = ...,
+        encoded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "_value", b"_value", "record", b"record", "trace", b"trace", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "_value", b"_value", "attempts", b"attempts", "caller", b"caller", "record", b"record", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "_value", b"_value", "attempts", b"attempts", "caller", b"caller", "encoded", b"encoded", "record", b"record", "trace", b"trace", "typename", b"typename", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__trace: _TypeAlias = _typing.Literal["trace"]  # noqa: Y015
     _WhichOneofArgType__trace: _TypeAlias = _typing.Literal["_trace", b"_trace"]  # noqa: Y015

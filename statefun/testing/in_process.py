@@ -28,7 +28,7 @@ from statefun.engine.sinks import EgressRecord
 from statefun.module.model import DeliverySemantic, KafkaEgress, KafkaIngress, Module
 from statefun.module.topic_routes import TopicRoute
 from statefun.remote.endpoint_functions import with_endpoints
-from statefun.sdk.address import Address
+from statefun.sdk.address import Address, TypeName
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.record import KafkaRecord
@@ -143,7 +143,7 @@ class InProcessApplication(TestedApplication):
         """Messages by the key of their target, and by sender."""
         self._reserved: list[MessageRow] = []
         """Messages to the engine's addresses that keep messages."""
-        self._arrived = deque[tuple[str, KafkaRecord, TopicRoute]]()
+        self._arrived = deque[tuple[TypeName, KafkaRecord, TopicRoute]]()
         """Records that wait for their ids, by ingress."""
         self._due_times = DueTimes()
         self._states: dict[bytes, bytes] = {}
@@ -205,7 +205,7 @@ class InProcessApplication(TestedApplication):
             tuple((name, as_bytes(each)) for name, each in (headers or {}).items()),
         )
         self._offsets[topic] += 1
-        self._arrived.extend((str(ingress.id), record, route) for ingress, route in readers)
+        self._arrived.extend((ingress.id, record, route) for ingress, route in readers)
         with suppress(StatefunError):  # they wait
             self._read()
 
@@ -214,9 +214,9 @@ class InProcessApplication(TestedApplication):
             self._route(*self._arrived[0])
             self._arrived.popleft()
 
-    def _route(self, ingress: str, record: KafkaRecord, route: TopicRoute) -> None:
+    def _route(self, ingress: TypeName, record: KafkaRecord, route: TopicRoute) -> None:
         """Send a record that an ingress has read to its targets."""
-        for row in rows_of_record(record, route):
+        for row in rows_of_record(ingress, record, route):
             is_rejected = address_of(row.target).namespace == REJECTION_NAMESPACE
             self._enqueue((ingress, record.topic, None if is_rejected else record.key), row)
 

@@ -13,7 +13,10 @@ from typing import Any, NamedTuple
 from statefun.engine.address_keys import SEPARATOR
 from statefun.engine.groups import Columns
 from statefun.engine.record_keys import REJECTION_NAMESPACE
-from statefun.module.topic_routes import RECORDS, TopicRoute
+from statefun.engine.record_routes import route_number
+from statefun.engine.row_flags import ENCODED, KEYLESS
+from statefun.module.topic_routes import TopicRoute
+from statefun.sdk.address import TypeName
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.tracing import TRACE_HEADERS
 from statefun.testing.arriving import id_of_record
@@ -32,12 +35,14 @@ class MessageRow(NamedTuple):
     typename: str
     value: bytes | None
     trace: str | None = None
+    flags: int = 0
+    """Bits of ``row_flags``."""
     record: KafkaRecord | None = None
     """The record that it was, if it came from an ingress."""
     key: bytes | None = None
     """The key of the record, if it is not the target's id."""
-    is_keyless: bool = False
-    """Whether the record had no key, though its target has an id."""
+    route: int | None = None
+    """The number of the route by which the record came."""
 
     def cell(self, name: str) -> Any:
         """Return a column of the row that is about its record."""
@@ -51,6 +56,8 @@ class MessageRow(NamedTuple):
                 return self._headers()
             case "key":
                 return self.key
+            case "route":
+                return self.route
             case _:
                 return getattr(record, name)
 
@@ -62,16 +69,18 @@ class MessageRow(NamedTuple):
             if value is not None:
                 header["value"] = b64encode(value).decode()
             headers.append(header)
-        return json.dumps([*headers, *([{}] if self.is_keyless else [])])
+        return json.dumps(headers)
 
 
 def columns_of(rows: Sequence[MessageRow]) -> Columns:
     """Return rows column by column."""
-    _, callers, typenames, values, traces, *_ = zip(*rows, strict=True)
-    return Columns(callers, typenames, values, traces, lambda name, row: rows[row].cell(name))
+    _, *columns, _, _, _ = zip(*rows, strict=True)
+    return Columns(*columns, cell=lambda name, row: rows[row].cell(name))
 
 
-def rows_of_record(record: KafkaRecord, route: TopicRoute) -> Iterator[MessageRow]:
+def rows_of_record(
+    ingress: TypeName, record: KafkaRecord, route: TopicRoute
+) -> Iterator[MessageRow]:
     """Yield a row for each target of a record that an ingress has read.
 
     Raises:
@@ -81,16 +90,18 @@ def rows_of_record(record: KafkaRecord, route: TopicRoute) -> Iterator[MessageRo
     # Records that cannot name their address are gathered per partition.
     place = f"{record.topic}/{record.partition}" if id_ is None else id_
     is_id = id_ is not None and id_.encode() == record.key
-    made = route.deserializer
+    changes_key = route.chain is not None and route.chain.changes_key
+    flags = ENCODED if route.deserializer is not None else 0
     row = MessageRow(
         b"",
         None,
-        str(route.value_type) if made is None else f"{RECORDS}{made.name}",
+        str(route.value_type),
         record.value,
         _trace_of(record),
+        flags | (KEYLESS if changes_key and record.key is None else 0),
         record,
         None if is_id else record.key,
-        record.key is None and route.chain is not None and route.chain.changes_key,
+        route_number(ingress, route),
     )
     targets = [f"{REJECTION_NAMESPACE}/{reason}"] if reason else map(str, route.targets)
     for typename in targets:

@@ -236,7 +236,8 @@ class Driver:
         rows.sort(key=lambda row: (row[0], row[1] is not None, row[1], row[2]))
         for key, own in groupby(rows, itemgetter(0)):
             _, _, _, caller, typename, value = zip(*own, strict=True)
-            columns = Columns(caller, typename, value, [None] * len(value), lambda *_: None)
+            none, zeros = [None] * len(value), [0] * len(value)
+            columns = Columns(caller, typename, value, none, zeros, cell=lambda *_: None)
             yield Group(key, columns, 0, len(value), AddressValues(self._states.get(key)))
 
 

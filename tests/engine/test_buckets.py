@@ -42,7 +42,8 @@ def groups(chunks: Chunks, values: AddressValues, *, due: bool) -> Iterator[Grou
         if is_last and due:
             arrived, typenames = [*arrived, b"%d" % time_of(due_tick(NUMBER))], [*typenames, TICK]
         count = len(arrived)
-        columns = Columns([None] * count, typenames, arrived, [None] * count, lambda *_: None)
+        none = [None] * count
+        columns = Columns(none, typenames, arrived, none, [0] * count, cell=lambda *_: None)
         yield Group(key, columns, 0, count, values, is_last)
 
 
@@ -106,9 +107,8 @@ def run(values: AddressValues, rows: Sequence[tuple[str, bytes]], key: bytes) ->
     """Run a bucket with rows; return what it has sent."""
     effects, count = Effects(), len(rows)
     typenames, contents = zip(*rows, strict=True)
-    columns = Columns(
-        [None] * count, list(typenames), list(contents), [None] * count, lambda *_: None
-    )
+    none = [None] * count
+    columns = Columns(none, typenames, contents, none, [0] * count, cell=lambda *_: None)
     run_bucket(Group(key, columns, 0, count, values), effects)
     return effects
 

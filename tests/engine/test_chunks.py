@@ -192,7 +192,7 @@ class Runtime:
     def _groups(self, key: bytes, rows: list[Row]) -> list[Group]:
         names = ("caller", "typename", "value", "trace")
         caller, typename, value, trace = ([getattr(row, name) for row in rows] for name in names)
-        columns = Columns(caller, typename, value, trace, lambda *_: None)
+        columns = Columns(caller, typename, value, trace, [0] * len(value), cell=lambda *_: None)
         values = AddressValues(self.states.get(key))
         middle = len(rows) // 2 if self.split else 0
         parts = [Group(key, columns, 0, middle, values, last=False)] if middle else []

@@ -31,13 +31,17 @@ from statefun import (
 from statefun.engine.calls import call_for
 from statefun.engine.deserializing import deserialized
 from statefun.engine.groups import AddressValues, Columns, Group
+from statefun.engine.record_routes import RecordRoutes
+from statefun.engine.row_flags import ENCODED
 from statefun.inspect.dead_letters import DeadLetters
 from statefun.inspect.letter_ends import Ended, LetterEnds
 from statefun.inspect.letter_filter import LetterFilter
+from statefun.module.location import Location
 from statefun.module.model import KafkaEgress as DeclaredEgress
 from statefun.module.model import KafkaIngress as DeclaredIngress
 from statefun.module.model import Module
-from statefun.module.topic_routes import RECORDS, Deserializer
+from statefun.module.topic_routes import Deserializer, TopicRoute
+from statefun.sdk.address import TypeName
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -220,19 +224,22 @@ def test_whatever_a_deserializer_raises_is_about_its_record() -> None:
 
     functions = StatefulFunctions()
     functions.register("t/f", lambda ctx, message: None)
-    cells = {"topic": "t", "partition": 0, "timestamp": 0, "headers": None, "key": None}
+    cells = {"topic": "t", "partition": 0, "timestamp": 0, "headers": None, "key": None, "route": 7}
     columns = Columns(
         [None] * 3,
-        [f"{RECORDS}t/in"] * 3,
+        [USER.typename] * 3,
         [b""] * 3,
         [None] * 3,
-        lambda name, row: row if name == "offset" else cells[name],
+        [ENCODED] * 3,
+        cell=lambda name, row: row if name == "offset" else cells[name],
     )
     group = Group(b"x\0t/f", columns, 0, 3, AddressValues(None))
     address, function = Address("t", "f", "x"), functions.for_typename("t/f")
     call = call_for(group, address, function, range(3), may_be_retried=False)
 
-    result = deserialized(call, lambda _name, _topic: Deserializer("t/in", read, USER))
+    route = TopicRoute("t", TypeName.parse(USER.typename), (), Location("module.yaml", 1, 1))
+    routes = RecordRoutes({7: route.read_by(Deserializer("t/in", read, USER))})
+    result = deserialized(call, routes)
 
     assert result.call is not None
     assert list(result.call.rows) == [0, 2]

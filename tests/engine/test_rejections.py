@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import pytest
 
-from statefun.engine.policies import Policies
 from statefun.engine.record_keys import UNDECODABLE_KEY
+from statefun.engine.record_routes import RecordRoutes
 from statefun.engine.rejections import rejected
 from statefun.module.location import Location
 from statefun.module.topic_routes import TopicRoute
@@ -12,24 +12,18 @@ from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.sdk.address import TypeName
 from statefun.sdk.types import SimpleType, default_types
 
-POLICIES = Policies(
-    records=[
-        (
-            TopicRoute(
-                topic,
-                TypeName("t", "value"),
-                (),
-                Location("module.yaml", 1, 1),
-                key_type=key_type,
-            ),
-            None,
+TYPES = {
+    "texts": None,
+    "numbers": TypeName("io.statefun.kafka", "int"),
+    "nameless": TypeName("t", "nameless"),
+}
+ROUTES = RecordRoutes(
+    {
+        number: TopicRoute(
+            topic, TypeName("t", "value"), (), Location("module.yaml", 1, 1), key_type=key_type
         )
-        for topic, key_type in (
-            ("texts", None),
-            ("numbers", TypeName("io.statefun.kafka", "int")),
-            ("nameless", TypeName("t", "nameless")),
-        )
-    ]
+        for number, (topic, key_type) in enumerate(TYPES.items())
+    }
 )
 
 
@@ -51,7 +45,7 @@ POLICIES = Policies(
 )
 def test_the_reason_why_a_key_was_not_decoded_is_told(topic: str, key: bytes, reason: str) -> None:
     """Whoever reads the dead letter sees what the key's type has said."""
-    error = rejected(UNDECODABLE_KEY, RecordOrigin(topic=topic, key=key), None, POLICIES)
+    error = rejected(UNDECODABLE_KEY, RecordOrigin(topic=topic, key=key), None, ROUTES)
 
     assert error.message.startswith(
         "the record's key is not valid UTF-8, which the id of an address"
@@ -63,8 +57,8 @@ def test_a_key_that_is_decoded_now_has_no_reason() -> None:
     """A type that asks a service may have failed for a moment; other kinds have no key to look at."""
     seven = RecordOrigin(topic="numbers", key=(7).to_bytes(4, "big"))
 
-    assert rejected(UNDECODABLE_KEY, seven, None, POLICIES).message.endswith("the topic's keyType")
-    assert rejected("null-key", None, None, POLICIES).message.startswith("the record has no key")
+    assert rejected(UNDECODABLE_KEY, seven, None, ROUTES).message.endswith("the topic's keyType")
+    assert rejected("null-key", None, None, ROUTES).message.startswith("the record has no key")
 
 
 class NamelessError(Exception):
@@ -81,6 +75,6 @@ def test_an_error_without_a_text_is_a_reason_as_well() -> None:
         raise NamelessError
 
     default_types.add(SimpleType("t/nameless", str.encode, fail))
-    error = rejected(UNDECODABLE_KEY, RecordOrigin(topic="nameless", key=b"x"), None, POLICIES)
+    error = rejected(UNDECODABLE_KEY, RecordOrigin(topic="nameless", key=b"x"), None, ROUTES)
 
     assert error.message.endswith("keyType: NamelessError: (its text cannot be shown)")

@@ -276,10 +276,11 @@ def _groups(rows: Sequence[Row], state: Mapping[bytes, bytes]) -> Iterator[Group
     _, _, caller, typename, value, trace, _ = zip(*rows, strict=True)
 
     def cell(name: str, row: int) -> Any:
-        record = {"topic": "in", "partition": 0, "timestamp": 0, "offset": rows[row].offset}
+        record = {"topic": "in", "partition": 0, "timestamp": 0, "route": 0}
+        record["offset"] = rows[row].offset
         return None if rows[row].caller is not None else record.get(name)
 
-    columns = Columns(caller, typename, value, trace, cell)
+    columns = Columns(caller, typename, value, trace, [0] * len(rows), cell=cell)
     numbered = groupby(range(len(rows)), key=lambda row: rows[row].target)
     for key, group in numbered:
         indexes = list(group)

@@ -45,10 +45,8 @@ class _Chunk:
 
     def __init__(self, batch: pa.RecordBatch, continued: AddressValues | None) -> None:
         self._grouped = GroupedBatch(batch)
-        caller, typename, value, trace = (values_of(batch.column(name)) for name in COLUMNS)
-        self._columns = Columns(
-            caller, typename, value, trace, lambda name, row: batch.column(name)[row].as_py()
-        )
+        read = (values_of(batch.column(name)) for name in COLUMNS)
+        self._columns = Columns(*read, cell=lambda name, row: batch.column(name)[row].as_py())
         starts = self._grouped.starts
         self._keys = values_of(batch.column("target").take(pa.array(starts, pa.int32())))
         self._key_rows = dict(zip(starts, self._grouped.key_rows, strict=True))

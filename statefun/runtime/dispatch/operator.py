@@ -64,8 +64,9 @@ class Operator:
         evaluation = self.start()
         values = AddressValues(state.get[0] if state.exists else None)
         for chunk, last in _with_last(chunks):
-            caller, typename, value, trace = (chunk[name].tolist() for name in COLUMNS)
-            columns = Columns(caller, typename, value, trace, partial(_cell, chunk))
+            columns = Columns(
+                *(chunk[name].tolist() for name in COLUMNS), cell=partial(_cell, chunk)
+            )
             group = Group(bytes(key[0]), columns, 0, len(chunk), values, last)
             for _ in evaluation.dispatch([group]):
                 pass

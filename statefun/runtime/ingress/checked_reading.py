@@ -114,7 +114,7 @@ def _has_route(routes: Sequence[TopicRoute]) -> Column:
 
 
 def _has_nameless_header() -> Column:
-    # Among the runtime's own rows it says that a record had no key.
+    # Functions see headers by their names.
     nameless = F.exists("headers", lambda header: header["key"].isNull())
     return F.when(F.size("headers") > 0, F.coalesce(nameless, F.lit(False))).otherwise(False)
 

@@ -114,4 +114,5 @@ def read_connector(reading: Reading) -> DataFrame:
     ingress, owner = reading.ingress, owner_of(reading.ingress)
     with named_failures(owner):
         records = resolve_name(ingress.reader)(reading)
-    return route(checked_records(owner, records, RECORDS, ingress.topics), ingress.topics)
+    checked = checked_records(owner, records, RECORDS, ingress.topics)
+    return route(checked, ingress.id, ingress.topics)

@@ -340,6 +340,7 @@ def _rows(messages: pa.RecordBatch, offset: int) -> pa.RecordBatch:
     columns["offset"] = pa.array(range(offset, offset + count), pa.int64())
     if pc.any(pc.equal(messages["typename"], RELEASED)).as_py():
         columns |= _unwrapped(messages, offset)
+    columns["flags"] = pa.repeat(pa.scalar(0, pa.int32()), count)
     for field in _ARROW_SCHEMA:  # columns of ingress records only
         columns.setdefault(field.name, pa.nulls(count, field.type))
     return pa.record_batch({name: columns[name] for name in SCHEMA.names})

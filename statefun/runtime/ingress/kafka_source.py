@@ -66,4 +66,6 @@ def read_kafka(
     )
     if stops is not None:
         records = records.where(is_before(stops))
-    return route_replays(records) if ingress.id == REPLAYS else route(records, ingress.topics)
+    if ingress.id == REPLAYS:
+        return route_replays(records)
+    return route(records, ingress.id, ingress.topics)

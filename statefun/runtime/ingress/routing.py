@@ -6,7 +6,7 @@ Python runs here only for keys of a declared type, and those that transforms cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
 from pyspark.sql import Column, DataFrame
@@ -14,62 +14,60 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's use
 from pyspark.sql.types import BinaryType
 
 from statefun.engine.address_keys import SEPARATOR
-from statefun.engine.letters import TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
-from statefun.engine.origin import REPLAYED
+from statefun.engine.letters import ENCODED_HEADER, TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
 from statefun.engine.record_keys import (
     REJECTION_NAMESPACE,
     UNDECODABLE_KEY,
     UNTRANSFORMABLE,
     id_of_key,
 )
-from statefun.module.topic_routes import RECORDS, TopicRoute, route_of
-from statefun.runtime.ingress.transformed_ids import transformed_ids
+from statefun.engine.record_routes import route_number
+from statefun.engine.row_flags import ENCODED, KEYLESS, REPLAYED
+from statefun.module.topic_routes import TopicRoute
+from statefun.runtime.ingress.transformed_ids import changes_key, transformed_ids
+from statefun.sdk.address import TypeName
 from statefun.sdk.tracing import TRACE_HEADERS
 from statefun.sdk.types import default_types
 
 
-def route(records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
+def route(records: DataFrame, ingress: TypeName, routes: Sequence[TopicRoute]) -> DataFrame:
     """Make one row per record and target.
 
     Args:
         records: the Kafka source's columns: key, value, topic, partition, offset, timestamp
             and headers.
-        routes: the routes of all topics.
+        ingress: the ingress that reads them.
+        routes: the routes of all its topics.
 
     Returns:
         Rows of ``envelope.SCHEMA``.
     """
-    targets = [
-        F.array(*(_suffix(target.namespace, target.name) for target in route.targets))
-        for route in routes
-    ]
-    typenames = [F.lit(_typename(route)) for route in routes]
+    numbered = {route_number(ingress, each): each for each in routes}
+    way = chosen_by_topic(routes, [_way(number, each) for number, each in numbered.items()])
+    records = records.withColumn("way", way)
+    number = F.col("way")["number"]
     id_: Column = F.col("key")
-    if any(route.key_type for route in routes):
-        id_ = _decoded_ids(routes)(F.col("topic"), F.col("key"))
-    chains = [route.chain is not None and route.chain.changes_key for route in routes]
-    made = F.lit(False)
-    if any(chains):
-        made = F.coalesce(chosen_by_topic(routes, [*map(F.lit, chains)]), F.lit(False))
-        id_ = F.when(made, transformed_ids(routes)).otherwise(id_)
-    records = records.withColumn("id", id_)
-    nullable = [F.lit(_takes_tombstones(route)) for route in routes]
-    return _rows(
-        records,
-        chosen_by_topic(routes, targets),
-        chosen_by_topic(routes, typenames),
-        chosen_by_topic(routes, nullable) if any(map(_takes_tombstones, routes)) else F.lit(False),
-        made,
-    )
+    if any(each.key_type for each in routes):
+        id_ = _decoded_ids(numbered)(number, F.col("key"))
+    if any(changes_key(each) for each in routes):
+        is_made = F.coalesce(F.col("way")["changes_key"], F.lit(False))
+        id_ = F.when(is_made, transformed_ids(numbered, number)).otherwise(id_)
+    return _rows(records.withColumn("id", id_))
 
 
-def _takes_tombstones(route: TopicRoute) -> bool:
-    return route.deserializer is not None and route.deserializer.takes_tombstones
-
-
-def _typename(route: TopicRoute) -> str:
+def _way(number: int, route: TopicRoute) -> Column:
+    """Return what becomes of the records of a route."""
     made = route.deserializer
-    return str(route.value_type) if made is None else f"{RECORDS}{made.name}"
+    return F.struct(
+        F.lit(number).cast("bigint").alias("number"),
+        F.array(*(_suffix(target.namespace, target.name) for target in route.targets)).alias(
+            "targets"
+        ),
+        F.lit(str(route.value_type)).alias("typename"),
+        F.lit(made is not None and made.takes_tombstones).alias("takes_tombstones"),
+        F.lit(changes_key(route)).alias("changes_key"),
+        F.lit(0 if made is None else ENCODED).alias("flags"),
+    )
 
 
 def route_replays(records: DataFrame) -> DataFrame:
@@ -83,26 +81,30 @@ def route_replays(records: DataFrame) -> DataFrame:
     """
     target, typename = _header(TARGET_TYPE_HEADER), _header(VALUE_TYPE_HEADER)
     # A value that a deserializer has to read goes through it again.
-    is_record = _is_text(typename) & typename.cast("string").startswith(RECORDS)
-    both = _is_open_typename(target) & (_is_open_typename(typename) | is_record)
+    is_encoded = _header(ENCODED_HEADER).isNotNull()
+    both = _is_open_typename(target) & _is_open_typename(typename)
     suffix = F.array(F.concat(F.lit(SEPARATOR), target))
-    marked = F.concat(F.lit(REPLAYED), "topic")
-    return _rows(
-        records.withColumn("id", F.col("key")).withColumn("topic", marked),
-        F.when(both, suffix).otherwise(_rejected("no-target")),
-        F.when(both, typename.cast("string")).otherwise(""),
-        F.coalesce(is_record, F.lit(False)),
-        F.lit(False),
+    way = F.struct(
+        F.lit(0).cast("bigint").alias("number"),  # its headers have that of its first origin
+        F.when(both, suffix).otherwise(_rejected("no-target")).alias("targets"),
+        F.when(both, typename.cast("string")).otherwise("").alias("typename"),
+        is_encoded.alias("takes_tombstones"),
+        F.lit(False).alias("changes_key"),
+        F.when(is_encoded, REPLAYED | ENCODED).otherwise(REPLAYED).alias("flags"),
     )
+    return _rows(records.withColumn("id", F.col("key")).withColumn("way", way))
 
 
-def _decoded_ids(routes: Sequence[TopicRoute]) -> Callable[[Column, Column], Column]:
-    """Return a function of topic and key: the id, or null if the key cannot be decoded."""
-    types = {route: default_types.find(str(route.key_type)) for route in routes if route.key_type}
+def _decoded_ids(routes: Mapping[int, TopicRoute]) -> Callable[[Column, Column], Column]:
+    """Return a function of route and key: the id, or null if the key cannot be decoded."""
+    types = {
+        number: default_types.find(str(route.key_type))
+        for number, route in routes.items()
+        if route.key_type
+    }
 
-    def id_of(topic: str, key: bytes | None) -> bytes | None:
-        route = route_of(routes, topic)
-        type_ = None if route is None else types.get(route)
+    def id_of(number: int | None, key: bytes | None) -> bytes | None:
+        type_ = None if number is None else types.get(number)
         if key is None or type_ is None:
             return key
         try:
@@ -122,56 +124,42 @@ def _is_text(content: Column) -> Column:
     return F.call_function("is_valid_utf8", content.cast("string"))
 
 
-def _rows(
-    records: DataFrame,
-    targets: Column,
-    typename: Column,
-    takes_tombstones: Column,
-    is_transformed: Column,
-) -> DataFrame:
+def _rows(records: DataFrame) -> DataFrame:
     """Make the rows of records.
 
     Args:
-        records: as for :func:`route`, and the id of each key.
-        targets: the part after the id in the keys of a record's targets, as an array.
-        typename: the typename of a record's value.
-        takes_tombstones: whether a record may have no value.
-        is_transformed: whether the id is what transforms have made of the key.
+        records: as for :func:`route`, with the id of each key, and what becomes of it: ``_way``.
     """
-    key, value, topic, id_ = F.col("key"), F.col("value"), F.col("topic"), F.col("id")
+    key, value, topic, id_, way = (F.col(name) for name in ("key", "value", "topic", "id", "way"))
     is_text = F.coalesce(_is_text(id_), F.lit(False))
+    is_keyless = way["changes_key"] & key.isNull()
     suffixes = (
-        F.when(is_transformed & id_.isNull(), _rejected(UNTRANSFORMABLE))
-        .when(~is_transformed & key.isNull(), _rejected("null-key"))
+        F.when(way["changes_key"] & id_.isNull(), _rejected(UNTRANSFORMABLE))
+        .when(~way["changes_key"] & key.isNull(), _rejected("null-key"))
         .when(F.length(id_) == 0, _rejected("empty-key"))
         .when(~is_text, _rejected(UNDECODABLE_KEY))
-        .when(value.isNull() & ~takes_tombstones, _rejected("null-value"))
-        .otherwise(targets)
+        .when(value.isNull() & ~way["takes_tombstones"], _rejected("null-value"))
+        .otherwise(way["targets"])
     )
     # Records that cannot name their address are gathered per partition, in order.
     rejected = F.encode(F.concat_ws("/", topic, F.col("partition")), "utf-8")
     is_id = is_text & F.equal_null(id_, key)
-    # A key that is not told is the id, but for records that had none: see headers_of.
-    nothing = F.lit(None)
-    none = F.array(
-        F.struct(nothing.cast("string").alias("key"), nothing.cast("binary").alias("value"))
-    )
-    is_keyless = is_transformed & key.isNull()
-    headers = F.when(is_keyless, F.concat(F.coalesce("headers", F.array()), none)).otherwise(
-        F.col("headers")
-    )
     return records.select(
         F.when(is_text, id_).otherwise(rejected).alias("id"),
         F.explode(suffixes).alias("suffix"),
         "offset",
-        typename.alias("typename"),
+        way["typename"].alias("typename"),
         "value",
         "topic",
         "partition",
         F.unix_millis("timestamp").alias("timestamp"),
         F.when(~is_id, key).alias("key"),
-        F.when(F.size(headers) > 0, F.to_json(headers)).alias("headers"),
+        F.when(F.size("headers") > 0, F.to_json("headers")).alias("headers"),
         _trace().alias("trace"),
+        way["number"].alias("route"),
+        F.when(is_keyless, way["flags"].bitwiseOR(F.lit(KEYLESS)))
+        .otherwise(way["flags"])
+        .alias("flags"),
     ).select(
         F.concat("id", "suffix").alias("target"),
         "offset",
@@ -184,6 +172,8 @@ def _rows(
         "key",
         "headers",
         "trace",
+        "route",
+        "flags",
     )
 
 

@@ -9,7 +9,7 @@ process has to read and write all records.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 
@@ -18,10 +18,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.sql.types import BinaryType
 
-from statefun.module.topic_routes import TopicRoute, TransformedTopic, route_of
+from statefun.module.topic_routes import TopicRoute
 from statefun.module.transforming import no_id, transformed_id
 from statefun.sdk.errors import StatefunError
-from statefun.transforms.chain import Chain
 from statefun.transforms.data import NOTHING, TransformError
 from statefun.transforms.transform import Record
 
@@ -30,12 +29,27 @@ _PATIENCE = timedelta(seconds=10)
 _PAUSE = timedelta(seconds=1)
 
 
-def transformed_ids(routes: Sequence[TopicRoute]) -> Column:
-    """Return the ids that transforms make of records; null where they cannot."""
-    # What decides between topics, but not users' code, which is of no use there.
-    chains = [TransformedTopic(each.topic, each.chain, each.is_pattern) for each in routes]
+def changes_key(route: TopicRoute) -> bool:
+    """Return whether transforms change the keys of a route's records."""
+    return route.chain is not None and route.chain.changes_key
+
+
+def transformed_ids(routes: Mapping[int, TopicRoute], number: Column) -> Column:
+    """Return the ids that transforms make of records; null where they cannot.
+
+    Args:
+        routes: the routes of an ingress by their numbers.
+        number: that of a record's route.
+    """
+    # What decides between routes, but not users' code, which is of no use there.
+    chains = {
+        each: route.chain
+        for each, route in routes.items()
+        if route.chain is not None and changes_key(route)
+    }
 
     def ids_of(  # noqa: PLR0913, PLR0917 - the parts of a record
+        numbers: pa.Array,
         topics: pa.Array,
         partitions: pa.Array,
         offsets: pa.Array,
@@ -43,13 +57,12 @@ def transformed_ids(routes: Sequence[TopicRoute]) -> Column:
         keys: pa.Array,
         values: pa.Array,
     ) -> pa.Array:
-        columns = (topics, partitions, offsets, timestamps, keys, values)
-        chosen = {topic: _chain_of(chains, topic) for topic in topics.unique().to_pylist()}
+        columns = (numbers, topics, partitions, offsets, timestamps, keys, values)
         ids: list[bytes | None] = []
-        for topic, partition, offset, timestamp, key, value in zip(
+        for route, topic, partition, offset, timestamp, key, value in zip(
             *(column.to_pylist() for column in columns), strict=True
         ):
-            chain = chosen[topic]
+            chain = chains.get(route)
             if chain is None:
                 ids.append(None)
                 continue
@@ -60,13 +73,12 @@ def transformed_ids(routes: Sequence[TopicRoute]) -> Column:
                 ids.append(None)  # the record is rejected, which looks for the reason again
         return pa.array(ids, pa.binary())
 
-    reads_values = any(each.chain.reads_value for each in routes if each.chain is not None)
+    reads_values = any(chain.reads_value for chain in chains.values())
     value = F.col("value") if reads_values else F.lit(None)
     # PySpark's type hints leave the function out.
     vectorised: Callable[..., Column] = F.arrow_udf(ids_of, BinaryType())  # type: ignore[attr-defined]
-    return vectorised(
-        "topic", "partition", "offset", F.unix_millis("timestamp"), "key", value.cast("binary")
-    )
+    place = ("topic", "partition", "offset", F.unix_millis("timestamp"))
+    return vectorised(number, *place, "key", value.cast("binary"))
 
 
 def _patiently(transform: Callable[[], bytes], place: Record) -> bytes:
@@ -83,9 +95,3 @@ def _patiently(transform: Callable[[], bytes], place: Record) -> bytes:
             if time.monotonic() >= deadline:
                 raise no_id(place, error) from None
         time.sleep(_PAUSE.total_seconds())
-
-
-def _chain_of(topics: Sequence[TransformedTopic], topic: str) -> Chain | None:
-    chosen = route_of(topics, topic)
-    chain = None if chosen is None else chosen.chain
-    return chain if chain is not None and chain.changes_key else None

@@ -23,7 +23,7 @@ SCHEMA = StructType(
         StructField("caller", BinaryType()),
         StructField("typename", StringType()),
         StructField("value", BinaryType()),
-        # The headers of the ingress record; null for messages between functions.
+        # The ingress record's topic; null for messages between functions.
         StructField("topic", StringType()),
         StructField("partition", IntegerType()),
         # Milliseconds since the epoch: the ingress record's time, or a delayed message's due time.
@@ -35,5 +35,9 @@ SCHEMA = StructType(
         StructField("headers", StringType()),
         # Trace-context headers of the record that caused the message: 'name=value', a line each.
         StructField("trace", StringType()),
+        # The number of the route by which the record came; null for messages between functions.
+        StructField("route", LongType()),
+        # Bits, which engine.row_flags lists; 0 for messages between functions.
+        StructField("flags", IntegerType()),
     ]
 )

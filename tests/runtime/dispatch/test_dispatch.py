@@ -67,6 +67,8 @@ ARROW_SCHEMA = pa.schema(
         ("key", pa.binary()),
         ("headers", pa.string()),
         ("trace", pa.string()),
+        ("route", pa.int64()),
+        ("flags", pa.int32()),
     ]
 )
 Sent = tuple[str, str, bytes]
@@ -121,6 +123,8 @@ def operate(session: SparkSession, tmp_path: Path) -> Callable[..., Outcomes]:
                     "topic": "in",
                     "partition": 0,
                     "timestamp": 0,
+                    "route": 1,
+                    "flags": 0,
                 }
                 for name, id_, value in batch
             ]

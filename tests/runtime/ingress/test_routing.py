@@ -13,6 +13,8 @@ from pyspark.sql import Row, SparkSession
 from statefun.engine.address_keys import address_key, address_of
 from statefun.engine.origin import headers_of
 from statefun.engine.record_keys import REJECTION_NAMESPACE
+from statefun.engine.record_routes import route_number
+from statefun.engine.row_flags import ENCODED, REPLAYED
 from statefun.module.location import Location
 from statefun.module.topic_routes import TopicRoute
 from statefun.runtime.ingress.routing import route, route_replays
@@ -26,6 +28,7 @@ COLUMNS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
     "headers array<struct<key: string, value: binary>>"
 )
+IN = TypeName("test", "in")
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=timezone.utc)
 
 
@@ -48,6 +51,9 @@ def to(topic: str, *targets: str, value_type: str = "test/text") -> TopicRoute:
     return TopicRoute(topic, TypeName.parse(value_type), names, Location("module.yaml", 1, 1))
 
 
+ROUTE = to("users", "test.fns/one", value_type="io.test/a.B")
+
+
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:
     """Open a session as applications do."""
@@ -57,7 +63,7 @@ def spark() -> SparkSession:
 def routed(spark: SparkSession, records: Sequence[Record], *routes: TopicRoute) -> list[Row]:
     """Route records, and return the rows in the order of their offsets and targets."""
     frame = spark.createDataFrame([attrs.astuple(record) for record in records], COLUMNS)
-    rows = route(frame, routes).collect()
+    rows = route(frame, IN, routes).collect()
     return sorted(rows, key=lambda row: (row.offset, bytes(row.target)))
 
 
@@ -70,7 +76,7 @@ def test_rows_have_the_form_of_all_messages(spark: SparkSession) -> None:
     """Types, names and order of the columns are as the dispatcher expects them."""
     frame = spark.createDataFrame([], COLUMNS)
 
-    rows = route(frame, [to("users", "test.fns/one")])
+    rows = route(frame, IN, [to("users", "test.fns/one")])
 
     assert rows.schema.simpleString() == SCHEMA.simpleString()
 
@@ -80,7 +86,7 @@ def test_a_record_becomes_a_message_to_the_address_of_its_key(spark: SparkSessio
     headers = [("a", b"1"), ("a", None)]
     record = Record(b"Ada", b"\0\xff", partition=3, offset=2**40, headers=headers)
 
-    (row,) = routed(spark, [record], to("users", "test.fns/one", value_type="io.test/a.B"))
+    (row,) = routed(spark, [record], ROUTE)
 
     assert row.asDict() == {
         "target": bytearray(address_key(Address("test.fns", "one", "Ada"))),
@@ -94,6 +100,8 @@ def test_a_record_becomes_a_message_to_the_address_of_its_key(spark: SparkSessio
         "key": None,
         "headers": '[{"key":"a","value":"MQ=="},{"key":"a"}]',
         "trace": None,
+        "route": route_number(IN, ROUTE),
+        "flags": 0,
     }
 
 
@@ -229,6 +237,22 @@ def test_replays_go_where_their_headers_say(
 
     assert str(address(row)) == f"{expected}/Ada"
     assert row.typename == ("" if "rejected" in expected else "t/text")
+    assert (row.topic, row.flags) == ("users", REPLAYED)
+
+
+def test_a_replayed_record_is_read_as_at_first(spark: SparkSession) -> None:
+    """A value that no deserializer has read goes through it again, also if there is none."""
+    headers: list[tuple[str, bytes | None]] = [
+        ("statefun-target-type", b"t/f"),
+        ("statefun-type", b"t/v"),
+        ("statefun-encoded", b"yes"),
+    ]
+    records = [Record(b"Ada", headers=headers), Record(b"Ada", None, headers=headers)]
+    frame = spark.createDataFrame([attrs.astuple(record) for record in records], COLUMNS)
+
+    rows = route_replays(frame).collect()
+
+    assert [(str(address(row)), row.flags) for row in rows] == [("t/f/Ada", REPLAYED | ENCODED)] * 2
 
 
 def keys() -> list[bytes]:

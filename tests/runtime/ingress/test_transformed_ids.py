@@ -7,11 +7,12 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from statefun.engine.address_keys import address_of
+from statefun.engine.row_flags import KEYLESS
 from statefun.module.loader import parse_module
 from statefun.module.topic_routes import TopicRoute
 from statefun.runtime.ingress.routing import route
 from statefun.runtime.spark.session import open_session
-from statefun.sdk.address import Address
+from statefun.sdk.address import Address, TypeName
 
 pytestmark = pytest.mark.spark
 
@@ -56,7 +57,7 @@ def rows(
         (key, value, topic, 3, offset, TIME, None)
         for offset, (key, value, topic) in enumerate(records)
     ]
-    frame = route(spark.createDataFrame(content, COLUMNS), routes(*topics))
+    frame = route(spark.createDataFrame(content, COLUMNS), TypeName("a", "in"), routes(*topics))
     return sorted(frame.collect(), key=lambda row: int(row.offset))
 
 
@@ -88,6 +89,7 @@ def test_keys_of_some_topics_are_transformed(spark: SparkSession) -> None:
     ]
     keys = [None if row.key is None else bytes(row.key) for row in found]
     assert keys == [b"k", None, None, b'{"b":[1,2]}', None, b"k", b"k"]
+    assert [row.flags & KEYLESS for row in found] == [0, KEYLESS, 0, 0, 0, 0, 0]
 
 
 def test_a_record_without_a_value_may_have_one_afterwards(spark: SparkSession) -> None:
@@ -117,7 +119,7 @@ def test_only_keys_take_a_step_before_the_shuffle(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], topic: str, expected: int
 ) -> None:
     """One vectorised step for all of them, and none where no key is transformed."""
-    frame = route(spark.createDataFrame([], COLUMNS), routes(topic))
+    frame = route(spark.createDataFrame([], COLUMNS), TypeName("a", "in"), routes(topic))
     frame.explain(mode="simple")
     plan = capsys.readouterr().out
     assert plan.count("ArrowEvalPython") == expected

@@ -164,7 +164,8 @@ def test_what_is_tried_again_is_buried_as_what_it_was() -> None:
     """Also if its function is gone: the letter can be replayed."""
     again = Retry(attempts=2, caller=b"Alan\0t/g", typename="t/value", value=b"v")
     again.record.topic, again.record.offset = "users", 7
-    columns = Columns([b""], [RETRY], [again.SerializeToString()], [None], lambda *_: None)
+    content = [again.SerializeToString()]
+    columns = Columns([b""], [RETRY], content, [None], [0], cell=lambda *_: None)
     group = Group(b"Ada\0t/gone", columns, 0, 1, AddressValues(None))
 
     failed = failed_row(group, 0, UnknownFunctionError("no function t/gone is registered"))

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The routes by which records come to functions, by their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+
+import attrs
+
+from statefun.module.model import Module
+from statefun.module.topic_routes import TopicRoute, route_of
+from statefun.protocol.runtime_pb2 import RecordOrigin
+from statefun.sdk.address import TypeName
+
+_NUMBER_BYTES = 6  # pandas has a column of integers with nulls as floats, which have 53 bits
+
+
+def route_number(ingress: TypeName, route: TopicRoute) -> int:
+    """Return the number of an ingress's route.
+
+    It is the same in every run, whatever else module files declare: records that wait in a
+    checkpoint find their route by it.
+    """
+    name = f"{ingress} {route.topic} {route.is_pattern}"
+    return int.from_bytes(blake2b(name.encode(), digest_size=_NUMBER_BYTES).digest(), "big")
+
+
+def _changes_topics(routes: RecordRoutes) -> bool:
+    chains = (route.chain for route in routes.by_number.values())
+    return any(chain is not None and chain.changes_topic for chain in chains)
+
+
+@attrs.frozen
+class RecordRoutes:
+    """The routes of all ingresses."""
+
+    by_number: Mapping[int, TopicRoute] = attrs.field(factory=dict)
+    """Each with its own failure policy, or else that of its ingress."""
+    change_topics: bool = attrs.field(
+        init=False, default=attrs.Factory(_changes_topics, takes_self=True)
+    )
+    """Whether functions see other names of topics than Kafka has."""
+
+    @classmethod
+    def of(cls, module: Module) -> RecordRoutes:
+        """Return the routes of a module's ingresses."""
+        return cls(
+            {
+                route_number(ingress.id, route): attrs.evolve(
+                    route, failure_policy=route.failure_policy or ingress.failure_policy
+                )
+                for ingress in module.routed
+                for route in ingress.topics
+            }
+        )
+
+    def route_of(self, origin: RecordOrigin) -> TopicRoute | None:
+        """Return the route of a record; one that is gone has the place of another of its topic."""
+        route = self.by_number.get(origin.route)
+        return route_of(self.by_number.values(), origin.topic) if route is None else route
