@@ -11,7 +11,6 @@ from itertools import product
 from statefun.module.connectors import ConnectorEgress
 from statefun.module.location import Location
 from statefun.module.model import Module, PlaygroundDoor, Unsupported
-from statefun.module.topic_routes import TopicRoute
 from statefun.module.value_types import register_types
 from statefun.sdk.address import TypeName
 from statefun.sdk.annotations import automatic_type, is_unnamed
@@ -167,16 +166,9 @@ def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[
     for egress in module.egresses:
         if egress.on_refused is OnFailure.DEAD_LETTER and not declared:
             yield egress.location, f"egress {egress.id}: {_NO_TOPIC}"
-    policies: list[tuple[TopicRoute, OnFailure | None]] = []
     for ingress in module.routed:
-        own = [(route, route.failure_policy or ingress.failure_policy) for route in ingress.topics]
-        elsewhere, policies = policies, [*policies, *own]
-        for route, policy in own:
-            if any(_overlap(route, other) and policy is not told for other, told in elsewhere):
-                yield (
-                    route.location,
-                    f"topic {route.topic} has another failurePolicy than elsewhere; give both one",
-                )
+        for route in ingress.topics:
+            policy = route.failure_policy or ingress.failure_policy
             if policy is OnFailure.DEAD_LETTER and not declared:
                 yield route.location, f"topic {route.topic}: {_NO_TOPIC}"
     for function in functions:
@@ -184,10 +176,3 @@ def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[
         last = chosen.then if isinstance(chosen, Retry) else chosen
         if last is OnFailure.DEAD_LETTER and not declared:
             yield None, f"function {function.typename}: {_NO_TOPIC}"
-
-
-def _overlap(one: TopicRoute, other: TopicRoute) -> bool:
-    """Return whether two routes share a topic; two patterns count only if they are equal."""
-    if one.is_pattern and other.is_pattern:
-        return one.topic == other.topic
-    return one.takes(other.topic) or other.takes(one.topic)

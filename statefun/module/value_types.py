@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from itertools import permutations, product
 
 from statefun.module.location import Location
 from statefun.module.model import Module
@@ -27,7 +26,6 @@ def register_types(module: Module) -> Iterator[tuple[Location, str]]:
     Yields:
         The location and reason of each type that cannot be registered.
     """
-    yield from _ambiguous(module)
     for ingress in module.routed:
         for route in ingress.topics:
             if route.value_format is not None:
@@ -35,22 +33,6 @@ def register_types(module: Module) -> Iterator[tuple[Location, str]]:
                     _register(str(route.value_type), route.value_format)
                 except StatefunError as error:
                     yield route.location, f"topic {route.topic}: {error.message}"
-
-
-def _ambiguous(module: Module) -> Iterator[tuple[Location, str]]:
-    """Find topics that two ingresses read, and not with the same transforms.
-
-    What becomes of a record later is looked up by its topic alone.
-    """
-    for first, second in permutations(module.routed, 2):
-        for route, other in product(first.topics, second.topics):
-            overlap = route.topic == other.topic or (
-                not other.is_pattern and route.takes(other.topic)
-            )
-            are_same = route.chain == other.chain and route.value_type == other.value_type
-            if overlap and (route.chain or other.chain) and not are_same:
-                text = f"ingresses {first.id} and {second.id} both read topic {other.topic}"
-                yield route.location, f"{text}, and not with the same transforms and valueType"
 
 
 def _register(typename: str, value_format: ValueFormat) -> None:

@@ -232,6 +232,72 @@ def test_records_are_transformed_on_both_ways(statefun_app: Make) -> None:
     }
 
 
+def reading_shared(
+    name: str, policy: OnFailure, *transforms: dict[str, str], value_type: str
+) -> KafkaIngress:
+    """Return an ingress of a topic that another one reads as well."""
+    return (
+        KafkaIngress.for_id(f"test.both/{name}")
+        .with_kafka_address("localhost:1")
+        .with_consumer_group_id(f"test-both-{name}")
+        .with_failure_policy(policy)
+        .with_topic(
+            "test-both-shared",
+            value_type=value_type,
+            valueFormat={"type": "json"},
+            targets=["test.both/tell"],
+            transforms=transforms,
+        )
+        .build()
+    )
+
+
+@both
+def test_two_ingresses_read_one_topic_each_in_its_own_way(statefun_app: Make) -> None:
+    """Transforms, types, names of topics and policies are the ingress's, also in retries."""
+    functions = StatefulFunctions()
+
+    @functions.bind("test.both/tell", on_failure=Retry(2, timedelta(seconds=1)))
+    def tell(ctx: Context, message: Message) -> None:
+        topic = ctx.record.topic if ctx.record else None
+        told = json.dumps(
+            [ctx.address.id, message.value_typename(), message.raw_value().decode(), topic]
+        )
+        if b"poison" in message.raw_value():
+            raise ValueError(told)
+        ctx.send(KafkaEgressMessage("test.both/out", topic="test-both-out", value=told))
+
+    masking = {"type": "MaskField$Value", "fields": "card"}
+    renaming = {"type": "RegexRouter", "regex": ".*", "replacement": "renamed"}
+    by_id = [{"type": "ValueToKey", "fields": "id"}, {"type": "ExtractField$Key", "field": "id"}]
+    masked = reading_shared("masked", OnFailure.SKIP, masking, renaming, value_type="test.both/m")
+    keyed = reading_shared("keyed", OnFailure.DEAD_LETTER, *by_id, value_type="test.both/k")
+    app = statefun_app(functions=functions, components=[masked, keyed, *components()[2:]])
+
+    app.produce("test-both-shared", "k", '{"id":7,"card":"1"}')
+    app.produce("test-both-shared", "k", '{"id":8,"card":"poison"}')
+    app.produce("test-both-shared", None, '{"id":9,"card":"9","n":"poison"}')
+    app.produce("test-both-shared", "k", "no JSON")
+    app.drain()
+    app.advance(seconds=2)
+
+    as_keyed = ["7", "test.both/k", '{"id":7,"card":"1"}', "test-both-shared"]
+    assert sorted(json.loads(record.text) for record in app.egress("test-both-out")) == [
+        as_keyed,
+        ["k", "test.both/m", '{"id":7,"card":""}', "renamed"],
+        ["k", "test.both/m", '{"id":8,"card":""}', "renamed"],
+    ]
+    letters = {
+        (letter.code, str(letter.target), letter.key, letter.attempts, letter.value)
+        for letter in app.dead_letters()
+    }
+    assert letters == {
+        ("SF301", "test.both/tell/8", "k", 2, b'{"id":8,"card":"poison"}'),
+        ("SF301", "test.both/tell/9", None, 2, b'{"id":9,"card":"9","n":"poison"}'),
+        ("SF400", "None", "k", 1, b"no JSON"),
+    }
+
+
 SCHEMA = json.dumps({"type": "record", "name": "A", "fields": [{"name": "a", "type": "int"}]})
 UNREACHABLE = {
     "type": "schema-registry",

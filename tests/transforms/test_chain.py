@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import pytest
 
+from statefun.engine.record_routes import RecordRoutes, route_number
 from statefun.module.loader import parse_module
 from statefun.module.transforming import transformed_id
 from statefun.module.value_types import register_types
+from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.transforms.chain import Chain
 from statefun.transforms.data import NOTHING, TransformError
 from statefun.transforms.transform import Record
@@ -72,23 +74,26 @@ def test_the_order_of_fields_makes_no_other_id() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "problems"),
+    ("first", "second"),
     [
-        ("topic: users", "topic: users", 0),
-        ("topic: users, transforms: [{type: Flatten$Value}]", "topic: users", 2),
-        ("topicPattern: u.*, keyFormat: {type: json}", "topic: users", 1),
-        ("topicPattern: u.*, keyFormat: {type: json}", "topic: others", 0),
+        ("topic: users, transforms: [{type: Flatten$Value}]", "topic: users"),
+        ("topicPattern: u.*, keyFormat: {type: json}", "topic: users"),
     ],
 )
-def test_a_topic_has_the_same_transforms_wherever_it_is_read(
-    first: str, second: str, problems: int
+def test_a_topic_has_other_transforms_where_another_ingress_reads_it(
+    first: str, second: str
 ) -> None:
-    """A record's route is found again by its topic."""
+    """A record has the number of its route."""
     text = INGRESS.format(id="one", type="Same", topic=first)
     text += INGRESS.format(id="two", type="Same", topic=second)
-    found = [problem for _, problem in register_types(parse_module(text))]
-    assert len(found) == problems
-    assert all("both read topic" in problem for problem in found)
+    module = parse_module(text)
+    one, two = (each.topics[0] for each in module.ingresses)
+
+    assert list(register_types(module)) == []
+    routes = RecordRoutes.of(module)
+    numbers = [route_number(each.id, each.topics[0]) for each in module.ingresses]
+    origins = [RecordOrigin(topic="users", route=number) for number in numbers]
+    assert [routes.route_of(origin) for origin in origins] == [one, two]
 
 
 def test_a_cast_tells_what_json_has_not() -> None:

@@ -167,20 +167,3 @@ def test_dead_letters_are_no_input(kafka: KafkaHarness, checkpoint: Path) -> Non
     )
     with pytest.raises(BindingError, match=r"takes dead, a topic .*; begin it with \(\?!dead\$\)"):
         run(text, echo("out"), checkpoint)
-
-
-@pytest.mark.parametrize(("topic", "is_refused"), [("users-1", True), ("other", False)])
-def test_a_topic_has_one_failure_policy(
-    kafka: KafkaHarness, checkpoint: Path, topic: str, *, is_refused: bool
-) -> None:
-    """Also if a pattern of another ingress takes it."""
-    first = module(kafka, "topicPattern: 'users-.*', failurePolicy: skip, targets: [test.fns/one]")
-    second = module(kafka, f"topic: {topic}, failurePolicy: fail, targets: [test.fns/one]")
-    second = second.partition("---")[0].replace("test/in", "test/other")
-    settings = Settings.resolve({}, None, checkpoint=checkpoint)
-    declared = parse_module(f"{first}---\n{second}")
-    if is_refused:
-        with pytest.raises(BindingError, match="topic users-1 has another failurePolicy"):
-            Application(declared, echo("out"), settings)
-    else:
-        Application(declared, echo("out"), settings)
