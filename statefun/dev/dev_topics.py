@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import attrs
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.cimpl import NewTopic
@@ -17,6 +16,7 @@ from statefun.runtime.kafka.client import (
     admin_for,
     cluster_metadata,
     partitions_of,
+    raising_kafka_errors,
     watermarks,
 )
 from statefun.sdk.errors import KafkaError
@@ -70,10 +70,9 @@ def describe_topic(address: str, name: str) -> TopicPartitions:
     """
     numbers = partitions_of(OWNER, name, cluster_topics(address), address)
     admin = admin_for(OWNER, address, {})
-    try:
-        found = watermarks(admin, [(name, number) for number in numbers], TIMEOUT, committed=False)
-    except KafkaException as error:
-        raise KafkaError(f"{OWNER}: topic {name} at {address}: {error.args[0].str()}") from error
+    partitions = [(name, number) for number in numbers]
+    with raising_kafka_errors(f"{OWNER}: topic {name} at {address}"):
+        found = watermarks(admin, partitions, TIMEOUT, committed=False)
     return TopicPartitions(name, [found[name, number] for number in numbers])
 
 
@@ -84,12 +83,8 @@ def new_topic(address: str, name: str, partitions: int) -> None:
         KafkaError: if the cluster refuses, for example because the topic exists.
     """
     cluster_topics(address)  # or the client would wait for a broker that is not there
-    try:
+    with raising_kafka_errors(f"{OWNER}: topic {name} at {address} is not created"):
         create_topic(admin_for(OWNER, address, {}), name, partitions, {}, TIMEOUT)
-    except KafkaException as error:
-        raise KafkaError(
-            f"{OWNER}: topic {name} at {address} is not created: {error.args[0].str()}"
-        ) from error
 
 
 def create_topic(

@@ -34,6 +34,7 @@ from statefun.dev.kafka_storage import (
     prepare_storage,
     write_settings,
 )
+from statefun.runtime.kafka.client import reason_of
 from statefun.runtime.spark import jars
 from statefun.sdk.errors import KafkaError, PlatformError
 
@@ -238,7 +239,7 @@ class EmbeddedKafka:
             create_topic(admin, name, partitions, config or {}, _ADMIN_TIMEOUT)
         except (KafkaException, TimeoutError) as error:
             message = f"cannot create topic {name!r}: {error}"
-            if not isinstance(error, KafkaException) or error.args[0].code() in _NO_ANSWER:
+            if not isinstance(error, KafkaException) or reason_of(error).code() in _NO_ANSWER:
                 message += f"; {_last_lines(self._log())}"
             raise KafkaError(message) from error
 

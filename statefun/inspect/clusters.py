@@ -40,6 +40,8 @@ from statefun.runtime.kafka.client import (
     admin_for,
     committed_offsets,
     connect,
+    raising_kafka_errors,
+    reason_of,
 )
 from statefun.runtime.kafka.topics import check_declared_topics, declared_topics
 from statefun.sdk.errors import CheckpointError, KafkaError, StatefunError
@@ -97,7 +99,7 @@ def position_findings(checkpoint: Folder, module: Module, timeout: timedelta) ->
         except StatefunError:  # which is a finding of its own
             continue
         except KafkaException as error:
-            yield Finding.at(ingress.location, f"ingress {ingress.id}: {error.args[0].str()}")
+            yield Finding.at(ingress.location, f"ingress {ingress.id}: {reason_of(error).str()}")
 
 
 def _changes(
@@ -157,7 +159,7 @@ def _of_ingress(ingress: KafkaIngress, timeout: timedelta) -> Iterator[Finding]:
         yield Finding.at(
             ingress.location,
             f"{owner}: the offsets of group {ingress.consumer_group_id} cannot be read: "
-            f"{error.args[0].str()}",
+            f"{reason_of(error).str()}",
         )
         return
     finally:
@@ -212,8 +214,7 @@ def _answer(owner: str, future: Future[Any], timeout: timedelta) -> Any:
         KafkaError: if the cluster refuses, or does not answer.
     """
     try:
-        return future.result(timeout.total_seconds())
-    except KafkaException as error:
-        raise KafkaError(f"{owner}: the cluster refuses: {error.args[0].str()}") from error
+        with raising_kafka_errors(f"{owner}: the cluster refuses"):
+            return future.result(timeout.total_seconds())
     except concurrent.futures.TimeoutError as error:
         raise KafkaError(f"{owner}: the cluster does not answer") from error

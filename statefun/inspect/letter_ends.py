@@ -20,7 +20,7 @@ from statefun.inspect.dead_letter import DeadLetter
 from statefun.inspect.dead_letters import DROPPED, REPLAYED, TIMEOUT, DeadLetters
 from statefun.inspect.letter_filter import LetterFilter
 from statefun.inspect.replay_routes import Replay, ReplayRoutes
-from statefun.runtime.kafka.client import connect
+from statefun.runtime.kafka.client import connect, reason_of
 from statefun.sdk.errors import ConfigurationError, KafkaError
 
 _CHUNK = 1000
@@ -118,7 +118,7 @@ class LetterEnds:
                 try:
                     producer.produce(record.topic, record.value, record.key, headers=record.headers)
                 except KafkaException as error:
-                    if error.args[0].code() != ClientError.MSG_SIZE_TOO_LARGE:
+                    if reason_of(error).code() != ClientError.MSG_SIZE_TOO_LARGE:
                         raise
                     too_large.append(self._too_large(letter))
                     continue
@@ -155,6 +155,6 @@ class LetterEnds:
             yield producer
         except KafkaException as error:
             raise KafkaError(
-                f"{letters.owner}: {self._egress.address} refuses this: {error.args[0].str()}; run "
+                f"{letters.owner}: {self._egress.address} refuses this: {reason_of(error).str()}; run "
                 "the command again: nothing is done twice"
             ) from error

@@ -19,7 +19,7 @@ from statefun.runtime.egress.lane import Marker, UncertainError, UndeliveredErro
 from statefun.runtime.egress.patience import Patience, Tally
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import OF_CLIENTS, OF_RECORDS, Refusals, Refused, places_of
-from statefun.runtime.kafka.client import connect
+from statefun.runtime.kafka.client import connect, reason_of
 from statefun.sdk.errors import KafkaError
 
 _POLL = timedelta(milliseconds=500)
@@ -149,7 +149,7 @@ class AtLeastOnce:
                 except KafkaException as error:
                     if self._has_failed():
                         return  # it takes no more
-                    reason: ClientError = error.args[0]
+                    reason = reason_of(error)
                     self._take(record, reason, alone=True)
                     if reason.code() == ClientError._STATE:  # noqa: SLF001 - as above
                         return  # the transaction has failed; a callback brings the reason soon
@@ -250,7 +250,7 @@ class Unconfirmed(AtLeastOnce):
             except BufferError:
                 self._losses.add(record.topic, "the queue is full")
             except KafkaException as error:
-                reason: ClientError = error.args[0]
+                reason = reason_of(error)
                 if reason.code() == ClientError._FATAL:  # noqa: SLF001 - as above
                     raise UncertainError(reason.str()) from error
                 self._losses.add(record.topic, reason.str())
@@ -336,7 +336,7 @@ class ExactlyOnce(AtLeastOnce):
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
-            raise UncertainError(error.args[0].str()) from error
+            raise UncertainError(reason_of(error).str()) from error
         refused = self._deliver(records)
         self._call(
             self._producer.abort_transaction if refused else self._producer.commit_transaction
@@ -360,4 +360,4 @@ class ExactlyOnce(AtLeastOnce):
             call(_TRANSACTION_CALL.total_seconds())
         except KafkaException as error:
             self._check()  # the reason, if it was a record
-            raise self._explained(error.args[0]) from error
+            raise self._explained(reason_of(error)) from error

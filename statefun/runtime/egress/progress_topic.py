@@ -32,7 +32,7 @@ from statefun.engine.sinks import EgressRecord
 from statefun.module.model import KafkaEgress
 from statefun.protocol.runtime_pb2 import Progress
 from statefun.runtime.egress.lane import Marker, UncertainError
-from statefun.runtime.kafka.client import admin_for, cluster_metadata, read_committed
+from statefun.runtime.kafka.client import admin_for, cluster_metadata, read_committed, reason_of
 from statefun.sdk.errors import CheckpointError, KafkaError, TopicError
 
 PROGRESS_PREFIX = "statefun-progress-"
@@ -89,11 +89,11 @@ class ProgressTopic:
                     admin.create_partitions([more])[self.name].result(timeout.total_seconds())
         except KafkaException as error:
             # Brokers learn of a new topic one after the other.
-            if error.args[0].code() != ClientError.UNKNOWN_TOPIC_OR_PART:
+            if reason_of(error).code() != ClientError.UNKNOWN_TOPIC_OR_PART:
                 raise TopicError(
                     f"{self._owner}: exactly-once keeps its markers in topic {self.name} at "
                     f"{self._egress.address}, which cannot be created or checked: "
-                    f"{error.args[0].str()}"
+                    f"{reason_of(error).str()}"
                 ) from error
         return max(lanes, len(found.partitions) if found else 0)
 
@@ -103,7 +103,7 @@ class ProgressTopic:
         try:
             admin.create_topics([topic])[self.name].result(timeout.total_seconds())
         except KafkaException as error:
-            if error.args[0].code() != ClientError.TOPIC_ALREADY_EXISTS:
+            if reason_of(error).code() != ClientError.TOPIC_ALREADY_EXISTS:
                 raise
             self._check(admin, timeout)
 
@@ -122,7 +122,7 @@ class ProgressTopic:
         try:
             return self._read(lane)
         except KafkaException as error:
-            raise UncertainError(error.args[0].str()) from error
+            raise UncertainError(reason_of(error).str()) from error
         except KafkaError as error:
             raise UncertainError(error.message) from error
 
@@ -177,7 +177,7 @@ class ProgressTopic:
                 timeout.total_seconds()
             )
         except KafkaException as error:
-            if error.args[0].code() == ClientError.UNKNOWN_TOPIC_OR_PART:
+            if reason_of(error).code() == ClientError.UNKNOWN_TOPIC_OR_PART:
                 return
             raise
         policy = described["cleanup.policy"].value

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from confluent_kafka import KafkaException
-
 from statefun.module.model import KafkaIngress
 from statefun.runtime.ingress.starting_offsets import readable_watermarks
+from statefun.runtime.kafka.client import raising_kafka_errors
 from statefun.sdk.errors import KafkaError
 
 
@@ -31,13 +30,9 @@ def check_kept(
         for topic, partitions in read.items()
         for number, offset in partitions.items()
     }
-    try:
+    question = f"ingress {ingress.id}: {ingress.address} does not say which records it has"
+    with raising_kafka_errors(question):
         there = readable_watermarks(ingress, following, timeout)
-    except KafkaException as error:
-        raise KafkaError(
-            f"ingress {ingress.id}: {ingress.address} does not tell which records it has: "
-            f"{error.args[0].str()}"
-        ) from error
     for (topic, number), (first, _) in there.items():
         if first > following[topic, number]:
             raise KafkaError(

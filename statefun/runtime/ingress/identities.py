@@ -24,7 +24,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.runtime.ingress.starting_offsets import admin_client
 from statefun.runtime.ingress.subscription import source_option
-from statefun.runtime.kafka.client import cluster_metadata
+from statefun.runtime.kafka.client import cluster_metadata, reason_of
 from statefun.sdk.errors import CheckpointError, KafkaError, StatefunError
 
 logger = logging.getLogger("statefun.ingress")
@@ -166,10 +166,10 @@ def _asked(ingress: KafkaIngress, topics: Collection[str], timeout: timedelta) -
         try:
             id_ = str(future.result().topic_id)
         except KafkaException as error:
-            if error.args[0].code() in _UNKNOWN:  # just deleted, or we may not describe it
+            if reason_of(error).code() in _UNKNOWN:  # just deleted, or we may not describe it
                 continue
             raise KafkaError(
-                f"{owner}: {ingress.address} does not describe topic {topic}: {error.args[0].str()}"
+                f"{owner}: {ingress.address} does not describe topic {topic}: {reason_of(error).str()}"
             ) from error
         if id_ != _NO_ID:
             ids[topic] = id_

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
@@ -30,6 +31,7 @@ from statefun.runtime.kafka.client import (
     cluster_metadata,
     committed_offsets,
     connect,
+    raising_kafka_errors,
     watermarks,
 )
 from statefun.sdk.errors import KafkaError
@@ -117,19 +119,15 @@ def _looked_up(
     properties = {**client_properties(ingress), "isolation.level": "read_uncommitted"}
     consumer = connect(Consumer, f"ingress {ingress.id}", properties)
     reset = LATEST if ingress.auto_offset_reset is AutoOffsetReset.LATEST else EARLIEST
-    try:
+    question = (
+        f"ingress {ingress.id}: the offsets to start from could not be read from {ingress.address}"
+    )
+    with raising_kafka_errors(question), closing(consumer):
         wanted = _wanted(ingress, consumer, every, timeout)
         # Negative offsets: nothing is committed, or no record is at or after the date.
         known = [(key.topic, key.partition) for key, offset in wanted.items() if offset >= 0]
         there = watermarks(admin_client(ingress), known, timeout, committed=False)
         readable = readable_watermarks(ingress, known, timeout)
-    except KafkaException as error:
-        raise KafkaError(
-            f"ingress {ingress.id}: the offsets to start from could not be read from "
-            f"{ingress.address}: {error.args[0].str()}"
-        ) from error
-    finally:
-        consumer.close()
     chosen = {}
     for key, offset in wanted.items():
         first, end = there.get((key.topic, key.partition), (0, -1))

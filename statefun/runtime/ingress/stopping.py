@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import timedelta
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -31,8 +32,7 @@ from statefun.runtime.ingress.starting_offsets import (
     readable_watermarks,
     warn_of_strangers,
 )
-from statefun.runtime.kafka.client import connect
-from statefun.sdk.errors import KafkaError
+from statefun.runtime.kafka.client import connect, raising_kafka_errors
 
 Offsets = Mapping[str, Mapping[str, int]]
 """Offsets by topic and partition, as Spark writes them."""
@@ -173,25 +173,21 @@ def _stops(
     every = [TopicPartition(topic, number) for topic in partitions for number in partitions[topic]]
     resolved: dict[str, dict[str, int]] = {}
     stops: dict[str, dict[str, int]] = {}
-    try:
+    question = (
+        f"ingress {ingress.id}: the offsets to stop at could not be read from {ingress.address}"
+    )
+    with raising_kafka_errors(question), closing(consumer):
         asked = _asked(ingress, consumer, every, timeout)
         there = readable_watermarks(ingress, ((p.topic, p.partition) for p in every), timeout)
-        for partition in every:
-            topic, number = partition.topic, str(partition.partition)
-            first, end = there[topic, partition.partition]
-            start = starts.get(topic, {}).get(number, EARLIEST)
-            start = {EARLIEST: first, LATEST: end}.get(start, start)
-            stop = asked.get(Partition(topic, partition.partition), end)
-            resolved.setdefault(topic, {})[number] = start
-            # Never back: records are not read twice.
-            stops.setdefault(topic, {})[number] = max(start, stop)
-    except KafkaException as error:
-        raise KafkaError(
-            f"ingress {ingress.id}: the offsets to stop at could not be read from "
-            f"{ingress.address}: {error.args[0].str()}"
-        ) from error
-    finally:
-        consumer.close()
+    for partition in every:
+        topic, number = partition.topic, str(partition.partition)
+        first, end = there[topic, partition.partition]
+        start = starts.get(topic, {}).get(number, EARLIEST)
+        start = {EARLIEST: first, LATEST: end}.get(start, start)
+        stop = asked.get(Partition(topic, partition.partition), end)
+        resolved.setdefault(topic, {})[number] = start
+        # Never back: records are not read twice.
+        stops.setdefault(topic, {})[number] = max(start, stop)
     return resolved, stops
 
 

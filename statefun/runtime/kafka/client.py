@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -44,6 +45,28 @@ _LOOKING = {
 _UNKNOWN_PROPERTY = 'No such configuration property: "'
 
 
+def reason_of(error: KafkaException) -> ClientError:
+    """Return the client's error that an exception carries: it has a code, and a text."""
+    reason: ClientError = error.args[0]
+    return reason
+
+
+@contextmanager
+def raising_kafka_errors(text: str) -> Iterator[None]:
+    """Raise a KafkaError of ``text`` and the client's reason in place of the client's exception.
+
+    Args:
+        text: the component and the question that its cluster did not answer, for the message.
+
+    Raises:
+        KafkaError: if the client raises its exception.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        raise KafkaError(f"{text}: {reason_of(error).str()}") from error
+
+
 def connect(client: Callable[[dict[str, Any]], C], owner: str, properties: Mapping[str, Any]) -> C:
     """Make a client of confluent-kafka from Kafka properties.
 
@@ -64,7 +87,7 @@ def connect(client: Callable[[dict[str, Any]], C], owner: str, properties: Mappi
         try:
             return client({**settings, "logger": _client_logger})
         except KafkaException as error:
-            text = str(error.args[0].str() if error.args else error)
+            text = reason_of(error).str() if error.args else str(error)
             name = text.partition(_UNKNOWN_PROPERTY)[2].rstrip('"')
             if name not in settings:
                 # Not chained: librdkafka's text may quote a secret value.
@@ -148,7 +171,7 @@ def _answer(question: Callable[[float], T], timeout: timedelta) -> T:
             return question(max(0.0, deadline - time.monotonic()))
         except KafkaException as error:
             pause = _PAUSE.total_seconds()
-            if error.args[0].code() not in _LOOKING or time.monotonic() + pause > deadline:
+            if reason_of(error).code() not in _LOOKING or time.monotonic() + pause > deadline:
                 raise
             time.sleep(pause)
 
@@ -204,7 +227,7 @@ def cluster_metadata(
     except KafkaException as error:
         raise KafkaError(
             f"{owner}: no Kafka broker answered at {address} within "
-            f"{timeout.total_seconds():g} s ({error.args[0].str()}); "
+            f"{timeout.total_seconds():g} s ({reason_of(error).str()}); "
             "is it running, and is the address right?"
         ) from error
 

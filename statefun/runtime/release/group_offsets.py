@@ -20,7 +20,7 @@ from statefun.module.model import KafkaIngress
 from statefun.runtime.checkpoint.commit_log import CommitLog, within_stops
 from statefun.runtime.ingress.starting_offsets import client_properties
 from statefun.runtime.ingress.stopping import Offsets
-from statefun.runtime.kafka.client import connect
+from statefun.runtime.kafka.client import connect, reason_of
 
 logger = logging.getLogger("statefun.ingress")
 
@@ -146,7 +146,7 @@ class _Group:
                 "ingress %s: offsets of consumer group %s could not be committed: %s",
                 self._ingress.id,
                 self._ingress.consumer_group_id,
-                error.args[0].str(),
+                reason_of(error).str(),
             )
         else:
             self.commits.offsets = offsets
