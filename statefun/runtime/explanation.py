@@ -15,8 +15,13 @@ from statefun.runtime.ingress.starting_offsets import check_topics
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.shipping import lacks_statefun
 from statefun.runtime.spark_internals.error_texts import first_words, is_concurrent_update
-from statefun.sdk import errors
-from statefun.sdk.errors import CheckpointError, EngineError, KafkaError, StatefunError
+from statefun.sdk.errors import (
+    CheckpointError,
+    EngineError,
+    KafkaError,
+    StatefunError,
+    restored,
+)
 
 
 def explained(
@@ -56,22 +61,19 @@ def explained(
 
 
 def error_of_task(text: str) -> StatefunError | None:
-    """Return the error of statefun's own that a task has raised, if it was one.
+    """Return the error of statefun's that a task has raised, from the traceback in Spark's text.
 
     >>> error_of_task("statefun.sdk.errors.ConnectorError: [SF510] file /a was deleted")
     ConnectorError('file /a was deleted')
+    >>> error_of_task("IndexError: 7")
     """
-    found = _OWN.search(text)
-    class_ = None if found is None else getattr(errors, found["name"], None)
-    if found is None or not (isinstance(class_, type) and issubclass(class_, StatefunError)):
-        return None
-    if class_.__init__ is not StatefunError.__init__:  # it is made of more than a text
-        return None
-    return class_(found["message"].strip())
+    line = _ERROR_WITH_CODE.search(text)
+    return None if line is None else restored(line["code"], line["message"].strip())
 
 
-_OWN = re.compile(
-    rf"^{re.escape(errors.__name__)}\.(?P<name>\w+): \[SF\d+\] (?P<message>.+)", re.MULTILINE
+_ERROR_WITH_CODE = re.compile(
+    r"^[\w.]+: \[(?P<code>SF\d{3})\] (?P<message>.+)",  # a class, which may be a connector's own
+    re.MULTILINE,
 )
 
 

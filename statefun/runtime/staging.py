@@ -17,7 +17,7 @@ from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.settings import Settings
-from statefun.sdk import errors
+from statefun.sdk.errors import restored
 from statefun.sdk.invocation_batch import Turn
 
 
@@ -92,7 +92,7 @@ class Staging:
         outcomes = [Outcome.FromString(bytes(row.outcome)) for row in frame.collect()]
         for outcome in outcomes:
             if outcome.HasField("failure"):
-                reason = errors.by_code(outcome.failure.code)(outcome.failure.message)
+                reason = restored(outcome.failure.code, outcome.failure.message)
                 reason.details = outcome.failure.traceback
                 raise reason  # ends the query before the batch is committed
         self._turn = next_turn(outcomes)

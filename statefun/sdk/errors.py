@@ -230,3 +230,14 @@ def by_code(code: str) -> type[StatefunError]:
             return class_
         classes.extend(class_.__subclasses__())
     return StatefunError
+
+
+def restored(code: str, message: str) -> StatefunError:
+    """Return an error of another process, which has reported its code and message.
+
+    >>> restored("SF301", "greet failed")
+    FunctionError('greet failed')
+    """
+    class_ = by_code(code)
+    # A ModuleError is made of problems, which its message does not hold.
+    return ConfigurationError(message) if class_ is ModuleError else class_(message)

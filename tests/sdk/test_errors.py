@@ -11,7 +11,7 @@ import pytest
 import statefun
 from statefun import DefinitionError, ModuleError, StatefunError, ValueDecodeError
 from statefun.sdk import errors
-from statefun.sdk.errors import Problem, by_code
+from statefun.sdk.errors import ConfigurationError, Problem, by_code, restored
 
 CLASSES = [
     class_
@@ -85,6 +85,19 @@ def test_every_error_is_public_and_documented(class_: type[StatefunError]) -> No
 def test_codes_name_their_class(class_: type[StatefunError]) -> None:
     """An error's class can be found again by the code that was sent or logged."""
     assert by_code(class_.code) is class_
+
+
+@pytest.mark.parametrize("class_", CLASSES)
+def test_errors_are_restored_by_code_and_message(class_: type[StatefunError]) -> None:
+    """Except that a ModuleError, whose problems stay in the other process, becomes its base."""
+    error = _make(class_)
+
+    copy = restored(error.code, error.message)
+
+    assert (type(copy), copy.message) == (
+        ConfigurationError if class_ is ModuleError else class_,
+        error.message,
+    )
 
 
 @pytest.mark.parametrize("code", ["", "SF999", "sf100"])

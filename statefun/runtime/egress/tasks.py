@@ -24,8 +24,7 @@ from statefun.runtime.egress.lane_set import DriverLanes, LaneFactory, Published
 from statefun.runtime.egress.patience import Patience
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import Place
-from statefun.sdk import errors
-from statefun.sdk.errors import StatefunError
+from statefun.sdk.errors import StatefunError, restored
 
 _TASK_TIME = timedelta(seconds=10)
 """A task that has had its core for this long ends, and another one goes on."""
@@ -108,7 +107,7 @@ class TaskLanes:
                 raise UndeliveredError from None
             raise
         for failure in [Failure.FromString(state.failure) for state in results if state.failure]:
-            raise errors.by_code(failure.code)(failure.message)
+            raise restored(failure.code, failure.message)
         return results
 
     def _pause(self, time_: timedelta) -> bool:
