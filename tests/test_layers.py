@@ -97,8 +97,8 @@ FORBIDDEN = {
 }
 
 ROOMS = [
-    *("columns", "garbage", "spark_internals", "table", "rows", "kafka", "checkpoint", "egress"),
-    *("dispatch", "ingress"),
+    *("columns", "garbage", "spark_internals", "table", "rows", "kafka", "checkpoint"),
+    *("connector_failures", "egress", "dispatch", "ingress"),
     *("summary", "terminal", "settings", "spark", "release", "status", "preflight"),
     *("staging", "query", "reporting", "explanation"),
     *("playground_requests", "playground_server", "application", "run"),

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 from statefun.engine.sinks import EgressRecord
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
+from statefun.runtime.connector_failures import named_failures
 from statefun.runtime.egress.lane import (
     Cluster,
     GatheringCluster,
@@ -19,10 +19,11 @@ from statefun.runtime.egress.lane import (
     UncertainError,
     UndeliveredError,
 )
-from statefun.sdk.errors import ConnectorError, StatefunError
-from statefun.sdk.raised import line_of
+from statefun.sdk.errors import ConnectorError
 
 _METHODS = ("open", "write", "close")
+_SIGNALS = (UncertainError, UndeliveredError)
+"""Exceptions by which a connection tells its lane to try again, or to stop."""
 
 
 class CheckedCluster:
@@ -49,7 +50,7 @@ class CheckedCluster:
         """How many records the present call of ``write`` was given."""
         self._noted = 0
         """How many of them are safe."""
-        with _named_failures(owner):
+        with named_failures(owner, *_SIGNALS):
             cluster = connect(self._has_written)
         for name in _METHODS:
             if not callable(getattr(cluster, name, None)):
@@ -59,7 +60,7 @@ class CheckedCluster:
 
     def open(self) -> Marker | None:
         """Open the connection; return the lane's progress, if it is known."""
-        with _named_failures(self._owner):
+        with named_failures(self._owner, *_SIGNALS):
             marker = self._cluster.open()
         if marker is not None and not isinstance(marker, Marker):
             raise ConnectorError(
@@ -111,17 +112,6 @@ class CheckedCluster:
         if count > self._noted:
             self._noted = count
             self._note(count)
-
-
-@contextmanager
-def _named_failures(owner: str) -> Iterator[None]:
-    """Make errors that end a start name the egress, of which nothing else would tell then."""
-    try:
-        yield
-    except (StatefunError, UncertainError, UndeliveredError):
-        raise
-    except Exception as error:
-        raise ConnectorError(f"{owner}: {line_of(error)}") from error
 
 
 class KeptProgress:

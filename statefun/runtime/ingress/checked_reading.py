@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a connector's reader gives is checked, or Spark would tell of it in its own words, or not at all.
+"""Checks of the records, offsets and batches that a connector's reader returns.
 
-A row whose topic no route takes would have no target, and be gone without a word.
+Each mistake becomes one sentence that names the ingress. Spark would report some of them in terms of
+its plan, and would not report a record whose topic no route takes: such a record has no target, so it
+would disappear.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -15,39 +16,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StructType
 
 from statefun.module.topic_routes import TopicRoute
+from statefun.runtime.connector_failures import named_failures
 from statefun.runtime.ingress.routing import chosen_by_topic
 from statefun.runtime.spark_internals.driver_source import Offset, Source
-from statefun.runtime.spark_internals.error_texts import first_words
-from statefun.runtime.spark_internals.jvm import JVM_GONE, JvmError
-from statefun.sdk.errors import ConnectorError, StatefunError
+from statefun.sdk.errors import ConnectorError
 
 _METHODS = ("initial_offset", "latest_offset", "tasks", "bound", "stop")
-
-
-def named(owner: str, error: Exception) -> Exception:
-    """Return an error that names the component that it is of, unless it is statefun's.
-
-    One of a JVM that has ended is nobody's; servers of other packages may refuse connections, too.
-    """
-    is_gone = isinstance(error, JvmError) and isinstance(error, JVM_GONE)
-    if is_gone or isinstance(error, StatefunError):
-        return error
-    found = ConnectorError(f"{owner}: {first_words(error)}")
-    found.__cause__ = error
-    return found
-
-
-@contextmanager
-def named_failures(owner: str) -> Iterator[None]:
-    """Make errors of other packages name the component that they are of.
-
-    Raises:
-        ConnectorError: instead of an error that is not statefun's.
-    """
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - whatever another package raises
-        raise named(owner, error) from error.__cause__
 
 
 def checked_records(

@@ -23,12 +23,11 @@ from pyspark.sql.types import (
 
 from statefun.module.connectors import ConnectorIngress, owner_of
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.connector_failures import named_failures, with_owner
 from statefun.runtime.ingress.checked_reading import (
     CheckedSource,
     checked_batches,
     checked_records,
-    named,
-    named_failures,
 )
 from statefun.runtime.ingress.routing import route
 from statefun.runtime.spark_internals.driver_source import Offset, Source, arrow_schema, tasks_of
@@ -100,7 +99,7 @@ class Reading:
             self.session,
             str(self.ingress.id),
             checked,
-            lambda error: self.failed(named(owner, error)),
+            lambda error: self.failed(with_owner(owner, error)),
         )
         return tasks.mapInArrow(read_all, RECORDS)
 

@@ -11,6 +11,8 @@ import re
 
 from pyspark.errors import PySparkException
 
+from statefun.sdk.raised import line_of
+
 _CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
 _DAEMON = re.compile(r"Error from python worker:(.*?)(?:PYTHONPATH was:|\Z)", re.DOTALL)
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
@@ -33,7 +35,7 @@ def lacking_module(text: str) -> str | None:
 
 
 def first_words(error: BaseException) -> str:
-    """Return the first line of an error, without the stack traces of Java.
+    """Return the first line of an error of Spark, and the class and text of another one.
 
     >>> first_words(KeyError("batch"))
     "KeyError: 'batch'"
@@ -43,5 +45,5 @@ def first_words(error: BaseException) -> str:
         text = str(java.toString())
     else:
         text = str(error) if isinstance(error, PySparkException) else ""
-    lines = text.strip().splitlines()
-    return lines[0] if lines else f"{type(error).__name__}: {error}".splitlines()[0]
+    lines = text.strip().splitlines()  # below the first one are Java's stack traces
+    return lines[0] if lines else line_of(error)

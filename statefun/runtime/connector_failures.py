@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Failures of connectors' code, as errors that name the ingress or egress.
+
+The text of another package's exception rarely says which component has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from statefun.runtime.spark_internals.error_texts import first_words
+from statefun.runtime.spark_internals.jvm import JVM_GONE, JvmError
+from statefun.sdk.errors import ConnectorError, StatefunError
+
+
+def with_owner(owner: str, error: Exception) -> Exception:
+    """Return the error to raise for an exception that code of a connector has raised.
+
+    Args:
+        owner: the component, and the connector's function.
+        error: the exception. Errors of statefun say already what is wrong, and the end of Spark's
+            JVM is no connector's failure: both are returned as they are.
+    """
+    # Clients of connectors raise ConnectionError as well, which is no JvmError.
+    is_gone = isinstance(error, JvmError) and isinstance(error, JVM_GONE)
+    if is_gone or isinstance(error, StatefunError):
+        return error
+    failure = ConnectorError(f"{owner}: {first_words(error)}")
+    failure.__cause__ = error
+    return failure
+
+
+@contextmanager
+def named_failures(owner: str, *signals: type[Exception]) -> Iterator[None]:
+    """Raise :func:`with_owner` of exceptions; ``signals`` are exceptions that are no failures.
+
+    Raises:
+        ConnectorError: in place of an exception of the connector's.
+    """
+    try:
+        yield
+    except signals:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever another package raises
+        raise with_owner(owner, error) from error.__cause__
