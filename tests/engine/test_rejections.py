@@ -22,7 +22,7 @@ ROUTES = RecordRoutes(
         number: TopicRoute(
             topic, TypeName("t", "value"), (), Location("module.yaml", 1, 1), key_type=key_type
         )
-        for number, (topic, key_type) in enumerate(TYPES.items())
+        for number, (topic, key_type) in enumerate(TYPES.items(), start=1)
     }
 )
 
