@@ -17,10 +17,8 @@ from statefun.module.loader import parse_module
 from statefun.module.topic_routes import TopicRoute
 from statefun.module.transforming import transformed_id
 from statefun.module.value_types import register_types
-from statefun.sdk.record import KafkaRecord
+from statefun.sdk.record import EncodedRecord, KafkaRecord
 from statefun.sdk.types import default_types, encoded
-from statefun.transforms.data import NOTHING
-from statefun.transforms.transform import Record
 
 if TYPE_CHECKING:
     from statefun.module.topic_routes import Deserializer
@@ -99,7 +97,7 @@ def keyed(topic: TopicRoute) -> float:
     chain = cast("Chain", topic.chain)
     begin = time.process_time()
     for _ in range(ROUNDS):
-        transformed_id(chain, Record("users", 0, 1, 2, NOTHING, NOTHING), b"k", VALUE)
+        transformed_id(chain, EncodedRecord("users", 0, 1, 2, b"k", VALUE))
     return (time.process_time() - begin) / ROUNDS
 
 

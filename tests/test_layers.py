@@ -71,7 +71,6 @@ ALLOWED = {
         "statefun.protocol",
         "statefun.remote",
         "statefun.sdk",
-        "statefun.transforms",
         "google.protobuf",
         "attrs",
     },

@@ -14,12 +14,12 @@ from statefun.engine.record_keys import (
 )
 from statefun.engine.record_routes import RecordRoutes
 from statefun.module.topic_routes import TopicRoute
-from statefun.module.transforming import error_text, transformed_id
+from statefun.module.transforming import transformed_id
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.sdk.errors import RecordError
+from statefun.sdk.raised import line_of
+from statefun.sdk.record import EncodedRecord
 from statefun.sdk.types import default_types
-from statefun.transforms.data import NOTHING
-from statefun.transforms.transform import Record
 
 
 def rejected(
@@ -40,8 +40,10 @@ def rejected(
         return RecordError(said[0].decode(errors="replace"))
     try:
         _take(name, origin, value, routes.route_of(origin))
+    except RecordError as error:
+        return RecordError(f"{rejection(name)}: {error.message}")
     except Exception as error:  # noqa: BLE001 - it is the reason, whatever it is
-        return RecordError(f"{rejection(name)}: {error_text(error)}")
+        return RecordError(f"{rejection(name)}: {line_of(error)}")
     return RecordError(rejection(name))
 
 
@@ -56,6 +58,5 @@ def _take(name: str, origin: RecordOrigin, value: bytes | None, route: TopicRout
         type_ = default_types.find(str(route.key_type)) if route and route.key_type else None
         id_of_key(key or b"", type_)
     elif name == UNTRANSFORMABLE and route and route.chain:
-        topic, time = origin.topic, origin.timestamp
-        place = Record(topic, origin.partition, origin.offset, time, NOTHING, NOTHING)
-        transformed_id(route.chain, place, key, value)
+        place = (origin.topic, origin.partition, origin.offset, origin.timestamp)
+        transformed_id(route.chain, EncodedRecord(*place, key, value))

@@ -98,6 +98,11 @@ class TopicRoute:
     alias: str = ""
     """The name that the module file has for it, where that is another one, such as a path."""
 
+    @property
+    def changes_key(self) -> bool:
+        """Whether transforms change the keys of its records."""
+        return self.chain is not None and self.chain.changes_key
+
     def takes(self, topic: str) -> bool:
         """Return whether the route takes the records of a topic."""
         return _is_named(topic, self.topic, is_pattern=self.is_pattern)

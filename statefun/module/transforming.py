@@ -5,23 +5,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from functools import partial
 
 import attrs
 
 from statefun.module.topic_routes import Deserializer, TransformedTopic, route_of
 from statefun.sdk.egress import KafkaEgressMessage
-from statefun.sdk.errors import DefinitionError, FunctionError, StatefunError, ValueDecodeError
+from statefun.sdk.errors import (
+    DefinitionError,
+    FunctionError,
+    RecordError,
+    StatefunError,
+    ValueDecodeError,
+)
 from statefun.sdk.raised import line_of, text_of
-from statefun.sdk.record import IngressRecord, KafkaRecord
+from statefun.sdk.record import EncodedRecord, IngressRecord, KafkaRecord
 from statefun.sdk.types import SimpleType
-from statefun.transforms.chain import Chain, id_of
-from statefun.transforms.data import NOTHING, TransformError
-from statefun.transforms.transform import Record
+from statefun.transforms.chain import Chain
+from statefun.transforms.data import TransformError
+from statefun.transforms.transform import Part
 
 _TRANSFORMS = "transforms of "
 """The names of deserializers that apply transforms begin so."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
+_make_record = partial(tuple.__new__, EncodedRecord)
+_KEY, _VALUE, _TOPIC = (frozenset({part}) for part in (Part.KEY, Part.VALUE, Part.TOPIC))
 
 
 @attrs.frozen
@@ -33,11 +42,11 @@ class _Values:
 
     def read(self, record: KafkaRecord) -> bytes:
         try:
-            data = self.chain.value_of(place_of(record), record.value)
-            return self.chain.value_codec.message(data)
+            made = self.chain.for_function(encoded_record(record), _VALUE)
         except TransformError as error:
             text = f"the transforms of {self.source} cannot take a record: {error}"
             raise ValueDecodeError(text) from None
+        return made.value or b""
 
     def refuse(self, content: bytes) -> bytes:
         raise NotImplementedError(f"{len(content)} bytes are read by another type")
@@ -62,32 +71,26 @@ def transformed_values(source: str, typename: str, chain: Chain) -> Deserializer
     )
 
 
-def transformed_id(chain: Chain, record: Record, key: bytes | None, value: bytes | None) -> bytes:
+def transformed_id(chain: Chain, record: EncodedRecord) -> bytes:
     """Return the id that a record goes to, when transforms have changed its key.
 
-    Args:
-        chain: the transforms.
-        record: its place and time.
-        key: its key.
-        value: its value.
-
     Raises:
-        TransformError: if a transform cannot take the record, or leaves no key.
+        RecordError: if a transform cannot take the record, or leaves no key.
         StatefunError: if a schema registry does not answer.
     """
     try:
-        return id_of(chain.key_of(record, key, value)).encode()
-    except (StatefunError, TransformError):
+        return chain.for_function(record, _KEY).key or b""
+    except StatefunError:
         raise
     except Exception as error:
-        raise TransformError(error_text(error)) from error
+        raise RecordError(_text(error)) from error
 
 
-def no_id(place: Record, error: StatefunError) -> FunctionError:
+def no_id(place: EncodedRecord, error: StatefunError) -> FunctionError:
     """Return the error of a record whose key cannot be made now: nobody knows where it is to go.
 
     Args:
-        place: its place.
+        place: the record.
         error: why not, which says nothing about the record.
     """
     where = f"topic {place.topic}, partition {place.partition}, offset {place.offset}"
@@ -103,18 +106,22 @@ def transformed_topic(chain: Chain, record: IngressRecord) -> str:
     Raises:
         TransformError: if they cannot.
     """
-    return chain.topic_of(place_of(record)) if chain.changes_topic else record.topic
+    if not chain.changes_topic:
+        return record.topic
+    topic, partition, offset, time, headers = record
+    place = encoded_record(KafkaRecord(None, None, topic, partition, offset, time, headers))
+    return chain.for_function(place, _TOPIC).topic
 
 
-def error_text(error: Exception) -> str:
-    """Return what went wrong with a record."""
+def encoded_record(record: KafkaRecord) -> EncodedRecord:
+    """Return a record of an ingress as its topic has it."""
+    key, value, topic, partition, offset, time, _ = record
+    millis = (time - _EPOCH) // _MILLISECOND
+    return _make_record((topic, partition, offset, millis, key, value))
+
+
+def _text(error: Exception) -> str:
     return text_of(error) if isinstance(error, TransformError) else line_of(error)
-
-
-def place_of(record: KafkaRecord | IngressRecord) -> Record:
-    """Return the place and time of a record, for transforms."""
-    millis = (record.timestamp - _EPOCH) // timedelta(milliseconds=1)
-    return Record(record.topic, record.partition, record.offset, millis, NOTHING, NOTHING)
 
 
 def transformed_record(
@@ -135,31 +142,24 @@ def transformed_record(
         return message
     millis = now if message.timestamp_millis is None else message.timestamp_millis
     key = None if message.key is None else message.key.encode()
-    chain = chosen.chain
-    record = Record(message.topic, message.partition, None, millis, NOTHING, NOTHING)
-    made: dict[str, Any] = {"topic": message.topic, "key": message.key, "value": message.value}
+    record = EncodedRecord(message.topic, message.partition, None, millis, key, message.value)
     try:
-        if chain.changes_value:
-            data = chain.value_of(attrs.evolve(record), message.value)
-            made["value"] = chain.value_codec.write(data)
-        if chain.changes_key:
-            data = chain.key_of(attrs.evolve(record), key, message.value)
-            written = chain.key_codec.write(data)
-            made["key"] = None if written is None else written.decode()
-        if chain.changes_topic:
-            made["topic"] = chain.topic_of(record)
+        made = chosen.chain.for_topic(record)
+        made_key = None if made.key is None else made.key.decode()
     except StatefunError:
         raise
     except Exception as error:
         raise DefinitionError(
-            f"a record for egress {message.typename}, topic {message.topic}: {error_text(error)}"
+            f"a record for egress {message.typename}, topic {message.topic}: {_text(error)}"
         ) from error
     return KafkaEgressMessage(
         message.typename,
-        **made,
+        topic=made.topic,
+        key=made_key,
+        value=made.value,
         headers=message.headers,
         partition=message.partition,
         timestamp=_EPOCH + timedelta(milliseconds=millis)
-        if chain.reads_time
+        if chosen.chain.reads_time
         else message.timestamp,
     )

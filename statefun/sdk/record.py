@@ -27,6 +27,18 @@ class IngressRecord(NamedTuple):
     """Names and values, in order; a name may occur more than once."""
 
 
+class EncodedRecord(NamedTuple):
+    """A record as it is in a topic, or is to be; its headers aside."""
+
+    topic: str
+    partition: int | None
+    offset: int | None
+    timestamp: int | None
+    """Milliseconds since the epoch."""
+    key: bytes | None
+    value: bytes | None
+
+
 class KafkaRecord(NamedTuple):
     """A whole record of an ingress, as a deserializer gets it.
 

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from statefun.engine.record_keys import UNDECODABLE_KEY, UNTRANSFORMABLE, id_of_key
+from statefun.engine.record_keys import NULL_KEY, UNDECODABLE_KEY, UNTRANSFORMABLE, id_of_key
 from statefun.module.topic_routes import TopicRoute
-from statefun.module.transforming import no_id, place_of, transformed_id
-from statefun.sdk.errors import StatefunError
+from statefun.module.transforming import encoded_record, no_id, transformed_id
+from statefun.sdk.errors import RecordError, StatefunError
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.types import default_types
 
@@ -17,21 +17,22 @@ def id_of_record(record: KafkaRecord, route: TopicRoute) -> tuple[str | None, st
     Raises:
         FunctionError: if that cannot be told now.
     """
-    type_ = None if route.key_type is None else default_types.find(str(route.key_type))
-    is_transformed = route.chain is not None and route.chain.changes_key
-    if record.key is None and not is_transformed:
-        return None, "null-key"
-    try:
-        if route.chain is not None and is_transformed:
-            id_ = transformed_id(route.chain, place_of(record), record.key, record.value).decode()
-        else:
-            id_ = id_of_key(record.key or b"", type_).decode()
-    except StatefunError as error:
-        if is_transformed:  # a schema registry does not answer, which says nothing of the record
-            raise no_id(place_of(record), error) from None
-        return None, UNDECODABLE_KEY
-    except Exception:  # noqa: BLE001 - whatever a user's type raises
-        return None, UNTRANSFORMABLE if is_transformed else UNDECODABLE_KEY
+    if route.chain is not None and route.changes_key:
+        whole = encoded_record(record)
+        try:
+            id_ = transformed_id(route.chain, whole).decode()
+        except RecordError:
+            return None, UNTRANSFORMABLE
+        except StatefunError as error:  # such as a schema registry's: the record may be good
+            raise no_id(whole, error) from None
+    elif record.key is None:
+        return None, NULL_KEY
+    else:
+        type_ = None if route.key_type is None else default_types.find(str(route.key_type))
+        try:
+            id_ = id_of_key(record.key, type_).decode()
+        except Exception:  # noqa: BLE001 - whatever a user's type raises
+            return None, UNDECODABLE_KEY
     if not id_:
         return id_, "empty-key"
     takes_tombstones = route.deserializer is not None and route.deserializer.takes_tombstones

@@ -90,7 +90,6 @@ def rows_of_record(
     # Records that cannot name their address are gathered per partition.
     place = f"{record.topic}/{record.partition}" if id_ is None else id_
     is_id = id_ is not None and id_.encode() == record.key
-    changes_key = route.chain is not None and route.chain.changes_key
     flags = ENCODED if route.deserializer is not None else 0
     row = MessageRow(
         b"",
@@ -98,7 +97,7 @@ def rows_of_record(
         str(route.value_type),
         record.value,
         _trace_of(record),
-        flags | (KEYLESS if changes_key and record.key is None else 0),
+        flags | (KEYLESS if route.changes_key and record.key is None else 0),
         record,
         None if is_id else record.key,
         route_number(ingress, route),

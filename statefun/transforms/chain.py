@@ -3,46 +3,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import attrs
 
+from statefun.sdk.record import EncodedRecord
 from statefun.transforms.codecs import Codec, OpaqueCodec, TextCodec, json_of, read_part
 from statefun.transforms.data import NOTHING, Data, TransformError
-from statefun.transforms.field_transforms import InsertField, ValueToKey
-from statefun.transforms.nesting import HoistField
-from statefun.transforms.routers import Router, TimestampRouter
-from statefun.transforms.transform import Part, PartTransform, Record, Schemas, Transform
+from statefun.transforms.transform import Part, Record, Schemas, Transform
 
 
-@attrs.frozen
-class Step:
+class Transformed(NamedTuple):
+    """The parts of a record that come out of transforms; those not asked for are as they were."""
+
+    key: bytes | None
+    value: bytes | None
+    topic: str
+
+
+_make_transformed = partial(tuple.__new__, Transformed)
+
+
+class _Step(NamedTuple):
     """A transform, and its place in the list of them."""
 
     number: int
     transform: Transform
 
-    @property
-    def is_for_key(self) -> bool:
-        """Whether it changes the key."""
-        of = self.transform
-        return isinstance(of, ValueToKey) or (isinstance(of, PartTransform) and of.part is Part.KEY)
-
-    @property
-    def is_for_value(self) -> bool:
-        """Whether it changes the value."""
-        return isinstance(self.transform, PartTransform) and self.transform.part is Part.VALUE
-
-    @property
-    def is_for_topic(self) -> bool:
-        """Whether it changes the topic."""
-        return isinstance(self.transform, Router)
-
     def failed(self, error: TransformError) -> TransformError:
         """Return an error that names the transform and its place."""
         name = type(self.transform).__name__
         return TransformError(f"transforms[{self.number}], {name}: {error}")
+
+
+class _Plan(NamedTuple):
+    """How to make some parts of a record."""
+
+    steps: Sequence[tuple[Callable[[Record], None], _Step]]
+    """The transforms to apply, and their places."""
+    reads_key: bool
+    reads_value: bool
+    makes_key: bool
+    makes_value: bool
+
+
+class _Plans(dict[frozenset[Part], _Plan]):
+    """How to make parts of a record, by these parts: by the transforms that decide them.
+
+    Args:
+        steps: all transforms.
+    """
+
+    def __init__(self, steps: Sequence[_Step]) -> None:
+        self._steps = steps
+
+    def __missing__(self, parts: frozenset[Part]) -> _Plan:
+        needed, steps = {*parts, Part.TOPIC}, list[tuple[Callable[[Record], None], _Step]]()
+        for step in reversed(self._steps):
+            if step.transform.traits.writes in needed:
+                steps.append((step.transform.apply, step))
+                needed |= step.transform.traits.reads
+        key, value = Part.KEY, Part.VALUE
+        plan = _Plan(steps[::-1], key in needed, value in needed, key in parts, value in parts)
+        return self.setdefault(parts, plan)
 
 
 @attrs.frozen(slots=False)
@@ -56,67 +81,59 @@ class Chain:
     """Whether values are read and written even if no transform changes them."""
 
     @cached_property
-    def _steps(self) -> Sequence[Step]:
-        return [Step(number, transform) for number, transform in enumerate(self.transforms)]
+    def _steps(self) -> Sequence[_Step]:
+        return [_Step(number, transform) for number, transform in enumerate(self.transforms)]
 
     @cached_property
+    def changes(self) -> frozenset[Part]:
+        """The parts of records that change."""
+        written = {transform.traits.writes for transform in self.transforms}
+        if self.key_codec != TextCodec():
+            written.add(Part.KEY)
+        if self.is_value_read:
+            written.add(Part.VALUE)
+        return frozenset(written)
+
+    @property
     def changes_key(self) -> bool:
         """Whether keys change."""
-        return any(step.is_for_key for step in self._steps) or self.key_codec != TextCodec()
+        return Part.KEY in self.changes
 
-    @cached_property
+    @property
     def changes_value(self) -> bool:
         """Whether values change."""
-        return self.is_value_read or any(step.is_for_value for step in self._steps)
+        return Part.VALUE in self.changes
 
-    @cached_property
+    @property
     def changes_topic(self) -> bool:
         """Whether topics change."""
-        return any(step.is_for_topic for step in self._steps)
+        return Part.TOPIC in self.changes
 
-    @cached_property
+    @property
     def reads_value(self) -> bool:
         """Whether values have to be read."""
-        return self.changes_value or self._is_key_of_value
+        return self._plans[self.changes].reads_value
 
-    @cached_property
+    @property
+    def reads_value_for_key(self) -> bool:
+        """Whether keys depend on values."""
+        return self._plans[frozenset({Part.KEY})].reads_value
+
+    @property
     def reads_time(self) -> bool:
         """Whether what comes out depends on the time of a record."""
-        return any(
-            isinstance(each, TimestampRouter)
-            or (isinstance(each, InsertField) and each.timestamp is not None)
-            for each in self.transforms
-        )
+        return any(transform.traits.reads_time for transform in self.transforms)
 
-    @cached_property
+    @property
+    def reads_offset(self) -> bool:
+        """Whether records need an offset."""
+        return any(transform.traits.reads_offset for transform in self.transforms)
+
+    @property
     def makes_values_of_nothing(self) -> bool:
         """Whether a record without a value may have one after the transforms."""
-        return any(isinstance(step.transform, HoistField) for step in self._value_steps)
-
-    @cached_property
-    def _is_key_of_value(self) -> bool:
-        return any(isinstance(step.transform, ValueToKey) for step in self._steps)
-
-    @cached_property
-    def _key_steps(self) -> Sequence[Step]:
-        """What decides a key: of the transforms of values, those before a value becomes a key."""
-        places = [
-            place
-            for place, step in enumerate(self._steps)
-            if isinstance(step.transform, ValueToKey)
-        ]
-        last = places[-1] if places else -1
-        return [
-            step for place, step in enumerate(self._steps) if not step.is_for_value or place < last
-        ]
-
-    @cached_property
-    def _value_steps(self) -> Sequence[Step]:
-        return [step for step in self._steps if not step.is_for_key]
-
-    @cached_property
-    def _topic_steps(self) -> Sequence[Step]:
-        return [step for step in self._steps if step.is_for_topic]
+        of_values = (each.traits for each in self.transforms if each.traits.writes is Part.VALUE)
+        return any(traits.takes_null for traits in of_values)
 
     def after(self) -> Schemas:
         """Return the schemas that come out, as far as they are known before there are records.
@@ -134,23 +151,67 @@ class Chain:
                 raise step.failed(error) from None
         return schemas
 
-    def key_of(self, record: Record, key: bytes | None, value: bytes | None) -> Data:
-        """Return what becomes of a record's key."""
-        record.key = read_part(self.key_codec, key, "key")
-        record.value = (
-            read_part(self.value_codec, value, "value") if self._is_key_of_value else NOTHING
+    def for_function(self, record: EncodedRecord, parts: frozenset[Part]) -> Transformed:
+        """Return what functions get of a record from the topic: an id as key, and a value.
+
+        Args:
+            record: the record.
+            parts: the parts that are asked for: they are not needed at the same place.
+
+        Raises:
+            TransformError: if a transform cannot take the record, or leaves no key.
+            StatefunError: if a schema registry does not answer.
+        """
+        plan = self._plans[parts]
+        after = self._applied(record, plan)
+        return _make_transformed(
+            (
+                id_of(after.key).encode() if plan.makes_key else record.key,
+                self.value_codec.message(after.value) if plan.makes_value else record.value,
+                after.topic,
+            )
         )
-        return _applied(self._key_steps, record).key
 
-    def value_of(self, record: Record, value: bytes | None) -> Data:
-        """Return what becomes of a record's value."""
-        record.key, record.value = NOTHING, read_part(self.value_codec, value, "value")
-        return _applied(self._value_steps, record).value
+    def for_topic(self, record: EncodedRecord) -> Transformed:
+        """Return what the topic gets of a record that a function sends.
 
-    def topic_of(self, record: Record) -> str:
-        """Return what becomes of a record's topic."""
-        record.key = record.value = NOTHING
-        return _applied(self._topic_steps, record).topic
+        Raises:
+            TransformError: if a transform cannot take the record.
+            StatefunError: if a schema registry does not answer.
+        """
+        plan = self._plans[self.changes]
+        after = self._applied(record, plan)
+        return Transformed(
+            self.key_codec.write(after.key) if plan.makes_key else record.key,
+            self.value_codec.write(after.value) if plan.makes_value else record.value,
+            after.topic,
+        )
+
+    def _applied(self, record: EncodedRecord, plan: _Plan) -> Record:
+        """Return a record after the transforms of a plan."""
+        topic, partition, offset, timestamp, key, value = record
+        after = Record(
+            topic,
+            partition,
+            offset,
+            timestamp,
+            read_part(self.key_codec, key, "key") if plan.reads_key else NOTHING,
+            read_part(self.value_codec, value, "value") if plan.reads_value else NOTHING,
+        )
+        for apply, step in plan.steps:
+            try:
+                apply(after)
+            except TransformError as error:
+                raise step.failed(error) from None
+            except Exception as error:
+                # Whatever is in a record, such as a number that is too large, it is its own fault.
+                text = f"{type(error).__name__}: {error}"
+                raise step.failed(TransformError(text)) from error
+        return after
+
+    @cached_property
+    def _plans(self) -> _Plans:
+        return _Plans(self._steps)
 
 
 def id_of(key: Data) -> str:
@@ -166,15 +227,3 @@ def id_of(key: Data) -> str:
         raise TransformError("the key is null, and it becomes the id of an address")
     # Objects with the same fields are one id.
     return key.value if isinstance(key.value, str) else json_of(key, order="sorted").decode()
-
-
-def _applied(steps: Sequence[Step], record: Record) -> Record:
-    for step in steps:
-        try:
-            step.transform.apply(record)
-        except TransformError as error:
-            raise step.failed(error) from None
-        except Exception as error:
-            # Whatever is in a record, such as a number that is too large, it is that record's fault.
-            raise step.failed(TransformError(f"{type(error).__name__}: {error}")) from error
-    return record

@@ -38,6 +38,7 @@ from statefun.transforms.transform import (
     PartTransform,
     Record,
     Schemas,
+    Traits,
     Transform,
     schema_after,
 )
@@ -215,6 +216,13 @@ class InsertField(PartTransform):
     static_value: str | None = None
     replace_null_with_default: bool = True
 
+    @property
+    def traits(self) -> Traits:
+        """It looks at what it inserts."""
+        reads = frozenset({self.part} if self.topic is None else {self.part, Part.TOPIC})
+        has_time, has_offset = self.timestamp is not None, self.offset is not None
+        return Traits(self.part, reads, has_time, has_offset)
+
     def schema(self, schema: Schema) -> Schema:
         """Insert fields."""
         kinds = (
@@ -270,6 +278,11 @@ class ValueToKey(Transform):
 
     fields: tuple[str, ...]
     replace_null_with_default: bool = True
+
+    @property
+    def traits(self) -> Traits:
+        """It changes the key, and looks at the value."""
+        return Traits(Part.KEY, frozenset({Part.VALUE}))
 
     def schema(self, schema: Schema) -> Schema:
         """Return the key's schema."""

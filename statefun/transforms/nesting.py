@@ -25,7 +25,7 @@ from statefun.transforms.data import (
     required,
     struct,
 )
-from statefun.transforms.transform import PartTransform, Record, Schemas, schema_after
+from statefun.transforms.transform import PartTransform, Record, Schemas, Traits, schema_after
 
 
 @attrs.frozen(cache_hash=True)
@@ -33,6 +33,11 @@ class HoistField(PartTransform):
     """Makes an object with the value as its only field."""
 
     field: str
+
+    @property
+    def traits(self) -> Traits:
+        """It makes an object with a null in it."""
+        return super().traits._replace(takes_null=True)
 
     def schema(self, schema: Schema) -> Schema:
         """Return the schema of the object."""

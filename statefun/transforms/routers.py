@@ -14,7 +14,7 @@ import attrs
 
 from statefun.transforms.data import TransformError
 from statefun.transforms.java_dates import DateFormat
-from statefun.transforms.transform import Record, Schemas, Transform
+from statefun.transforms.transform import Part, Record, Schemas, Traits, Transform
 
 _REFERENCE = re.compile(
     r"\\(?P<escaped>.)|\$\{(?P<name>[A-Za-z][A-Za-z0-9]*)\}|\$(?P<number>[0-9]+)|(?P<wrong>[\\$])",
@@ -24,6 +24,11 @@ _REFERENCE = re.compile(
 
 class Router(Transform):
     """Renames topics."""
+
+    @property
+    def traits(self) -> Traits:
+        """It changes the topic."""
+        return Traits(Part.TOPIC, frozenset({Part.TOPIC}))
 
     def check(self, schemas: Schemas) -> None:
         """Take all records."""
@@ -148,6 +153,11 @@ class TimestampRouter(Router):
     topic_format: str
     """With ``${topic}`` and ``${timestamp}`` for the parts."""
     timestamp_format: DateFormat
+
+    @property
+    def traits(self) -> Traits:
+        """It looks at the time."""
+        return super().traits._replace(reads_time=True)
 
     def apply(self, record: Record) -> None:
         """Rename the topic."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from enum import Enum
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import attrs
 
@@ -14,10 +14,28 @@ from statefun.transforms.data import Data, Schema
 
 
 class Part(Enum):
-    """The part of a record that a transform is for."""
+    """A part of a record that transforms change."""
 
     KEY = "Key"
     VALUE = "Value"
+    TOPIC = "Topic"
+
+    __hash__ = object.__hash__  # an enumeration's own is Python's, and as slow
+
+
+class Traits(NamedTuple):
+    """The facts about a transform that decide when it has to be applied."""
+
+    writes: Part
+    """The part that it changes."""
+    reads: frozenset[Part]
+    """The parts that decide what comes out."""
+    reads_time: bool = False
+    """Whether the record's time decides it as well."""
+    reads_offset: bool = False
+    """Whether it needs the record's offset, which a record on its way out does not have."""
+    takes_null: bool = False
+    """Whether it makes something of a part that is missing."""
 
 
 @attrs.define
@@ -39,6 +57,11 @@ class Transform(ABC):
     Raises:
         TransformError: from all methods, if it cannot take a record or schema.
     """
+
+    @property
+    @abstractmethod
+    def traits(self) -> Traits:
+        """The facts about it."""
 
     @abstractmethod
     def apply(self, record: Record) -> None:
@@ -68,6 +91,11 @@ class PartTransform(Transform):
     """Changes the key or the value."""
 
     part: Part
+
+    @property
+    def traits(self) -> Traits:
+        """It changes its part, and looks at no other one."""
+        return Traits(self.part, frozenset({self.part}))
 
     @abstractmethod
     def schema(self, schema: Schema) -> Schema:

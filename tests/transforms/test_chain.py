@@ -8,9 +8,11 @@ from statefun.module.loader import parse_module
 from statefun.module.transforming import transformed_id
 from statefun.module.value_types import register_types
 from statefun.protocol.runtime_pb2 import RecordOrigin
-from statefun.transforms.chain import Chain
-from statefun.transforms.data import NOTHING, TransformError
-from statefun.transforms.transform import Record
+from statefun.sdk.errors import RecordError
+from statefun.sdk.record import EncodedRecord
+from statefun.transforms.chain import Chain, Transformed
+from statefun.transforms.data import TransformError
+from statefun.transforms.transform import Part
 
 INGRESS = """\
 kind: io.statefun.kafka.v1/ingress
@@ -33,9 +35,9 @@ def chain(*transforms: str) -> Chain:
     return route.chain
 
 
-def place() -> Record:
-    """Return where a record is."""
-    return Record("users", 0, 1, 2, NOTHING, NOTHING)
+def record(value: bytes, key: bytes | None = None) -> EncodedRecord:
+    """Return a record."""
+    return EncodedRecord("users", 0, 1, 2, key, value)
 
 
 @pytest.mark.parametrize(
@@ -52,22 +54,22 @@ def place() -> Record:
 )
 def test_a_record_does_no_harm_but_to_itself(value: bytes) -> None:
     """Whatever is in it, it is a bad record, and nothing else escapes."""
-    with pytest.raises(TransformError):
-        transformed_id(chain("{type: Cast$Value, spec: 'id:float64'}", BY_ID), place(), None, value)
+    with pytest.raises(RecordError):
+        transformed_id(chain("{type: Cast$Value, spec: 'id:float64'}", BY_ID), record(value))
 
 
 def test_a_long_text_is_no_number_at_once() -> None:
     """A regular expression that tries all lengths would take hours."""
     value = b'{"id":"' + b"1" * 1_000_000 + b'x"}'
-    with pytest.raises(TransformError, match="is no number"):
-        transformed_id(chain("{type: Cast$Value, spec: 'id:float64'}", BY_ID), place(), None, value)
+    with pytest.raises(RecordError, match="is no number"):
+        transformed_id(chain("{type: Cast$Value, spec: 'id:float64'}", BY_ID), record(value))
 
 
 def test_the_order_of_fields_makes_no_other_id() -> None:
     """Objects with the same fields are one address."""
     of = chain("{type: ValueToKey, fields: 'id'}")
     ids = {
-        transformed_id(of, place(), None, value)
+        transformed_id(of, record(value))
         for value in (b'{"id":{"a":1,"b":2}}', b'{"id":{"b":2,"a":1}}')
     }
     assert ids == {b'{"id":{"a":1,"b":2}}'}
@@ -96,10 +98,103 @@ def test_a_topic_has_other_transforms_where_another_ingress_reads_it(
     assert [routes.route_of(origin) for origin in origins] == [one, two]
 
 
+EVERY = [
+    "{type: ReplaceField$Value, exclude: secret}",
+    "{type: RegexRouter, regex: 'u(.*)', replacement: $1}",
+    "{type: InsertField$Value, topic.field: topic, offset.field: offset}",
+    "{type: ValueToKey, fields: 'id,topic'}",
+    "{type: InsertField$Value, timestamp.field: late}",
+    "{type: InsertField$Key, topic.field: again}",
+    "{type: HoistField$Value, field: all}",
+]
+WHOLE = record(b'{"id":7,"secret":1}', b"k")
+
+
+def test_one_pass_makes_what_each_part_alone_is() -> None:
+    """Keys are made before the shuffle, and values and topics where functions run."""
+    of = chain(*EVERY)
+
+    made = of.for_function(WHOLE, frozenset(Part))
+
+    assert made == Transformed(
+        b'{"again":"sers","id":7,"topic":"sers"}',
+        b'{"all":{"id":7,"topic":"sers","offset":1,"late":2}}',
+        "sers",
+    )
+    assert of.for_function(WHOLE, frozenset({Part.KEY})) == made._replace(value=WHOLE.value)
+    assert of.for_function(WHOLE, frozenset({Part.VALUE})) == made._replace(key=b"k")
+    assert of.for_function(WHOLE, frozenset({Part.TOPIC})) == (b"k", WHOLE.value, "sers")
+
+
+def test_a_record_on_its_way_out_takes_one_pass() -> None:
+    """Its key is what transforms make of it, in its own encoding."""
+    assert chain(*EVERY).for_topic(WHOLE) == (
+        b'{"id":7,"topic":"sers","again":"sers"}',
+        b'{"all":{"id":7,"topic":"sers","offset":1,"late":2}}',
+        "sers",
+    )
+
+
+@pytest.mark.parametrize(
+    ("transforms", "parts", "is_value_read"),
+    [
+        (["{type: MaskField$Value, fields: a}", "{type: HoistField$Key, field: a}"], "key", False),
+        (["{type: MaskField$Value, fields: a}", "{type: ValueToKey, fields: a}"], "key", True),
+        (["{type: MaskField$Value, fields: a}"], "value", True),
+        (["{type: HoistField$Key, field: a}"], "key", False),
+        (["{type: RegexRouter, regex: a, replacement: b}"], "topic", False),
+    ],
+)
+def test_a_part_is_made_by_the_transforms_that_decide_it(
+    transforms: list[str], parts: str, *, is_value_read: bool
+) -> None:
+    """What others cannot take does no harm to it."""
+    part = Part[parts.upper()]
+    spoilt = record(b"no JSON", b"k")
+
+    if is_value_read:
+        with pytest.raises(TransformError, match="the value cannot be read"):
+            chain(*transforms).for_function(spoilt, frozenset({part}))
+    else:
+        assert chain(*transforms).for_function(spoilt, frozenset({part})).value == b"no JSON"
+
+
+@pytest.mark.parametrize(
+    ("transform", "changes", "reads_time", "reads_offset", "takes_null"),
+    [
+        ("{type: HoistField$Value, field: a}", [Part.VALUE], False, False, True),
+        ("{type: HoistField$Key, field: a}", [Part.KEY], False, False, False),
+        ("{type: InsertField$Value, timestamp.field: a}", [Part.VALUE], True, False, False),
+        ("{type: InsertField$Value, offset.field: a}", [Part.VALUE], False, True, False),
+        ("{type: InsertField$Value, topic.field: a}", [Part.VALUE], False, False, False),
+        ("{type: ValueToKey, fields: a}", [Part.KEY], False, False, False),
+        ("{type: RegexRouter, regex: a, replacement: b}", [Part.TOPIC], False, False, False),
+        (
+            "{type: TimestampRouter, topic.format: '$${topic}', timestamp.format: yyyy}",
+            [Part.TOPIC],
+            True,
+            False,
+            False,
+        ),
+    ],
+)
+def test_a_chain_has_the_traits_of_its_transforms(
+    transform: str, changes: list[Part], *, reads_time: bool, reads_offset: bool, takes_null: bool
+) -> None:
+    """A transform says of itself what the chain has to know."""
+    of = chain(transform)
+
+    assert of.changes == set(changes)
+    assert (of.reads_time, of.reads_offset) == (reads_time, reads_offset)
+    assert of.makes_values_of_nothing == takes_null
+
+
 def test_a_cast_tells_what_json_has_not() -> None:
     """Once, with the field."""
     with pytest.raises(TransformError) as raised:
-        chain('{type: Cast$Value, spec: "n:float32"}').value_of(place(), b'{"n": "1e50"}')
+        chain('{type: Cast$Value, spec: "n:float32"}').for_function(
+            record(b'{"n": "1e50"}'), frozenset({Part.VALUE})
+        )
     assert str(raised.value) == (
         "transforms[0], Cast: field 'n': a text cannot be cast to float32: JSON has no number inf"
     )

@@ -36,7 +36,6 @@ from statefun.transforms.codecs import (
     avro_schema,
 )
 from statefun.transforms.data import TransformError
-from statefun.transforms.field_transforms import InsertField
 from statefun.transforms.transform import Transform
 
 
@@ -74,7 +73,7 @@ def read_chain(keys: ChainKeys, values: Values, node: Node, problems: Problems) 
             _value_codec(value_format),
             is_value_read=is_envelope,
         )
-        if not (chain.changes_key or chain.changes_value or chain.changes_topic):
+        if not chain.changes:
             return None
         if chain.reads_value and isinstance(chain.value_codec, OpaqueCodec):
             raise TransformError(_unread(value_format))
@@ -148,9 +147,8 @@ def check_outgoing(chain: Chain) -> None:
     Raises:
         TransformError: if no record could pass.
     """
-    for transform in chain.transforms:
-        if isinstance(transform, InsertField) and transform.offset is not None:
-            raise TransformError("InsertField: a record that is still to be written has no offset")
+    if chain.reads_offset:
+        raise TransformError("InsertField: a record that is still to be written has no offset")
     made = format_after(chain)
     if isinstance(made, AvroValues):
         try:

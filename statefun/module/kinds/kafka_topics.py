@@ -65,7 +65,7 @@ def _route(node: Node, problems: Problems) -> TopicRoute:
         sentence = f"{TOPIC_PATTERN.name!r} and {other.name!r} exclude each other"
         problems.report(node.location, node.path, sentence)
     route = made_route(values[given[0]], values, node, problems)
-    if route.chain is not None and route.chain.changes_key and values.attempted(KEY_TYPE):
+    if route.changes_key and values.attempted(KEY_TYPE):
         sentence = (
             f"{KEY_TYPE.name!r} does not go with transforms or a format of keys, which make the id"
         )

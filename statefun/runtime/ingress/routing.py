@@ -24,7 +24,7 @@ from statefun.engine.record_keys import (
 from statefun.engine.record_routes import route_number
 from statefun.engine.row_flags import ENCODED, KEYLESS, REPLAYED
 from statefun.module.topic_routes import TopicRoute
-from statefun.runtime.ingress.transformed_ids import changes_key, transformed_ids
+from statefun.runtime.ingress.transformed_ids import transformed_ids
 from statefun.sdk.address import TypeName
 from statefun.sdk.tracing import TRACE_HEADERS
 from statefun.sdk.types import default_types
@@ -49,7 +49,7 @@ def route(records: DataFrame, ingress: TypeName, routes: Sequence[TopicRoute]) -
     id_: Column = F.col("key")
     if any(each.key_type for each in routes):
         id_ = _decoded_ids(numbered)(number, F.col("key"))
-    if any(changes_key(each) for each in routes):
+    if any(each.changes_key for each in routes):
         is_made = F.coalesce(F.col("way")["changes_key"], F.lit(False))
         id_ = F.when(is_made, transformed_ids(numbered, number)).otherwise(id_)
     return _rows(records.withColumn("id", id_))
@@ -65,7 +65,7 @@ def _way(number: int, route: TopicRoute) -> Column:
         ),
         F.lit(str(route.value_type)).alias("typename"),
         F.lit(made is not None and made.takes_tombstones).alias("takes_tombstones"),
-        F.lit(changes_key(route)).alias("changes_key"),
+        F.lit(route.changes_key).alias("changes_key"),
         F.lit(0 if made is None else ENCODED).alias("flags"),
     )
 

@@ -20,18 +20,14 @@ from pyspark.sql.types import BinaryType
 
 from statefun.module.topic_routes import TopicRoute
 from statefun.module.transforming import no_id, transformed_id
-from statefun.sdk.errors import StatefunError
-from statefun.transforms.data import NOTHING, TransformError
-from statefun.transforms.transform import Record
+from statefun.runtime.columns import values_of
+from statefun.sdk.errors import RecordError, StatefunError
+from statefun.sdk.record import EncodedRecord
 
 _PATIENCE = timedelta(seconds=10)
 """How long a schema registry may be away before the run ends."""
 _PAUSE = timedelta(seconds=1)
-
-
-def changes_key(route: TopicRoute) -> bool:
-    """Return whether transforms change the keys of a route's records."""
-    return route.chain is not None and route.chain.changes_key
+_make_record = partial(tuple.__new__, EncodedRecord)
 
 
 def transformed_ids(routes: Mapping[int, TopicRoute], number: Column) -> Column:
@@ -41,12 +37,13 @@ def transformed_ids(routes: Mapping[int, TopicRoute], number: Column) -> Column:
         routes: the routes of an ingress by their numbers.
         number: that of a record's route.
     """
-    # What decides between routes, but not users' code, which is of no use there.
-    chains = {
-        each: route.chain
+    changed = [
+        (each, route.chain)
         for each, route in routes.items()
-        if route.chain is not None and changes_key(route)
-    }
+        if route.chain is not None and route.changes_key
+    ]
+    # Transforms alone, and not their routes: users' code is of no use there.
+    ways = {each: partial(transformed_id, chain) for each, chain in changed}
 
     def ids_of(  # noqa: PLR0913, PLR0917 - the parts of a record
         numbers: pa.Array,
@@ -57,23 +54,15 @@ def transformed_ids(routes: Mapping[int, TopicRoute], number: Column) -> Column:
         keys: pa.Array,
         values: pa.Array,
     ) -> pa.Array:
-        columns = (numbers, topics, partitions, offsets, timestamps, keys, values)
-        ids: list[bytes | None] = []
-        for route, topic, partition, offset, timestamp, key, value in zip(
-            *(column.to_pylist() for column in columns), strict=True
-        ):
-            chain = chains.get(route)
-            if chain is None:
-                ids.append(None)
-                continue
-            place = Record(topic, partition, offset, timestamp, NOTHING, NOTHING)
-            try:
-                ids.append(_patiently(partial(transformed_id, chain, place, key, value), place))
-            except TransformError:
-                ids.append(None)  # the record is rejected, which looks for the reason again
+        columns = (topics, partitions, offsets, timestamps, keys, values)
+        records = map(_make_record, zip(*map(values_of, columns), strict=True))
+        ids = [
+            None if (way := ways.get(route)) is None else _patient_id(way, record)
+            for route, record in zip(values_of(numbers), records, strict=True)
+        ]
         return pa.array(ids, pa.binary())
 
-    reads_values = any(chain.reads_value for chain in chains.values())
+    reads_values = any(chain.reads_value_for_key for _, chain in changed)
     value = F.col("value") if reads_values else F.lit(None)
     # PySpark's type hints leave the function out.
     vectorised: Callable[..., Column] = F.arrow_udf(ids_of, BinaryType())  # type: ignore[attr-defined]
@@ -81,17 +70,24 @@ def transformed_ids(routes: Mapping[int, TopicRoute], number: Column) -> Column:
     return vectorised(number, *place, "key", value.cast("binary"))
 
 
-def _patiently(transform: Callable[[], bytes], place: Record) -> bytes:
-    """Return an id; a service that it needs may be away for a while.
+def _patient_id(id_of: Callable[[EncodedRecord], bytes], record: EncodedRecord) -> bytes | None:
+    """Return the id of a record; a service that it needs may be away for a while.
+
+    Returns:
+        None if the record is rejected, which looks for the reason again.
 
     Raises:
-        FunctionError: if it is for longer.
+        FunctionError: if the service is away for longer.
     """
-    deadline = time.monotonic() + _PATIENCE.total_seconds()
+    deadline: float | None = None
     while True:
         try:
-            return transform()
+            return id_of(record)
+        except RecordError:
+            return None
         except StatefunError as error:
-            if time.monotonic() >= deadline:
-                raise no_id(place, error) from None
+            now = time.monotonic()
+            deadline = now + _PATIENCE.total_seconds() if deadline is None else deadline
+            if now >= deadline:
+                raise no_id(record, error) from None
         time.sleep(_PAUSE.total_seconds())
