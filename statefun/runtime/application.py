@@ -26,7 +26,9 @@ from statefun.runtime.checkpoint.lock import (
     unlocked,
 )
 from statefun.runtime.checkpoint.playground_store import FILE, PlaygroundStore
-from statefun.runtime.egress.connector_lanes import ConnectorFactory
+from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
+from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
+from statefun.runtime.egress.lane_set import LaneFactory
 from statefun.runtime.explanation import explained
 from statefun.runtime.garbage import frozen
 from statefun.runtime.ingress.feedback import accepted, feedback_offset
@@ -100,8 +102,9 @@ class Application:
                 prepared.ingresses, prepared.bounds.stops, self._commit_log
             )
             with closing(group_offsets), frozen(), self._playground() as store:
-                egresses = {str(egress.id): egress for egress in self._module.egresses}
-                publisher = Publisher(egresses, settings, group_offsets, retention, self._others)
+                run = uuid.uuid4().hex
+                factories = self._lane_factories(run)
+                publisher = Publisher(run, factories, settings, group_offsets, retention)
                 try:
                     self._publish_leftovers(publisher, prepared)
                     prepared = attrs.evolve(prepared, store=store)
@@ -136,11 +139,19 @@ class Application:
         ):
             yield store
 
-    def _others(self, run: str) -> list[ConnectorFactory]:
-        """Return what makes the lanes of egresses that are not Kafka's, for a run."""
-        checkpoint = self._settings.checkpoint
+    def _lane_factories(self, run: str) -> list[LaneFactory]:
+        """Return the factories of all egresses' lanes, for a run."""
+        module, checkpoint, timeout = (
+            self._module,
+            self._settings.checkpoint,
+            self._settings.kafka_timeout,
+        )
         return [
-            ConnectorFactory(egress, checkpoint, run) for egress in self._module.connector_egresses
+            *KafkaLaneFactory.all_of(module.egresses, checkpoint, timeout, run),
+            *(
+                ConnectorLaneFactory(egress, checkpoint, run)
+                for egress in module.connector_egresses
+            ),
         ]
 
     def _publish_leftovers(self, publisher: Publisher, prepared: Prepared) -> None:

@@ -53,7 +53,7 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, effect_stream
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
-from statefun.runtime.egress.connector_lanes import ConnectorFactory
+from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
 from statefun.runtime.ingress.feedback import FeedbackReader, read_task
 from statefun.runtime.playground_server import Playground
 from statefun.runtime.preflight.recovery import Succession
@@ -150,14 +150,14 @@ class Driver:
         self._succession = Succession(-1)
         settings = Settings.resolve({}, None, checkpoint=self._checkpoint.location)
         self._publisher = Publisher(
-            {},
+            "run",
+            [
+                ConnectorLaneFactory(egress, self._checkpoint, "run")
+                for egress in module.connector_egresses
+            ],
             settings,
             cast("Any", SimpleNamespace(commit=lambda batch: None)),
             Retention(self._checkpoint),
-            lambda run: [
-                ConnectorFactory(egress, self._checkpoint, run)
-                for egress in module.connector_egresses
-            ],
         )
         self._publisher.start(Leftovers((), ()))
         self._states: dict[bytes, bytes] = {}

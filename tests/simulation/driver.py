@@ -13,7 +13,13 @@ import attrs
 from pyspark.sql import DataFrame
 
 from simulation.chaos import CrashError
-from simulation.publishing import EndlessError, Publishing, TaskLostError, Workers
+from simulation.publishing import (
+    EndlessError,
+    Publishing,
+    SimulatedFactory,
+    TaskLostError,
+    Workers,
+)
 from simulation.spark import Engine, Frame
 from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, History, World
 from statefun.module.location import Location
@@ -90,8 +96,13 @@ class Driver:
                 Succession(newest),
             )
             kept = retention.Retention(checkpoint)
+            run, timeout = self._chaos.uuid4().hex, self._settings.kafka_timeout
             publisher = Publisher(
-                {str(egress.id): egress for egress in _EGRESSES},
+                run,
+                [
+                    SimulatedFactory(egress, checkpoint, timeout, run, world=self._world)
+                    for egress in _EGRESSES
+                ],
                 self._settings,
                 cast("Any", SimpleNamespace(commit=lambda batch: None)),
                 kept,

@@ -13,8 +13,9 @@ import attrs
 
 from simulation.cluster import AtLeastOnceModel, ExactlyOnceModel
 from simulation.world import World
+from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.egress.lane import Cluster, Lane, Marker, UndeliveredError
-from statefun.runtime.egress.lane_set import LaneFactory, Turn
+from statefun.runtime.egress.lane_set import Turn
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import Refusals
 from statefun.runtime.egress.tasks import LaneState
@@ -56,7 +57,7 @@ THREADING = SimpleNamespace(
 
 
 @attrs.frozen
-class SimulatedFactory(LaneFactory):
+class SimulatedFactory(KafkaLaneFactory):
     """Makes lanes to the model of a cluster."""
 
     world: World = attrs.field(kw_only=True)
@@ -69,11 +70,6 @@ class SimulatedFactory(LaneFactory):
                 raise UndeliveredError  # what outlives its driver was told of its lanes before
             broker.lanes = lanes = max(broker.lanes, lanes)
         return cast("ProgressTopic", query_id), lanes
-
-    def refusals(self, *_: object, **__: object) -> Refusals:
-        """Nothing is refused."""
-        quiet = {"count": 0, "alone": False, "written": (), "tell_rest": lambda: None}
-        return cast("Refusals", SimpleNamespace(**quiet))
 
     def lane(
         self,

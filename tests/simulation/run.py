@@ -16,7 +16,7 @@ from simulation.chaos import CrashError
 from simulation.checks import difference, refusal
 from simulation.clocks import Stopwatch
 from simulation.driver import Driver
-from simulation.publishing import THREADING, EndlessError, SimulatedFactory
+from simulation.publishing import THREADING, EndlessError
 from simulation.world import World
 from statefun.engine import buckets, chunks, dispatcher
 from statefun.remote import attempts, batch_run, calling, circuit, endpoint_client, remote_function
@@ -101,9 +101,7 @@ def _simulated(world: World) -> Iterator[None]:
     changes: list[tuple[Any, str, Any]] = [
         (file_systems, "uuid", chaos),
         (segments, "uuid", chaos),
-        (publisher, "uuid", chaos),
         (publisher, "threading", THREADING),
-        (publisher, "LaneFactory", partial(SimulatedFactory, world=world)),
         (thread, "threading", THREADING),
         (tasks, "time", Stopwatch(chaos.clock)),
         # Small limits, so that this simulation reaches them.

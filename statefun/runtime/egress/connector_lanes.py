@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from pkgutil import resolve_name
-from typing import Any, ClassVar
 
 import attrs
 
@@ -24,98 +23,76 @@ _LANES = "lanes"
 
 @attrs.frozen
 class Writing:
-    """What a connector's writer gets: it returns the connection of one lane."""
+    """The argument of a connector's writer, which returns the connection of one lane."""
 
     egress: ConnectorEgress
     query_id: str
     """The id of the checkpoint, for markers: another application may write to the same place.
 
-    Empty where the egress is at least once, which may be connected before a checkpoint has an id."""
+    Empty for an egress that is not exactly-once: it may connect before its checkpoint has an id."""
     lane: int
     """The number of the lane: records of one sender always have the same."""
     should_stop: Callable[[timedelta], bool]
-    """Tells whether to give up, with UndeliveredError, after such a time without progress."""
+    """Returns whether to give up, with UndeliveredError, after such a time without progress."""
     waits: Callable[[str], None]
-    """To be called now and then while records wait, with the reason, for the log."""
+    """Call it now and then while records wait, with the reason, which is logged."""
     went_well: Callable[[], None]
-    """To be called when records are written: then they no longer wait."""
+    """Call it when records are written: then they no longer wait."""
     has_written: Callable[[int], None] = lambda _: None
-    """To be called with a number of records of the present call of ``write`` that are safe, from its
-    first one on: after a crash they are not written again. Of use where one call may take long."""
+    """Call it during ``write`` with the number of its first records that are safe already.
 
-
-class _NoRefusals:
-    """A connector has no policy for records that are refused for good: publishing ends."""
-
-    count: ClassVar[int] = 0
-
-    def tell_rest(self) -> None:
-        """Have nothing to tell."""
+    After a crash those are not written again. It is useful where one call may take long."""
 
 
 @attrs.frozen
-class ConnectorFactory:
-    """Makes the lanes of one egress; the driver publishes them."""
+class ConnectorLaneFactory:
+    """Makes the lanes of one egress of a connector; only the driver publishes them."""
 
     egress: ConnectorEgress
     checkpoint: Folder
     run: str
     """The id of the application's run."""
-    has_tasks: ClassVar[bool] = False
-
-    @property
-    def id(self) -> str:
-        """The egress's id."""
-        return str(self.egress.id)
-
-    @property
-    def place(self) -> str:
-        """The egress's id, and where it writes."""
-        return f"{self.egress.id} {self.egress.address}"
 
     @property
     def needs_progress(self) -> bool:
-        """Whether markers of progress are kept where it writes."""
+        """Whether the connector stores markers of progress."""
         return self.egress.is_exactly_once
 
-    def driver_lanes(
-        self, should_stop: Callable[[], bool], pause: Callable[[timedelta], bool]
-    ) -> DriverLanes:
+    def driver_lanes(self, turn: Turn) -> DriverLanes:
         """Return lanes for the driver."""
-        return DriverLanes(self, should_stop, pause)
 
-    def create_progress(self, query_id: str, lanes: int) -> tuple[str, int]:
-        """Leave markers to the connector; return the id of the checkpoint, and all lanes ever had."""
-        if not self.needs_progress:
-            return "", lanes
+        def missing_lanes(query_id: str, first: int, lanes: int) -> list[Lane]:
+            if self.needs_progress:
+                lanes = self._most_lanes(lanes)
+            else:
+                query_id = ""
+            return [self._lane(number, query_id, turn) for number in range(first, lanes)]
+
+        return DriverLanes(self, missing_lanes)
+
+    def _most_lanes(self, lanes: int) -> int:
+        """Return the largest number of lanes of any run; the checkpoint keeps it."""
         folder = connector_folder(self.checkpoint, self.egress.id)
         if folder.has(_LANES):
             lanes = max(lanes, int(read_framed(folder, _LANES)))
         write_framed(folder, _LANES, b"%d" % lanes)
-        return query_id, lanes
+        return lanes
 
-    def refusals(self, should_stop: Callable[[timedelta], bool]) -> _NoRefusals:
-        """Return what counts refused records: nothing does."""
-        del should_stop
-        return _NoRefusals()
-
-    def lane(self, number: int, progress: str, refusals: _NoRefusals, turn: Turn) -> Lane:
-        """Return a lane."""
-        del refusals
+    def _lane(self, number: int, query_id: str, turn: Turn) -> Lane:
         egress, patience = self.egress, Patience(self.egress)
 
-        def made(note: Callable[[int], None]) -> Cluster:
-            def written(has_written: Callable[[int], None]) -> Any:
-                ways = turn.should_stop, patience.wait, patience.end, has_written
-                return resolve_name(egress.writer)(Writing(egress, progress, number, *ways))
+        def checked(on_written: Callable[[int], None]) -> CheckedCluster:
+            def connection(has_written: Callable[[int], None]) -> object:
+                signals = turn.should_stop, patience.wait, patience.end, has_written
+                return resolve_name(egress.writer)(Writing(egress, query_id, number, *signals))
 
-            return CheckedCluster(owner_of(egress), written, note)
+            return CheckedCluster(owner_of(egress), connection, on_written)
 
         def connect() -> Cluster:
             if self.needs_progress:
-                return made(lambda _: None)
+                return checked(lambda _: None)
             return KeptProgress(
-                connector_folder(self.checkpoint, egress.id), number, self.run, made
+                connector_folder(self.checkpoint, egress.id), number, self.run, checked
             )
 
         return Lane(

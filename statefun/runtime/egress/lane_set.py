@@ -1,30 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All lanes of one egress, and their factory."""
+"""All lanes of one egress, which the driver publishes."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
-from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import attrs
 
-from statefun.engine.letters import DeadLetterTopic
-from statefun.engine.sinks import EgressRecord
-from statefun.module.model import DeliverySemantic, KafkaEgress
-from statefun.runtime.checkpoint.folder import Folder
+from statefun.module.connectors import ConnectorEgress
+from statefun.module.model import KafkaEgress
 from statefun.runtime.checkpoint.outbox import Staged
-from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UndeliveredError
+from statefun.runtime.egress.lane import Lane, LaneBatch, UndeliveredError
 from statefun.runtime.egress.patience import Patience, Tally
-from statefun.runtime.egress.producers import (
-    AtLeastOnce,
-    ExactlyOnce,
-    ShouldStop,
-    Unconfirmed,
-)
-from statefun.runtime.egress.progress_topic import ProgressTopic
-from statefun.runtime.egress.refusals import Place, Refusals
 
 _PAUSE = timedelta(seconds=1)
 
@@ -44,83 +34,20 @@ class Lanes(Protocol):
         """Publish ``batches``; report each one."""
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """Let readers see what is kept for them; return after which time to do so again."""
+        """Show readers the records that are kept for them.
+
+        Args:
+            is_last: whether no batch follows: then all records are shown.
+
+        Returns:
+            The time after which to call this again; None if nothing is kept.
+        """
 
     def cancel(self) -> None:
         """Make a call in another thread end soon, with UndeliveredError."""
 
     def close(self) -> None:
         """Disconnect."""
-
-
-class OpenLanes(Lanes, Protocol):
-    """Lanes that the driver publishes."""
-
-    def connect(self) -> None:
-        """Connect ahead of the first batch, if there are no markers."""
-
-    def open(self, query_id: str, lanes: int, known_runs: Collection[str]) -> None:
-        """Connect this number of lanes, and all lanes of earlier runs."""
-
-    def claim(self) -> set[str]:
-        """Keep other runs from publishing; return the runs that have published."""
-
-
-class EgressFactory(Protocol):
-    """Makes the lanes of one egress."""
-
-    @property
-    def id(self) -> str:
-        """The egress's id."""
-
-    @property
-    def place(self) -> str:
-        """The egress's id, and where it publishes."""
-
-    @property
-    def needs_progress(self) -> bool:
-        """Whether markers of progress are kept where it publishes."""
-
-    @property
-    def has_tasks(self) -> bool:
-        """Whether Spark tasks can publish."""
-
-    def driver_lanes(
-        self, should_stop: Callable[[], bool], pause: Callable[[timedelta], bool]
-    ) -> OpenLanes:
-        """Return lanes for the driver."""
-
-
-class Counted(Protocol):
-    """Counts refused records."""
-
-    @property
-    def count(self) -> int:
-        """The number of records so far."""
-
-    def tell_rest(self) -> None:
-        """Tell of those that were not told of."""
-
-
-class LaneMaker(Protocol):
-    """Makes lanes for the driver."""
-
-    @property
-    def id(self) -> str:
-        """The egress's id."""
-
-    @property
-    def needs_progress(self) -> bool:
-        """Whether markers of progress are kept where it publishes."""
-
-    def create_progress(self, query_id: str, lanes: int) -> tuple[Any, int]:
-        """Create the place for markers, if there is one; return it, and the number of lanes."""
-
-    def refusals(self, should_stop: ShouldStop) -> Counted:
-        """Return the handler of refused records."""
-
-    def lane(self, number: int, progress: Any, refusals: Any, turn: Turn) -> Lane:
-        """Return a lane."""
 
 
 class Turn(Protocol):
@@ -133,111 +60,46 @@ class Turn(Protocol):
         """Return whether to end after the present chunk."""
 
     def pause(self, time: timedelta) -> bool:
-        """Wait before the next attempt; tell whether to give up."""
+        """Wait before the next attempt; return whether to give up."""
 
 
-@attrs.frozen
-class LaneFactory:
-    """Makes the lanes of one egress; travels to Spark tasks."""
-
-    egress: KafkaEgress
-    checkpoint: Folder
-    kafka_timeout: timedelta
-    run: str
-    """The id of the application's run."""
-    dead_letters: KafkaEgress | None = None
-    """The egress of dead letters, if there is one."""
-    has_tasks: ClassVar[bool] = True
+class LaneFactory(Protocol):
+    """Makes the lanes of one egress."""
 
     @property
-    def id(self) -> str:
-        """The egress's id."""
-        return str(self.egress.id)
-
-    @property
-    def place(self) -> str:
-        """The egress's id, and its cluster."""
-        return f"{self.egress.id} {self.egress.address}"
-
-    def driver_lanes(
-        self, should_stop: Callable[[], bool], pause: Callable[[timedelta], bool]
-    ) -> DriverLanes:
-        """Return lanes for the driver."""
-        return DriverLanes(self, should_stop, pause)
+    def egress(self) -> KafkaEgress | ConnectorEgress:
+        """The egress."""
 
     @property
     def needs_progress(self) -> bool:
-        """Whether the cluster stores markers of progress."""
-        return self.egress.delivery_semantic is DeliverySemantic.EXACTLY_ONCE
+        """Whether markers of progress are kept where the egress publishes."""
 
-    def create_progress(self, query_id: str, lanes: int) -> tuple[ProgressTopic, int]:
-        """Create the place for markers in the cluster, if the egress needs it.
+    def driver_lanes(self, turn: Turn) -> DriverLanes:
+        """Return lanes for the driver, which end with ``turn``."""
 
-        Returns:
-            The place, and the number of lanes, which includes the lanes of earlier runs.
 
-        Raises:
-            KafkaError: if that fails.
-        """
-        progress = ProgressTopic(self.egress, query_id)
-        if not self.needs_progress:
-            return progress, lanes
-        return progress, progress.create(lanes, self.kafka_timeout)
+@attrs.frozen
+class UntilStopped:
+    """The turn of lanes in the driver, which ends when an event is set."""
 
-    def refusals(
-        self, should_stop: ShouldStop, *, alone: bool = False, written: Collection[Place] = ()
-    ) -> Refusals:
-        """Return the handler of refused records, which continues from a former one."""
-        letters = self.dead_letters
-        elsewhere = None if letters is None or letters.id == self.egress.id else letters
-        write = None if elsewhere is None else partial(_write_letters, elsewhere, should_stop)
-        return Refusals(
-            self.egress, DeadLetterTopic.of(letters), write, alone=alone, written=written
-        )
+    stop: threading.Event
 
-    def lane(
-        self,
-        number: int,
-        progress: ProgressTopic,
-        refusals: Refusals,
-        turn: Turn,
-        marker: Marker | None = None,
-    ) -> Lane:
-        """Return a lane.
+    def should_stop(self, stalled: timedelta) -> bool:
+        """Return whether the event is set, however long there was no progress."""
+        del stalled
+        return self.stop.is_set()
 
-        Args:
-            number: the number of the lane.
-            progress: the place of markers in the cluster, if the egress needs it.
-            refusals: handles refused records.
-            turn: decides how long the lane may go on.
-            marker: the lane's progress, if known.
-        """
-        egress = self.egress
-        patience, losses = Patience(egress), Tally(egress, "lost")
-        stop = turn.should_stop
+    def is_over(self) -> bool:
+        """Return whether the event is set."""
+        return self.stop.is_set()
 
-        def connect() -> Cluster:
-            match egress.delivery_semantic:
-                case DeliverySemantic.NONE:
-                    return Unconfirmed(egress, stop, patience, losses)
-                case DeliverySemantic.AT_LEAST_ONCE:
-                    return AtLeastOnce(egress, stop, patience, refusals)
-                case DeliverySemantic.EXACTLY_ONCE:
-                    return ExactlyOnce(egress, stop, patience, refusals, progress, number)
-
-        return Lane(
-            f"egress {egress.id}",
-            self.run,
-            self.checkpoint,
-            connect,
-            waiting(patience, turn),
-            is_late=turn.is_over,
-            marker=marker,
-        )
+    def pause(self, time: timedelta) -> bool:
+        """Wait for the event; return whether it is set."""
+        return self.stop.wait(time.total_seconds())
 
 
 def waiting(patience: Patience, turn: Turn) -> Callable[[str], None]:
-    """Return how a lane waits before its next attempt, given the reason."""
+    """Return a function by which a lane waits before its next attempt, given the reason."""
 
     def wait(reason: str) -> None:
         patience.wait(reason)
@@ -247,45 +109,26 @@ def waiting(patience: Patience, turn: Turn) -> Callable[[str], None]:
     return wait
 
 
-def _write_letters(
-    egress: KafkaEgress, should_stop: ShouldStop, letters: Sequence[EgressRecord]
-) -> None:
-    """Write dead letters to another egress than the records' one.
-
-    No transaction covers both: after a crash they may come again.
-    """
-    refusals = Refusals(egress, DeadLetterTopic.of(egress), alone=True)
-    cluster = AtLeastOnce(egress, should_stop, Patience(egress), refusals)
-    try:
-        cluster.write(letters, Marker(-1, 0, b"", "", ""))
-    finally:
-        cluster.close()
-
-
-@attrs.frozen
-class _UntilStopped:
-    """The turn of a lane in the driver, which only a stop ends."""
-
-    is_over: Callable[[], bool]
-    pause: Callable[[timedelta], bool]
-
-    def should_stop(self, stalled: timedelta) -> bool:
-        del stalled
-        return self.is_over()
-
-
 class DriverLanes:
-    """Lanes that the driver publishes, one after the other."""
+    """Lanes that the driver publishes, one after the other.
+
+    Args:
+        factory: the factory that has made this.
+        missing_lanes: creates the place for markers, if the egress needs one; returns the lanes from
+            the second argument on, up to the third one or to the number that earlier runs had. The
+            first argument is the id of the checkpoint's query.
+        refused: counts the refused records of all lanes, if publishing goes on without them.
+    """
 
     def __init__(
         self,
-        factory: LaneMaker,
-        should_stop: Callable[[], bool],
-        pause: Callable[[timedelta], bool],
+        factory: LaneFactory,
+        missing_lanes: Callable[[str, int, int], list[Lane]],
+        refused: Tally | None = None,
     ) -> None:
         self._factory = factory
-        self._turn = _UntilStopped(should_stop, pause)
-        self._refusals = factory.refusals(self._turn.should_stop)
+        self._missing_lanes = missing_lanes
+        self._refused = refused
         self._lanes: list[Lane] = []
 
     def connect(self) -> None:
@@ -300,9 +143,9 @@ class DriverLanes:
                 lane.connect()
 
     def open(self, query_id: str, lanes: int, known_runs: Collection[str]) -> None:
-        """Connect this number of lanes, and all lanes of earlier runs; :meth:`claim` them then.
+        """Connect this number of lanes, and all lanes of earlier runs, before :meth:`claim`.
 
-        An older copy of the checkpoint may be behind in one of the earlier runs' lanes alone.
+        An older copy of the checkpoint may be behind in a single lane that this run does not use.
 
         Raises:
             StatefunError: if nothing can be published.
@@ -327,32 +170,33 @@ class DriverLanes:
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
         """Publish ``batches``; report each one."""
         for staged in batches:
-            before = self._refusals.count
+            before = self._count_refused()
             self.claim_more(staged.manifest.query_id, staged.lanes)
             for number, lane in enumerate(self._lanes[: staged.lanes]):
-                lane.publish(LaneBatch.of(staged, self._factory.id, number))
-            yield Published(staged, self._refusals.count - before)
+                lane.publish(LaneBatch.of(staged, str(self._factory.egress.id), number))
+            yield Published(staged, self._count_refused() - before)
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """Let readers see what has been kept for long enough, or all if nothing follows."""
+        """Show readers the records that were kept for long enough, or all if no batch follows."""
         waits = [lane.tend(is_last=is_last) for lane in self._lanes]
         return min((wait for wait in waits if wait is not None), default=None)
 
     def cancel(self) -> None:
-        """Nothing to do: the lanes ask whether they should stop."""
+        """Do nothing: the lanes ask their turn whether to stop."""
 
     def close(self) -> None:
         """Disconnect."""
         for lane in self._lanes:
             lane.close()
-        self._refusals.tell_rest()
+        if self._refused is not None:
+            self._refused.log_remaining()
+
+    def _count_refused(self) -> int:
+        return 0 if self._refused is None else self._refused.count
 
     def _create(self, query_id: str, lanes: int) -> bool:
         """Add lanes up to this number; return whether there were fewer."""
         before = len(self._lanes)
         if before < lanes:
-            progress, there = self._factory.create_progress(query_id, lanes)
-            for number in range(before, there):
-                lane = self._factory.lane(number, progress, self._refusals, self._turn)
-                self._lanes.append(lane)
+            self._lanes += self._missing_lanes(query_id, before, lanes)
         return before < lanes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log messages of an egress about records that wait and records that are lost."""
+"""Log messages of an egress about records that wait, and about records that it does not take."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ class Patience:
     def __init__(self, egress: KafkaEgress | ConnectorEgress) -> None:
         self._egress = egress
         self._since: float | None = None
-        self._told = False
+        self._is_logged = False
 
     def wait(self, reason: str = "") -> None:
         """Record that records wait."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
-        elif not self._told and now - self._since > _PATIENCE.total_seconds():
-            self._told = True
+        elif not self._is_logged and now - self._since > _PATIENCE.total_seconds():
+            self._is_logged = True
             logger.warning(
                 "egress %s: %s %s%s; its records are kept, and tried until it takes them",
                 self._egress.id,
                 self._egress.address,
-                self._found(),
+                self._trouble(),
                 f" ({reason})" if reason else "",
             )
 
     def end(self) -> None:
         """Record that nothing waits any more."""
-        if self._told:
+        if self._is_logged:
             logger.info("egress %s: %s takes records again", self._egress.id, self._egress.address)
-        self._since, self._told = None, False
+        self._since, self._is_logged = None, False
 
-    def _found(self) -> str:
-        """Tell what is known of the cluster; of others the reason says it."""
+    def _trouble(self) -> str:
+        """Return what is known of Kafka's cluster; a connector says more in its reason."""
         if isinstance(self._egress, KafkaEgress) and not self._answers(self._egress):
             return "does not answer"
         is_kafka = isinstance(self._egress, KafkaEgress)
@@ -79,22 +79,22 @@ class Tally:
         self._fate = fate
         self.count = 0
         """The number of records so far."""
-        self._told = 0
-        self._told_at = 0.0
+        self._logged = 0
+        self._logged_at = 0.0
 
     def add(self, topic: str, reason: str, count: int = 1) -> None:
         """Count more records."""
         self.count += count
-        if not self._told or time.monotonic() - self._told_at > _PATIENCE.total_seconds():
-            self._tell(f"{reason} (topic {topic})")
+        if not self._logged or time.monotonic() - self._logged_at > _PATIENCE.total_seconds():
+            self._log(f"{reason} (topic {topic})")
 
-    def tell_rest(self) -> None:
-        """Log the rest of the count, when the connection ends."""
-        if self.count > self._told:
-            self._tell("the connection is closed")
+    def log_remaining(self) -> None:
+        """Log the count when the connection ends, unless it was logged already."""
+        if self.count > self._logged:
+            self._log("the connection is closed")
 
-    def _tell(self, reason: str) -> None:
-        self._told, self._told_at = self.count, time.monotonic()
+    def _log(self, reason: str) -> None:
+        self._logged, self._logged_at = self.count, time.monotonic()
         logger.warning(
             "egress %s at %s: %d records %s so far: %s",
             self._egress.id,

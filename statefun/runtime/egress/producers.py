@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from statefun.module.model import KafkaEgress
 from statefun.runtime.egress.lane import Marker, UncertainError, UndeliveredError
 from statefun.runtime.egress.patience import Patience, Tally
 from statefun.runtime.egress.progress_topic import ProgressTopic
-from statefun.runtime.egress.refusals import OF_CLIENTS, OF_RECORDS, Refusals, Refused, places_of
+from statefun.runtime.egress.refusals import OF_CLIENTS, OF_RECORDS, Refusals, Refused, numbered
 from statefun.runtime.kafka.client import connect, reason_of
 from statefun.sdk.errors import KafkaError
 
@@ -31,7 +31,7 @@ _PROPAGATION = timedelta(seconds=5)
 """How long a topic may be unknown to a broker, because it may have just been created."""
 
 ShouldStop = Callable[[timedelta], bool]
-"""Tells whether to give up after such a time without progress."""
+"""Returns whether to give up after such a time without progress."""
 
 
 def _others(record: EgressRecord) -> dict[str, Any]:
@@ -97,10 +97,10 @@ class AtLeastOnce:
         """
         self._check_alone()
         refused: list[Refused] = []
-        left = records
-        while found := self._deliver(left):
-            refused += found
-            left = self._refusals.replace(found, places_of(self._lane, records, marker))
+        remaining = numbered(records, marker)
+        while newly_refused := self._deliver(remaining):
+            refused += newly_refused
+            remaining = self._refusals.replace(newly_refused, self._lane, marker)
         self._refusals.settle(refused)
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class AtLeastOnce:
         if self._alone != self._refusals.alone:
             raise UncertainError("records are to travel in batches again")
 
-    def _deliver(self, records: Sequence[EgressRecord]) -> Sequence[Refused]:
+    def _deliver(self, records: Mapping[int, EgressRecord]) -> Sequence[Refused]:
         """Write ``records``; return the finally refused ones, when all others are written.
 
         Raises:
@@ -130,13 +130,13 @@ class AtLeastOnce:
         self._produce(records)
         self._flush()
         # In a failed transaction, other records for a refused topic count as refused without a try.
-        taken_back = records if self._has_failed() else ()
+        taken_back = records if self._has_failed() else {}
         return self._refusals.certain(self._refused, taken_back)
 
-    def _produce(self, records: Sequence[EgressRecord]) -> None:
+    def _produce(self, records: Mapping[int, EgressRecord]) -> None:
         produce, on_delivery_of = self._producer.produce, self._on_delivery
-        for record in records:
-            on_delivery = partial(on_delivery_of, record)
+        for number, record in records.items():
+            on_delivery = partial(on_delivery_of, number, record)
             topic, key, value, headers, partition, timestamp = record
             while True:
                 try:
@@ -150,7 +150,7 @@ class AtLeastOnce:
                     if self._has_failed():
                         return  # it takes no more
                     reason = reason_of(error)
-                    self._take(record, reason, alone=True)
+                    self._add_failure(number, record, reason, alone=True)
                     if reason.code() == ClientError._STATE:  # noqa: SLF001 - as above
                         return  # the transaction has failed; a callback brings the reason soon
                     self._check()
@@ -192,15 +192,16 @@ class AtLeastOnce:
             raise UndeliveredError
 
     def _on_delivery(
-        self, record: EgressRecord, error: ClientError | None, _message: Message
+        self, number: int, record: EgressRecord, error: ClientError | None, _message: Message
     ) -> None:
         if error is not None:
-            self._take(record, error, alone=self._alone)
+            self._add_failure(number, record, error, alone=self._alone)
 
-    def _take(self, record: EgressRecord, error: ClientError, *, alone: bool) -> None:
-        """Record that a record was not delivered."""
+    def _add_failure(
+        self, number: int, record: EgressRecord, error: ClientError, *, alone: bool
+    ) -> None:
         if error.code() in OF_RECORDS:
-            self._refused.append(Refused(record, error, alone))
+            self._refused.append(Refused(number, record, error, alone))
         elif self._error is None:
             self._error = error
 
@@ -244,7 +245,7 @@ class Unconfirmed(AtLeastOnce):
                     record.topic,
                     record.value,
                     record.key,
-                    on_delivery=partial(self._on_delivery, record),
+                    on_delivery=partial(self._on_loss, record),
                     **_others(record),
                 )
             except BufferError:
@@ -262,11 +263,9 @@ class Unconfirmed(AtLeastOnce):
         with contextlib.suppress(UncertainError):
             self._serve(self._producer.flush, _FAREWELL)
         super().close()
-        self._losses.tell_rest()
+        self._losses.log_remaining()
 
-    def _on_delivery(
-        self, record: EgressRecord, error: ClientError | None, _message: Message
-    ) -> None:
+    def _on_loss(self, record: EgressRecord, error: ClientError | None, _message: Message) -> None:
         if error is not None:
             self._losses.add(record.topic, error.str())
 
@@ -323,15 +322,20 @@ class ExactlyOnce(AtLeastOnce):
         """
         self._check_alone()
         refused: list[Refused] = []
-        left = [*records, self._progress.record(self._lane, marker)]
-        while found := self._transact(left):
-            refused += found
-            gone = {id(each.record) for each in found}
-            left = [record for record in left if id(record) not in gone]
-            left[-1:-1] = self._refusals.replace(found, places_of(self._lane, records, marker))
+        remaining = numbered(records, marker)
+        remaining[marker.records] = self._progress.record(self._lane, marker)
+        while newly_refused := self._transact(remaining):
+            refused += newly_refused
+            letters = self._refusals.replace(newly_refused, self._lane, marker)
+            gone = {each.number for each in newly_refused} - letters.keys()
+            remaining = {
+                number: letters.get(number, record)
+                for number, record in remaining.items()
+                if number not in gone
+            }
         self._refusals.settle(refused)
 
-    def _transact(self, records: Sequence[EgressRecord]) -> Sequence[Refused]:
+    def _transact(self, records: Mapping[int, EgressRecord]) -> Sequence[Refused]:
         """Write all ``records`` in one transaction, or none, and return the refused ones."""
         try:
             self._producer.begin_transaction()

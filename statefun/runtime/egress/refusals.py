@@ -8,6 +8,8 @@ letter, or is left out. The policy applies only to records that are certainly re
   separate batch, before one of them counts as refused.
 - A topic or partition counts as missing when the cluster's metadata lack it, too.
 - A refused dead letter stops the application: no other topic is left for it.
+
+The records of one chunk have numbers, which tell them apart: several may be equal.
 """
 
 from __future__ import annotations
@@ -66,23 +68,27 @@ OF_CLIENTS = {
 class Refused(NamedTuple):
     """A record that a cluster refuses."""
 
+    number: int
+    """The number of the record in its chunk."""
     record: EgressRecord
     reason: ClientError
     alone: bool
     """Whether this very record was refused, and not its batch."""
 
 
-Place = tuple[int, int, bytes, int]
-"""A record's place in the outbox: the lane, the batch, its digest, and the record's number."""
+class Place(NamedTuple):
+    """The place of a record in the outbox."""
+
+    lane: int
+    batch: int
+    digest: bytes
+    """The digest of the batch's manifest."""
+    number: int
 
 
-def places_of(lane: int, records: Sequence[EgressRecord], marker: Marker) -> dict[int, Place]:
-    """Return the places of the last records before a marker, by the records' identity."""
-    first = marker.records - len(records)
-    return {
-        id(record): (lane, marker.batch, marker.digest, number)
-        for number, record in enumerate(records, first)
-    }
+def numbered(records: Sequence[EgressRecord], marker: Marker) -> dict[int, EgressRecord]:
+    """Return the records of a chunk by their numbers, which end before the marker's count."""
+    return dict(enumerate(records, marker.records - len(records)))
 
 
 class Refusals:
@@ -112,26 +118,22 @@ class Refusals:
         default = OnFailure.DEAD_LETTER if dead_letters else OnFailure.FAIL
         self._policy = egress.on_refused or default
         fates = {OnFailure.DEAD_LETTER: "refused, which are dead letters now,"}
-        self._tally = Tally(egress, fates.get(self._policy, "refused and left out"))
+        self.tally = Tally(egress, fates.get(self._policy, "refused and left out"))
+        """Counts the refused records that the policy was applied to."""
         self.alone = alone
         """Whether each record travels in a separate batch, for a while."""
         self.written = set(written)
-        """The records of the present chunk that have dead letters at another egress already."""
-
-    @property
-    def count(self) -> int:
-        """The number of refused records that the policy was applied to."""
-        return self._tally.count
+        """The records of the present chunk whose dead letters another egress has written."""
 
     def certain(
-        self, refused: Sequence[Refused], taken_back: Sequence[EgressRecord]
+        self, refused: Sequence[Refused], taken_back: Mapping[int, EgressRecord]
     ) -> Sequence[Refused]:
         """Return the records that are refused for good.
 
         Args:
             refused: the refused records.
-            taken_back: records of an aborted transaction; the ones for a topic that refuses all
-                records count as refused, too.
+            taken_back: the records of an aborted transaction, by their numbers; the ones for a topic
+                that refuses all records count as refused, too.
 
         Raises:
             UncertainError: if that is not known: then the records are tried again.
@@ -139,65 +141,65 @@ class Refusals:
         if any(each.reason.code() in _OF_BATCH and not each.alone for each in refused):
             self.alone = True
             raise UncertainError(f"a batch was refused: {refused[0].reason.str()}")
-        missing = {_place(each.record) for each in refused if each.reason.code() in _MISSING}
+        missing = {_partition(each.record) for each in refused if each.reason.code() in _MISSING}
         self._check_missing(missing)
         whole = {
             each.record.topic: each.reason for each in refused if each.reason.code() in _OF_TOPIC
         }
-        found = {id(each.record): each for each in refused}
-        reasons = {_place(each.record): each.reason for each in refused}
-        for record in taken_back:
+        certain = {each.number: each for each in refused}
+        reasons = {_partition(each.record): each.reason for each in refused}
+        for number, record in taken_back.items():
             reason = whole.get(record.topic)
-            if reason is None and _place(record) in missing:
-                reason = reasons[_place(record)]
+            if reason is None and _partition(record) in missing:
+                reason = reasons[_partition(record)]
             if reason is not None:
-                found.setdefault(id(record), Refused(record, reason, alone=True))
-        return list(found.values())
+                certain.setdefault(number, Refused(number, record, reason, alone=True))
+        return list(certain.values())
 
     def replace(
-        self, refused: Sequence[Refused], places: Mapping[int, Place]
-    ) -> list[EgressRecord]:
-        """Apply the policy to refused records; return the records to write in their place.
+        self, refused: Sequence[Refused], lane: int, marker: Marker
+    ) -> dict[int, EgressRecord]:
+        """Apply the policy to refused records; return what to write instead, by their numbers.
 
         Dead letters for another egress are written at once, and only once per record: the chunk may
         be tried again.
 
         Args:
             refused: the refused records.
-            places: the records' places in the outbox, by identity.
+            lane: the number of their lane.
+            marker: the marker of their chunk.
 
         Raises:
             KafkaError: if the policy is to fail.
         """
-        letters = {}
-        for record, reason, _ in refused:
-            error = self.explained(record, reason)
+        letters: dict[int, EgressRecord] = {}
+        for number, record, reason, _ in refused:
+            error = self._explained(record, reason)
             if self._policy is OnFailure.FAIL or self._is_last_resort(record):
-                error.message += "; the records are kept in the outbox"
-                raise error
+                raise _stopping(error)
             if self._policy is OnFailure.DEAD_LETTER:
-                letters[places[id(record)]] = self._letter(record, error)
+                letters[number] = self._letter(record, error)
         if self._write is None:
-            return list(letters.values())
-        missing = letters.keys() - self.written
-        if missing:
-            self._write([letter for place, letter in letters.items() if place in missing])
-            self.written |= missing
-        return []
+            return letters
+        unwritten = {
+            place: letter
+            for number, letter in letters.items()
+            if (place := Place(lane, marker.batch, marker.digest, number)) not in self.written
+        }
+        if unwritten:
+            self._write(list(unwritten.values()))
+            self.written |= unwritten.keys()
+        return {}
 
     def settle(self, refused: Sequence[Refused]) -> None:
         """Record that all records are written except ``refused``."""
         self.alone = False
         self.written.clear()
         if refused:
-            record, reason, _ = refused[0]
-            self._tally.add(record.topic, reason.str(), len(refused))
+            first = refused[0]
+            self.tally.add(first.record.topic, first.reason.str(), len(refused))
 
-    def tell_rest(self) -> None:
-        """Log the number of refused records that was not logged yet."""
-        self._tally.tell_rest()
-
-    def explained(self, record: EgressRecord, reason: ClientError) -> KafkaError:
+    def _explained(self, record: EgressRecord, reason: ClientError) -> KafkaError:
         """Return an error that explains why a record was refused."""
         topic, address = record.topic, self._egress.address
         if topic_problem(topic):  # a client calls it unknown once it has found out
@@ -258,13 +260,18 @@ class Refusals:
         original = Original(record.key, record.value, record.headers or ())
         letter, left_out = place.letter(original, facts.items())
         if left_out:
-            error.message += (
+            raise _stopping(
+                error,
                 f"; its dead letter would be larger than egress {place.egress} takes: raise its "
-                "property max.request.size; the records are kept in the outbox"
+                "property max.request.size",
             )
-            raise error
         return letter
 
 
-def _place(record: EgressRecord) -> tuple[str, int | None]:
+def _stopping(error: KafkaError, remedy: str = "") -> KafkaError:
+    """Return the error that stops publishing because of a refused record."""
+    return type(error)(f"{error.message}{remedy}; the records are kept in the outbox")
+
+
+def _partition(record: EgressRecord) -> tuple[str, int | None]:
     return record.topic, record.partition

@@ -9,7 +9,7 @@ when it makes no progress; but never because a chunk takes long, since the chunk
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
 from itertools import groupby
@@ -19,8 +19,9 @@ from pyspark import SparkContext
 
 from statefun.protocol.runtime_pb2 import Failure
 from statefun.runtime.checkpoint.outbox import Outbox, Staged
+from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.egress.lane import Lane, LaneBatch, Marker, UndeliveredError
-from statefun.runtime.egress.lane_set import DriverLanes, LaneFactory, Published
+from statefun.runtime.egress.lane_set import Published, Turn
 from statefun.runtime.egress.patience import Patience
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import Place
@@ -41,7 +42,7 @@ class LaneState:
     alone: bool = False
     """Whether each record travels in a separate batch."""
     written: frozenset[Place] = frozenset()
-    """The records that have dead letters at another egress already."""
+    """The refused records whose dead letters are written to another egress."""
     refused: int = 0
     """The number of records that the cluster has refused."""
     is_done: bool = False
@@ -52,12 +53,10 @@ class LaneState:
 class TaskLanes:
     """Lanes that Spark tasks publish, side by side."""
 
-    def __init__(
-        self, factory: LaneFactory, context: SparkContext, should_stop: Callable[[], bool]
-    ) -> None:
+    def __init__(self, factory: KafkaLaneFactory, context: SparkContext, turn: Turn) -> None:
         self._factory = factory
         self._context = context
-        self._should_stop = should_stop
+        self._turn = turn
         self._group = f"statefun-egress-{factory.egress.id}"
         self._progress: ProgressTopic | None = None
         self._created = 0
@@ -71,7 +70,7 @@ class TaskLanes:
                 query_id = together[0].manifest.query_id
                 self._progress, _ = self._factory.create_progress(query_id, lanes)
                 # A lane of a first run has no owner yet, which its tasks could miss.
-                with closing(DriverLanes(self._factory, self._should_stop, self._pause)) as own:
+                with closing(self._factory.driver_lanes(self._turn)) as own:
                     own.claim_more(query_id, lanes)
                 self._created = lanes
             numbers = tuple(staged.manifest.batch for staged in together)
@@ -82,7 +81,7 @@ class TaskLanes:
                 self._look(before, states)
                 refused += sum(state.refused for state in states)
                 states = [state for state in states if not state.is_done]
-                if states and self._should_stop():
+                if states and self._turn.is_over():
                     raise UndeliveredError
             for staged in together:
                 yield Published(staged, refused)
@@ -103,26 +102,22 @@ class TaskLanes:
         try:
             results = context.parallelize(states, len(states)).mapPartitions(task).collect()
         except Exception:
-            if self._should_stop():
+            if self._turn.is_over():
                 raise UndeliveredError from None
             raise
         for failure in [Failure.FromString(state.failure) for state in results if state.failure]:
             raise restored(failure.code, failure.message)
         return results
 
-    def _pause(self, time_: timedelta) -> bool:
-        time.sleep(time_.total_seconds())
-        return self._should_stop()
-
     def tend(self, *, is_last: bool = False) -> None:
-        """Keep nothing from readers: Kafka's records are seen once they are written."""
+        """Do nothing: readers see Kafka's records once they are written."""
 
     def cancel(self) -> None:
-        """Let Spark end the tasks that run."""
+        """Make Spark end the running tasks."""
         self._context.cancelJobGroup(self._group)
 
     def close(self) -> None:
-        """Nothing to do: each task disconnects for itself."""
+        """Do nothing: each task disconnects itself."""
 
 
 class _TaskTurn:
@@ -146,7 +141,7 @@ class _TaskTurn:
 class LaneTask:
     """The work of a Spark task: it publishes its lane of some batches, for a while."""
 
-    factory: LaneFactory
+    factory: KafkaLaneFactory
     progress: ProgressTopic
     batches: tuple[int, ...]
 
@@ -154,9 +149,7 @@ class LaneTask:
         """Publish lanes; yields their progress."""
         for state in states:
             turn = _TaskTurn()
-            refusals = self.factory.refusals(
-                turn.should_stop, alone=state.alone, written=state.written
-            )
+            refusals = self.factory.refusals(turn, alone=state.alone, written=state.written)
             lane = self.factory.lane(state.lane, self.progress, refusals, turn, state.marker)
             is_done, failure = False, b""
             try:
@@ -167,13 +160,13 @@ class LaneTask:
                 failure = Failure(code=error.code, message=error.message).SerializeToString()
             finally:
                 lane.close()
-                refusals.tell_rest()
+                refusals.tally.log_remaining()
             yield LaneState(
                 state.lane,
                 lane.marker,
                 refusals.alone,
                 frozenset(refusals.written),
-                refusals.count,
+                refusals.tally.count,
                 is_done,
                 failure,
             )

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from statefun.runtime.checkpoint.outbox import Staged
 from statefun.runtime.egress.lane import UndeliveredError
-from statefun.runtime.egress.lane_set import EgressFactory, Lanes, Published
+from statefun.runtime.egress.lane_set import LaneFactory, Lanes, Published, UntilStopped
 from statefun.sdk.errors import EngineError, StatefunError
 
 logger = logging.getLogger("statefun.egress")
@@ -28,7 +28,7 @@ class EgressThread:
 
     def __init__(
         self,
-        factory: EgressFactory,
+        factory: LaneFactory,
         on_published: Callable[[Published], None],
         on_error: Callable[[StatefunError], None],
     ) -> None:
@@ -38,12 +38,12 @@ class EgressThread:
         self._queue: deque[Staged] = deque()
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._driver_lanes = factory.driver_lanes(
-            self._stop.is_set, lambda time: self._stop.wait(time.total_seconds())
-        )
+        self.turn = UntilStopped(self._stop)
+        """The turn of the egress's lanes: it ends with the thread."""
+        self._driver_lanes = factory.driver_lanes(self.turn)
         self._lanes: Lanes = self._driver_lanes
         self._thread = threading.Thread(
-            target=self._run, name=f"statefun-egress-{factory.id}", daemon=True
+            target=self._run, name=f"statefun-egress-{factory.egress.id}", daemon=True
         )
 
     def connect(self) -> None:
@@ -79,10 +79,6 @@ class EgressThread:
         self._lanes.close()
         self._lanes = lanes
 
-    def should_stop(self) -> bool:
-        """Return whether the thread was told to stop."""
-        return self._stop.is_set()
-
     def add(self, staged: Staged) -> None:
         """Add a committed batch to publish."""
         with self._changed:
@@ -117,14 +113,14 @@ class EgressThread:
         except Exception as error:  # noqa: BLE001 - a silent end would hang the driver
             where = f"batch {self._queue[0].manifest.batch}" if self._queue else "the last batch"
             failed = EngineError(
-                f"{where} cannot be published to egress {self.factory.id}: "
+                f"{where} cannot be published to egress {self.factory.egress.id}: "
                 f"{type(error).__name__}: {error}; it is kept in the outbox"
             )
             failed.__cause__ = error  # with its traceback, which debug shows
             self._on_error(failed)
 
     def _next(self, most: timedelta | None) -> list[Staged]:
-        """Wait for batches for a time, if there is one; return none when told to stop."""
+        """Wait for batches, for ``most`` if it is given; return none after :meth:`stop`."""
         seconds = None if most is None else min(most.total_seconds(), threading.TIMEOUT_MAX)
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._stop.is_set(), seconds)

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable
 from datetime import timedelta
 from functools import partial
 from typing import cast
@@ -22,11 +21,11 @@ from typing import cast
 import attrs
 from pyspark import SparkContext
 
-from statefun.module.model import KafkaEgress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, Staged
-from statefun.runtime.egress.lane_set import EgressFactory, LaneFactory, Published
+from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
+from statefun.runtime.egress.lane_set import LaneFactory, Published
 from statefun.runtime.egress.tasks import TaskLanes
 from statefun.runtime.egress.thread import EgressThread
 from statefun.runtime.release.group_offsets import GroupOffsets
@@ -56,24 +55,24 @@ class Publisher:
     """Publishes committed batches, each egress in a thread of the driver.
 
     Args:
-        egresses: the egresses to Kafka, by id.
+        run: the id of the application's run.
+        factories: make the lanes of the egresses, for this run.
         settings: the application's settings.
         group_offsets: the offsets to commit for published batches.
         retention: deletes batches.
-        others: makes what makes the lanes of further egresses, given the id of the run.
     """
 
     def __init__(
         self,
-        egresses: Mapping[str, KafkaEgress],
+        run: str,
+        factories: Iterable[LaneFactory],
         settings: Settings,
         group_offsets: GroupOffsets,
         retention: Retention,
-        others: Callable[[str], Sequence[EgressFactory]] = lambda _: (),
     ) -> None:
         checkpoint = settings.checkpoint
-        self._egresses = egresses
-        self._others = others
+        self._run_id = run
+        self._factories = {str(factory.egress.id): factory for factory in factories}
         self._settings = settings
         self._outbox = Outbox(checkpoint)
         self._commit_log = CommitLog(checkpoint)
@@ -102,19 +101,12 @@ class Publisher:
             StatefunError: if an exactly-once egress that earlier runs have published to cannot be,
                 or the properties of another one that this process publishes to are wrong.
         """
-        settings, run = self._settings, uuid.uuid4().hex
-        letters = next((each for each in self._egresses.values() if each.dead_letter_topic), None)
-        for id_, egress in self._egresses.items():
-            timeout = settings.kafka_timeout
-            factory = LaneFactory(egress, settings.checkpoint, timeout, run, letters)
+        for id_, factory in self._factories.items():
             self._threads[id_] = EgressThread(factory, partial(self._published, id_), self._fail)
-        for other in self._others(run):
-            self._threads[other.id] = EgressThread(
-                other, partial(self._published, other.id), self._fail
-            )
-        self._take_over(run)
+        self._take_over()
+        are_tasks = self._settings.egress_lanes > 1
         for thread in self._threads.values():
-            if settings.egress_lanes == 1 or not thread.factory.has_tasks:  # else by tasks
+            if not (are_tasks and isinstance(thread.factory, KafkaLaneFactory)):
                 thread.connect()
             thread.start()
         self._retention.start(leftovers)
@@ -125,9 +117,8 @@ class Publisher:
     def run_as_tasks(self, context: SparkContext) -> None:
         """Publish by Spark tasks from now on; allowed only while nothing waits."""
         for thread in self._threads.values():
-            if thread.factory.has_tasks:
-                factory = cast("LaneFactory", thread.factory)
-                thread.use(TaskLanes(factory, context, thread.should_stop))
+            if isinstance(thread.factory, KafkaLaneFactory):
+                thread.use(TaskLanes(thread.factory, context, thread.turn))
 
     def add(self, batch: int) -> None:
         """Register a batch before its commit; wait while too many batches are unpublished.
@@ -177,11 +168,12 @@ class Publisher:
         for thread in self._threads.values():
             thread.stop()
 
-    def _take_over(self, run: str) -> None:
+    def _take_over(self) -> None:
         """Keep other runs on this checkpoint, or on a copy of it, from publishing exactly once."""
         exactly_once = [each for each in self._threads.values() if each.factory.needs_progress]
-        places = [thread.factory.place for thread in exactly_once]
-        runs = Runs(self._settings.checkpoint, run, places)
+        egresses = [thread.factory.egress for thread in exactly_once]
+        places = [f"{egress.id} {egress.address}" for egress in egresses]
+        runs = Runs(self._settings.checkpoint, self._run_id, places)
         query_id = self._commit_log.query_id()
         if not query_id:  # no run can have published from the checkpoint
             runs.add()

@@ -23,7 +23,7 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, Staged, effect_stream
 from statefun.runtime.checkpoint.skips import write_skips
-from statefun.runtime.egress.connector_lanes import ConnectorFactory
+from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
 from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import CheckpointError, ConnectorError
@@ -135,7 +135,7 @@ def staged(
 
 def publish(folder: Folder, batches: Sequence[Staged], made: ConnectorEgress, run: str) -> None:
     """Publish batches as a new run does."""
-    lanes = ConnectorFactory(made, folder, run).driver_lanes(lambda: False, Turn().pause)
+    lanes = ConnectorLaneFactory(made, folder, run).driver_lanes(Turn())
     try:
         lanes.connect()
         assert len(list(lanes.publish(batches))) == len(batches)
@@ -404,7 +404,7 @@ def test_a_connector_that_keeps_records_is_asked_to_show_them(
     made = attrs.evolve(
         egress("write_wrongly"), settings="Gathering", is_exactly_once=is_exactly_once
     )
-    lanes = ConnectorFactory(made, folder, "run").driver_lanes(lambda: False, Turn().pause)
+    lanes = ConnectorLaneFactory(made, folder, "run").driver_lanes(Turn())
     Gathering.tended.clear()
 
     lanes.connect()
@@ -420,7 +420,7 @@ def test_the_time_until_a_connector_is_asked_again_is_checked(tmp_path: Path) ->
     """A number of seconds is an error with the connector's name."""
     folder = Folder.at(tmp_path)
     made = attrs.evolve(egress("write_wrongly"), settings="Untending")
-    lanes = ConnectorFactory(made, folder, "run").driver_lanes(lambda: False, Turn().pause)
+    lanes = ConnectorLaneFactory(made, folder, "run").driver_lanes(Turn())
     lanes.connect()
     list(lanes.publish([staged(folder, 0, range(3), frozenset())]))
 

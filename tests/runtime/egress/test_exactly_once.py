@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -45,8 +46,9 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.egress import producers as kafka_module
 from statefun.runtime.egress import progress_topic
+from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UncertainError
-from statefun.runtime.egress.lane_set import DriverLanes, LaneFactory
+from statefun.runtime.egress.lane_set import UntilStopped
 from statefun.runtime.egress.patience import Patience, Tally
 from statefun.runtime.egress.producers import ExactlyOnce, Unconfirmed
 from statefun.runtime.egress.progress_topic import ProgressTopic
@@ -318,8 +320,8 @@ def test_an_older_copy_with_fewer_lanes_is_refused(bench: Bench) -> None:
     ahead.open()
     ahead.write([], Marker(1, 1, b"d", "r", "r"))
     ahead.close()
-    factory = LaneFactory(bench.egress, bench.folder, TIMEOUT, "r")
-    lanes = DriverLanes(factory, lambda: False, lambda _: False)
+    factory = KafkaLaneFactory(bench.egress, bench.folder, TIMEOUT, "r")
+    lanes = factory.driver_lanes(UntilStopped(threading.Event()))
 
     with pytest.raises(
         CheckpointError, match=r"batch 1 is published, but .* newest is 0: it is an"
@@ -530,7 +532,7 @@ def test_a_transaction_timeout_that_the_broker_refuses_is_named(bench: Bench) ->
 def test_a_cluster_that_is_gone_is_named(bench: Bench) -> None:
     """The address that was tried, and for how long."""
     egress = attrs.evolve(bench.egress, address="127.0.0.1:9")
-    factory = LaneFactory(egress, bench.folder, timedelta(seconds=1), "r")
+    factory = KafkaLaneFactory(egress, bench.folder, timedelta(seconds=1), "r")
 
     with pytest.raises(KafkaError, match=r"no Kafka broker answered at 127.0.0.1:9 within 1 s"):
         factory.create_progress("q", 1)
@@ -701,8 +703,9 @@ def test_answers_to_commits_get_lost_fifty_times(
 RACER = """\
 import sys
 import threading
+import uuid
 from datetime import timedelta
-from functools import partial
+from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.checkpoint.folder import Folder
@@ -723,9 +726,12 @@ for line in sys.stdin:
         with checkpoint_lock(folder, timedelta(0)):
             newest = CommitLog(folder).newest()
             leftovers = Outbox(folder).recover(newest)
-            egresses = {str(egress.id): egress for egress in module.egresses}
+            run = uuid.uuid4().hex
+            factories = KafkaLaneFactory.all_of(
+                module.egresses, folder, settings.kafka_timeout, run
+            )
             offsets = GroupOffsets((), (), CommitLog(folder))
-            publisher = Publisher(egresses, settings, offsets, Retention(folder))
+            publisher = Publisher(run, factories, settings, offsets, Retention(folder))
             publisher.start(leftovers)
             publisher.drain(newest, threading.Event())
             publisher.stop()

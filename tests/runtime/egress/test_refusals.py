@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -31,10 +31,11 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, Staged, effect_stream
+from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.egress.lane import Marker, UncertainError, UndeliveredError
-from statefun.runtime.egress.lane_set import DriverLanes, LaneFactory
+from statefun.runtime.egress.lane_set import UntilStopped
 from statefun.runtime.egress.producers import ExactlyOnce
-from statefun.runtime.egress.refusals import Refusals, Refused, places_of
+from statefun.runtime.egress.refusals import Refusals, Refused, numbered
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention
@@ -120,12 +121,10 @@ class Bench:
     def publish(self, *batches: Staged, stop: threading.Event | None = None) -> int:
         """Publish batches as a new run; return how many records were refused."""
         run, stopping = uuid.uuid4().hex, stop or threading.Event()
-        factory = LaneFactory(
+        factory = KafkaLaneFactory(
             self.egress, self.folder, timedelta(seconds=10), run, dead_letters=self.letters
         )
-        lanes = DriverLanes(
-            factory, stopping.is_set, lambda time: stopping.wait(time.total_seconds())
-        )
+        lanes = factory.driver_lanes(UntilStopped(stopping))
         try:
             if factory.needs_progress and self.runs:
                 lanes.open(self.query_id, 1, self.runs)
@@ -242,10 +241,10 @@ def test_a_letter_elsewhere_is_written_once(bench: Bench, monkeypatch: pytest.Mo
     bench.letters = KafkaEgress(
         TypeName("t", "letters"), bench.kafka.address, NOWHERE, dead_letter_topic=dead
     )
-    lost: list[Sequence[EgressRecord]] = []
+    lost: list[Mapping[int, EgressRecord]] = []
     transact = ExactlyOnce._transact  # noqa: SLF001 - where transactions begin
 
-    def lose(cluster: ExactlyOnce, records: Sequence[EgressRecord]) -> Sequence[Refused]:
+    def lose(cluster: ExactlyOnce, records: Mapping[int, EgressRecord]) -> Sequence[Refused]:
         if len(records) == 3 and len(lost) < 2:  # without the refused one, with the marker
             lost.append(records)
             raise UncertainError("the answer got lost")
@@ -277,7 +276,8 @@ def test_what_was_sent_is_published_or_refused(
     folder = bench.folder
     settings = Settings.resolve({}, None, checkpoint=tmp_path / "checkpoint")
     publisher = Publisher(
-        {str(bench.egress.id): bench.egress},
+        "run",
+        KafkaLaneFactory.all_of([bench.egress], folder, settings.kafka_timeout, "run"),
         settings,
         GroupOffsets((), (), CommitLog(folder)),
         Retention(folder),
@@ -314,8 +314,10 @@ def test_only_what_was_taken_back_is_refused_with_its_topic(bench: Bench) -> Non
     )
     refusals = Refusals(bench.egress)
 
-    by_itself = refusals.certain([Refused(first, reason, alone=True)], ())
-    with_others = refusals.certain([Refused(first, reason, alone=True)], [first, second, other])
+    by_itself = refusals.certain([Refused(0, first, reason, alone=True)], {})
+    with_others = refusals.certain(
+        [Refused(0, first, reason, alone=True)], {0: first, 1: second, 2: other}
+    )
 
     assert [each.record for each in by_itself] == [first]
     assert [each.record for each in with_others] == [first, second]
@@ -335,9 +337,12 @@ def test_a_chunk_that_is_tried_again_has_its_letters_elsewhere(
 
     def attempt(lane: int, *values: bytes) -> list[Refused]:
         records = [EgressRecord("t", b"k", value, None) for value in values]
-        refused = [Refused(record, reason, alone=True) for record in records]
-        places = places_of(lane, records, Marker(7, len(records), b"digest", "", ""))
-        assert refusals.replace(refused, places) == []
+        marker = Marker(7, len(records), b"digest", "", "")
+        refused = [
+            Refused(number, record, reason, alone=True)
+            for number, record in numbered(records, marker).items()
+        ]
+        assert refusals.replace(refused, lane, marker) == {}
         return refused
 
     attempt(0, b"a")
@@ -348,7 +353,7 @@ def test_a_chunk_that_is_tried_again_has_its_letters_elsewhere(
     with caplog.at_level(logging.WARNING, "statefun.egress"):
         refusals.settle(refused)
         refusals.settle(attempt(1, b"c", b"d"))
-        refusals.tell_rest()
+        refusals.tally.log_remaining()
 
     assert again == [b"a", b"b", b"c", b"d"]
     assert written == [*again, b"c", b"d"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -27,7 +28,8 @@ from statefun.runtime.checkpoint.outbox import Outbox, Staged, effect_stream
 from statefun.runtime.egress import lane as lane_module
 from statefun.runtime.egress import patience as patience_module
 from statefun.runtime.egress import tasks as tasks_module
-from statefun.runtime.egress.lane_set import LaneFactory
+from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
+from statefun.runtime.egress.lane_set import UntilStopped
 from statefun.runtime.egress.tasks import LaneState, LaneTask, TaskLanes
 from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, arrow_stream
 from statefun.sdk.address import TypeName
@@ -84,7 +86,7 @@ def test_each_task_goes_on_where_the_last_one_ended(
         manifest = Manifest(batch=batch, query_id=query_id, segments=segments, lanes=LANES)
         Outbox(folder).stage(manifest)
         folder.child("commits").write(str(batch), b"v1")
-    factory = LaneFactory(egress, folder, timedelta(seconds=10), "run")
+    factory = KafkaLaneFactory(egress, folder, timedelta(seconds=10), "run")
     progress, _ = factory.create_progress(query_id, LANES)
     task = LaneTask(factory, progress, (0, 1, 2))
 
@@ -122,8 +124,8 @@ def test_lanes_whose_tasks_keep_waiting_say_so(
     monkeypatch.setattr(patience_module, "_PATIENCE", timedelta(0))
     monkeypatch.setattr(patience_module, "_ANSWER", timedelta(milliseconds=100))
     egress = KafkaEgress(TypeName("t", "out"), "127.0.0.1:9", NOWHERE)
-    factory = LaneFactory(egress, Folder.at(checkpoint), timedelta(seconds=10), "run")
-    lanes = _Stalled(factory, cast("SparkContext", None), lambda: False)
+    factory = KafkaLaneFactory(egress, Folder.at(checkpoint), timedelta(seconds=10), "run")
+    lanes = _Stalled(factory, cast("SparkContext", None), UntilStopped(threading.Event()))
     staged = Staged(Manifest(batch=0, lanes=LANES), b"")
 
     with caplog.at_level(logging.INFO, "statefun.egress"):

@@ -13,7 +13,8 @@ from statefun.module.model import KafkaEgress
 from statefun.protocol.runtime_pb2 import Manifest
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Staged
-from statefun.runtime.egress.lane_set import LaneFactory, Published
+from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
+from statefun.runtime.egress.lane_set import Published
 from statefun.runtime.egress.thread import EgressThread
 from statefun.runtime.settings import Settings
 from statefun.sdk.address import TypeName
@@ -58,7 +59,7 @@ def test_a_defect_is_told_with_its_traceback(
     timeout = Settings.resolve({}, None).kafka_timeout
     failed: Queue[StatefunError] = Queue()
     thread = EgressThread(
-        LaneFactory(EGRESS, Folder.at(tmp_path), timeout, "run"),
+        KafkaLaneFactory(EGRESS, Folder.at(tmp_path), timeout, "run"),
         lambda published: None,
         failed.put,
     )
@@ -102,7 +103,9 @@ def test_what_lanes_keep_is_seen_in_time_without_further_batches(tmp_path: Path)
     failed: Queue[StatefunError] = Queue()
     lanes = KeepingLanes()
     thread = EgressThread(
-        LaneFactory(EGRESS, Folder.at(tmp_path), timeout, "run"), lambda published: None, failed.put
+        KafkaLaneFactory(EGRESS, Folder.at(tmp_path), timeout, "run"),
+        lambda published: None,
+        failed.put,
     )
     thread.use(lanes)
     thread.start()

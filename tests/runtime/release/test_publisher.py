@@ -19,7 +19,9 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
+from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.egress.lane import Lane
+from statefun.runtime.egress.lane_set import UntilStopped
 from statefun.runtime.egress.tasks import TaskLanes
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.publisher import Publisher
@@ -53,7 +55,7 @@ def test_a_batch_whose_commit_file_is_lost_is_published(
     timer.start()
 
     with closing(GroupOffsets([], [], log)) as group_offsets:
-        publisher = Publisher({}, settings, group_offsets, Retention(checkpoint))
+        publisher = Publisher("run", (), settings, group_offsets, Retention(checkpoint))
         try:
             publisher.start(outbox.recover(log.newest()))
             publisher.drain(log.newest(), late)
@@ -72,7 +74,7 @@ def test_what_ends_publishing_keeps_its_traceback(tmp_path: Path) -> None:
     checkpoint = settings.checkpoint
     log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
     with closing(GroupOffsets([], [], log)) as group_offsets:
-        publisher = Publisher({}, settings, group_offsets, Retention(checkpoint))
+        publisher = Publisher("run", (), settings, group_offsets, Retention(checkpoint))
         try:
             publisher.start(outbox.recover(log.newest()))
             (tmp_path / "outbox" / "0" / "manifest").mkdir(parents=True)  # which cannot be read
@@ -96,7 +98,11 @@ def test_egresses_connect_at_the_start(tmp_path: Path, semantic: DeliverySemanti
     egress = KafkaEgress(TypeName("a", "out"), "", location, semantic, properties=properties)
     with closing(GroupOffsets([], [], log)) as group_offsets:
         publisher = Publisher(
-            {"a/out": egress}, settings, group_offsets, Retention(settings.checkpoint)
+            "run",
+            KafkaLaneFactory.all_of([egress], settings.checkpoint, settings.kafka_timeout, "run"),
+            settings,
+            group_offsets,
+            Retention(settings.checkpoint),
         )
         try:
             with pytest.raises(ConfigurationError, match=r"egress a/out: .*compression\.codec"):
@@ -132,7 +138,7 @@ def test_tasks_of_a_first_run_leave_lanes_to_whoever_has_claimed_one(tmp_path: P
         egress, checkpoint, Settings.resolve({}, None).kafka_timeout, "first run", world=world
     )
     workers: object = Workers(world)
-    lanes = TaskLanes(factory, workers, lambda: False)  # type: ignore[arg-type] # in its place
+    lanes = TaskLanes(factory, workers, UntilStopped(threading.Event()))  # type: ignore[arg-type] # in its place
     staged = outbox.staged(0)
     assert staged is not None
 

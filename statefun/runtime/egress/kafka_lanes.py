@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lanes of an egress to Kafka: their clusters, their markers, and their refused records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import timedelta
+from functools import partial
+
+import attrs
+
+from statefun.engine.letters import DeadLetterTopic
+from statefun.engine.sinks import EgressRecord
+from statefun.module.model import DeliverySemantic, KafkaEgress
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.egress.lane import Cluster, Lane, Marker
+from statefun.runtime.egress.lane_set import DriverLanes, Turn, waiting
+from statefun.runtime.egress.patience import Patience, Tally
+from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce, ShouldStop, Unconfirmed
+from statefun.runtime.egress.progress_topic import ProgressTopic
+from statefun.runtime.egress.refusals import Place, Refusals
+
+
+@attrs.frozen
+class KafkaLaneFactory:
+    """Makes the lanes of one egress to Kafka; Spark sends it to tasks."""
+
+    egress: KafkaEgress
+    checkpoint: Folder
+    kafka_timeout: timedelta
+    run: str
+    """The id of the application's run."""
+    dead_letters: KafkaEgress | None = None
+    """The egress of dead letters, if there is one."""
+
+    @classmethod
+    def all_of(
+        cls, egresses: Iterable[KafkaEgress], checkpoint: Folder, timeout: timedelta, run: str
+    ) -> list[KafkaLaneFactory]:
+        """Return a factory for each egress; one egress at most has a topic for dead letters."""
+        every = list(egresses)
+        letters = next((egress for egress in every if egress.dead_letter_topic), None)
+        return [cls(egress, checkpoint, timeout, run, letters) for egress in every]
+
+    @property
+    def needs_progress(self) -> bool:
+        """Whether the cluster stores markers of progress."""
+        return self.egress.delivery_semantic is DeliverySemantic.EXACTLY_ONCE
+
+    def driver_lanes(self, turn: Turn) -> DriverLanes:
+        """Return lanes for the driver, which share the handling of refused records."""
+        refusals = self.refusals(turn)
+
+        def missing_lanes(query_id: str, first: int, lanes: int) -> list[Lane]:
+            progress, lanes = self.create_progress(query_id, lanes)
+            return [self.lane(number, progress, refusals, turn) for number in range(first, lanes)]
+
+        return DriverLanes(self, missing_lanes, refusals.tally)
+
+    def create_progress(self, query_id: str, lanes: int) -> tuple[ProgressTopic, int]:
+        """Create the topic for markers, if the egress needs one.
+
+        Returns:
+            The topic, and the number of lanes, which includes the lanes of earlier runs.
+
+        Raises:
+            KafkaError: if the cluster cannot create it.
+        """
+        progress = ProgressTopic(self.egress, query_id)
+        if not self.needs_progress:
+            return progress, lanes
+        return progress, progress.create(lanes, self.kafka_timeout)
+
+    def refusals(
+        self, turn: Turn, *, alone: bool = False, written: Collection[Place] = ()
+    ) -> Refusals:
+        """Return a new handler of refused records.
+
+        Args:
+            turn: decides how long dead letters may take.
+            alone: whether the handler that it continues has let each record travel alone.
+            written: the records whose dead letters that handler has written to another egress.
+        """
+        letters = self.dead_letters
+        elsewhere = None if letters is None or letters.id == self.egress.id else letters
+        write = None if elsewhere is None else partial(_write_letters, elsewhere, turn.should_stop)
+        return Refusals(
+            self.egress, DeadLetterTopic.of(letters), write, alone=alone, written=written
+        )
+
+    def lane(
+        self,
+        number: int,
+        progress: ProgressTopic,
+        refusals: Refusals,
+        turn: Turn,
+        marker: Marker | None = None,
+    ) -> Lane:
+        """Return a lane.
+
+        Args:
+            number: the number of the lane.
+            progress: the topic of markers; unused unless the egress needs one.
+            refusals: handles refused records.
+            turn: decides how long the lane may go on.
+            marker: the lane's progress, if known.
+        """
+        egress = self.egress
+        patience, losses = Patience(egress), Tally(egress, "lost")
+        stop = turn.should_stop
+
+        def connect() -> Cluster:
+            match egress.delivery_semantic:
+                case DeliverySemantic.NONE:
+                    return Unconfirmed(egress, stop, patience, losses)
+                case DeliverySemantic.AT_LEAST_ONCE:
+                    return AtLeastOnce(egress, stop, patience, refusals)
+                case DeliverySemantic.EXACTLY_ONCE:
+                    return ExactlyOnce(egress, stop, patience, refusals, progress, number)
+
+        return Lane(
+            f"egress {egress.id}",
+            self.run,
+            self.checkpoint,
+            connect,
+            waiting(patience, turn),
+            is_late=turn.is_over,
+            marker=marker,
+        )
+
+
+def _write_letters(
+    egress: KafkaEgress, should_stop: ShouldStop, letters: Sequence[EgressRecord]
+) -> None:
+    """Write dead letters to another egress than the records' one.
+
+    No transaction covers both: after a crash they may come again.
+    """
+    refusals = Refusals(egress, DeadLetterTopic.of(egress), alone=True)
+    cluster = AtLeastOnce(egress, should_stop, Patience(egress), refusals)
+    try:
+        cluster.write(letters, Marker(-1, 0, b"", "", ""))
+    finally:
+        cluster.close()
