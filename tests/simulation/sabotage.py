@@ -180,12 +180,12 @@ SABOTAGES = {
     "chunks-forgotten": Sabotage(
         "the chunks of a full bucket get ticks of their own",
         [Change(buckets, "_move", broken.forgets_chunks)],
-        0,
+        6,
     ),
     "chunks-known": Sabotage(
         "a new chunk of a bucket that is known is noted",
         [Change(PendingBuckets, "__contains__", broken.knows_chunks)],
-        0,
+        6,
     ),
     "released-from-coarse": Sabotage(
         "a coarse bucket releases what is due, and nothing else",
@@ -200,17 +200,17 @@ SABOTAGES = {
     "released-unordered": Sabotage(
         "what is due is delivered by its time, whichever parts it has waited in",
         [Change(feedback, "_unwrapped", broken.unordered)],
-        0,
+        6,
     ),
     "cancelled-anyway": Sabotage(
         "a message whose token was cancelled is not released",
         [Change(delays, "cancel", broken.cancels_nothing)],
-        0,
+        1,
     ),
     "release-without-token": Sabotage(
         "a token is free again after its release",
         [Change(delays, "_run_token", broken.keeps_tokens)],
-        0,
+        35,
     ),
     # Functions elsewhere: messages that wait
     "chunks-asked-again": Sabotage(
@@ -241,7 +241,7 @@ SABOTAGES = {
     "waiting-never-less": Sabotage(
         "messages that are called again wait no more",
         [Change(Elsewhere, "took", broken_elsewhere.took_nothing)],
-        0,
+        10,
     ),
     "reading-not-held": Sabotage(
         "a micro-batch that adds to too much is held up",
@@ -287,7 +287,7 @@ SABOTAGES = {
     "deletion-not-synced": Sabotage(
         "a manifest is deleted on the disk before its records are",
         [Change(Outbox, "remove", broken.removed_unsynced)],
-        820,
+        835,
     ),
     "written-in-place": Sabotage(
         "a file appears by its name when it is complete",
