@@ -98,9 +98,9 @@ FORBIDDEN = {
 ROOMS = [
     *("columns", "garbage", "spark_internals", "table", "rows", "kafka", "checkpoint"),
     *("connector_failures", "egress", "dispatch", "ingress"),
-    *("summary", "terminal", "settings", "spark", "release", "status", "preflight"),
+    *("summary", "terminal", "settings", "definition", "spark", "release", "status", "preflight"),
     *("staging", "query", "reporting", "explanation"),
-    *("playground_requests", "playground_server", "application", "run"),
+    *("playground_requests", "playground_server", "application_run", "application", "run"),
 ]
 """The rooms of the runtime; each may import the rooms before it."""
 

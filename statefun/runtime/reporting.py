@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told while a query runs: how it is going, what fails, and who is waited for."""
+"""Reports of a running query: its progress, its failures, and the endpoints that do not answer."""
 
 from __future__ import annotations
 
@@ -7,46 +7,39 @@ from collections.abc import Sequence
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from statefun.engine.clock import Clock, JumpLog
+from statefun.engine.clock import JumpLog
 from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.definition import Definition
 from statefun.runtime.ingress.identities import NewTopics
 from statefun.runtime.ingress.watch import IngressWatch
 from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.release.backlog import Backlog
-from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.metrics import Metrics
 from statefun.runtime.release.publisher import Publisher
-from statefun.runtime.settings import Settings
 from statefun.runtime.status import Status
 from statefun.runtime.summary import EndpointLog, FailureLog, Summary
-from statefun.runtime.terminal import StatusLine
 
 
 class Reports:
-    """Tells whoever watches of one query.
+    """Reports about one query: in the log, on the terminal, and as Spark's metrics.
 
     Args:
-        summary: takes what the run has done.
-        settings: of the application.
-        prepared: what the run has begun with.
-        publisher: publishes what the query sends.
-        group_offsets: what was committed for the ingresses.
-        clock: whose jumps are told.
-        line: where the status is shown; the log if there is none.
+        definition: the application.
+        prepared: the facts that the run has begun with.
+        publisher: publishes the records of the query.
+        summary: gets the counts of the run.
         ui: the address of Spark's own page about the query.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - whatever is told of comes together here
+    def __init__(
         self,
-        summary: Summary,
-        settings: Settings,
+        definition: Definition,
         prepared: Prepared,
         publisher: Publisher,
-        group_offsets: GroupOffsets,
-        clock: Clock,
-        line: StatusLine | None,
+        summary: Summary,
         ui: str | None,
     ) -> None:
+        checkpoint, line = definition.settings.checkpoint, definition.line
         ingresses, stops = prepared.ingresses, prepared.bounds.stops
         self._summary = summary
         self._publisher = publisher
@@ -54,18 +47,20 @@ class Reports:
         self._endpoint_log = EndpointLog(summary)
         self._status = Status(summary, ingresses, stops, len(prepared.connectors), line, ui)
         self._has_begun = False
-        self._metrics = Metrics(ingresses, prepared.connectors, stops, group_offsets, summary)
-        self._backlog = Backlog(settings.checkpoint)
+        self._metrics = Metrics(
+            ingresses, prepared.connectors, stops, publisher.group_offsets, summary
+        )
+        self._backlog = Backlog(checkpoint)
         self._watch = IngressWatch(ingresses)
-        self._jumps = JumpLog(clock)
-        self._new_topics = NewTopics(settings.checkpoint, ingresses)
+        self._jumps = JumpLog(definition.clock)
+        self._new_topics = NewTopics(checkpoint, ingresses)
 
     def open(self) -> None:
         """Show the numbers of the query to Spark's metrics system, when it has started."""
         self._metrics.open()
 
     def staged(self, batch: int, outcomes: Sequence[Outcome]) -> None:
-        """Take note of a micro-batch, and of what its tasks have done; by the query's thread."""
+        """Count a micro-batch and the outcomes of its tasks; the query's thread calls this."""
         self._status.staged(batch)
         self._summary.batches += 1
         self._backlog.staged(batch, outcomes)
@@ -74,8 +69,8 @@ class Reports:
             self._failure_log.add(outcome)
             self._endpoint_log.add(outcome)
 
-    def tell(self, query: StreamingQuery) -> None:
-        """Tell what there is to tell, now and then."""
+    def report(self, query: StreamingQuery) -> None:
+        """Report whatever is due; call this about once a second."""
         self._failure_log.tell()
         self._endpoint_log.look()
         self._publisher.tally(self._summary)
@@ -91,7 +86,7 @@ class Reports:
         self._new_topics.look()
 
     def close(self) -> None:
-        """Tell the rest, when the query has ended."""
+        """Report the remaining failures and counts, when the query has ended."""
         self._failure_log.tell(at_once=True)
         self._summary.backlog = self._backlog.count()
         self._status.close()

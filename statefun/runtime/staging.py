@@ -25,7 +25,6 @@ class Staging:
     """Runs micro-batches, and makes their effects durable.
 
     Args:
-        run_id: the id of the query's run, which is in the names of its files.
         settings: the application's settings.
         prepared: the facts that the run begins with.
         publisher: publishes staged batches once they are committed.
@@ -33,16 +32,14 @@ class Staging:
         on_staged: called with each batch, and with the outcome of its tasks.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - all of a driver's parts meet here
+    def __init__(
         self,
-        run_id: str,
         settings: Settings,
         prepared: Prepared,
         publisher: Publisher,
         clock: Clock,
         on_staged: Callable[[int, Sequence[Outcome]], None],
     ) -> None:
-        self._run_id = run_id
         self._settings = settings
         self._succession = prepared.succession
         self._delivery = prepared.delivery
@@ -101,7 +98,7 @@ class Staging:
             manifest = Manifest(
                 batch=batch,
                 query_id=self._commit_log.query_id(),
-                run_id=self._run_id,
+                run_id=self._publisher.run_id,
                 segments=segments,
                 lanes=self._settings.egress_lanes,
             )

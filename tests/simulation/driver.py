@@ -134,7 +134,6 @@ class Driver:
 
     def _new_staging(self, prepared: Prepared, publisher: Publisher) -> Staging:
         return Staging(
-            f"{self._chaos.number()}",
             self._settings,
             prepared,
             publisher,

@@ -55,12 +55,12 @@ SABOTAGES = {
     "marker-before-fence": Sabotage(
         "a lane is fenced before its marker is read",
         [Change(ExactlyOnceModel, "open", broken.marker_before_fence)],
-        85,
+        220,
     ),
     "same-producer-again": Sabotage(
         "a producer that got no answer is not asked again",
         [Change(ExactlyOnceModel, "write", broken.same_producer_again)],
-        1,
+        3,
     ),
     "marker-apart": Sabotage(
         "records and marker are of one transaction",
@@ -90,12 +90,12 @@ SABOTAGES = {
     "lanes-by-order": Sabotage(
         "a state partition is always in the same lane of a batch",
         [Change(LaneBatch, "of", broken.mixed_lanes)],
-        19,
+        342,
     ),
     "no-progress-of-lanes": Sabotage(
         "a task goes on where the last one of its lane has ended",
         [Change(LaneTask, "__call__", broken.no_progress)],
-        165,
+        2681,
     ),
     "impatient-tasks": Sabotage(
         "a task gets further before it ends",
@@ -105,7 +105,7 @@ SABOTAGES = {
     "published-before-commit": Sabotage(
         "effects are released once their batch is committed",
         [Change(Publisher, "_step", broken.released_early)],
-        10,
+        282,
     ),
     "uncommitted-leftovers": Sabotage(
         "a start publishes committed batches only",
@@ -113,7 +113,7 @@ SABOTAGES = {
             Change(Outbox, "recover", broken.recovers_all),
             Change(Publisher, "_step", broken.released_early),
         ],
-        10,
+        7,
     ),
     "leftovers-forgotten": Sabotage(
         "a start publishes what an earlier run has left",
@@ -129,7 +129,7 @@ SABOTAGES = {
     "unordered-streams": Sabotage(
         "messages are read batch by batch, in order",
         [Change(Outbox, "batches", broken.batches_backwards)],
-        5,
+        13,
     ),
     "undelivered-deleted": Sabotage(
         "a batch is kept until its messages are delivered",
@@ -155,17 +155,17 @@ SABOTAGES = {
     "tick-ahead": Sabotage(
         "a bucket gets its tick when its time has come",
         [Change(FeedbackReader, "latest_offset", broken.tick_ahead)],
-        11,
+        15,
     ),
     "tick-never-back": Sabotage(
         "the tick follows a clock that is set back",
         [Change(FeedbackReader, "latest_offset", broken.tick_never_back)],
-        13,
+        47,
     ),
     "ticks-of-arrivals": Sabotage(
         "a bucket that arrives behind its tick gets one at once",
         [Change(FeedbackReader, "_due", broken.no_ticks_for_arrivals)],
-        2,
+        14,
     ),
     "dropped-too-early": Sabotage(
         "a bucket is pending until its tick is delivered",
@@ -175,7 +175,7 @@ SABOTAGES = {
     "bucket-not-emptied": Sabotage(
         "a bucket that had its tick is empty",
         [Change(delays, "run_bucket", broken.keeps_bucket)],
-        47,
+        63,
     ),
     "chunks-forgotten": Sabotage(
         "the chunks of a full bucket get ticks of their own",
@@ -195,7 +195,7 @@ SABOTAGES = {
     "passed-on-unnoted": Sabotage(
         "a bucket gets its tick to which a coarser one passes messages on",
         [Change(buckets, "_deal", broken.passes_on_unnoted)],
-        69,
+        15,
     ),
     "released-unordered": Sabotage(
         "what is due is delivered by its time, whichever parts it has waited in",
@@ -216,17 +216,17 @@ SABOTAGES = {
     "chunks-asked-again": Sabotage(
         "a chunk is asked for once",
         [Change(chunks, "ask", broken_elsewhere.asks_again)],
-        11,
+        122,
     ),
     "chunks-unordered": Sabotage(
         "chunks come back in their order",
         [Change(chunks, "release", broken_elsewhere.comes_back_unordered)],
-        11,
+        156,
     ),
     "chunks-kept": Sabotage(
         "a chunk that has come back is empty",
         [Change(chunks, "run_chunk", broken_elsewhere.keeps_chunk)],
-        11,
+        47,
     ),
     "waiting-counted-again": Sabotage(
         "a micro-batch that is repeated counts once",
@@ -246,7 +246,7 @@ SABOTAGES = {
     "reading-not-held": Sabotage(
         "a micro-batch that adds to too much is held up",
         [Change(WaitingGauge, "_report", broken_elsewhere.never_holds)],
-        11,
+        79,
     ),
     # Functions elsewhere: suspects
     "suspects-together": Sabotage(
@@ -255,7 +255,7 @@ SABOTAGES = {
             Change(RemoteFunctions, "admit", broken_elsewhere.all_have_turns),
             Change(Elsewhere, "seen", broken_elsewhere.alone_as_a_suspect),
         ],
-        1727,
+        1267,
     ),
     "blamed-in-company": Sabotage(
         "a message is blamed that was called alone, and no other",
@@ -287,7 +287,7 @@ SABOTAGES = {
     "deletion-not-synced": Sabotage(
         "a manifest is deleted on the disk before its records are",
         [Change(Outbox, "remove", broken.removed_unsynced)],
-        835,
+        416,
     ),
     "written-in-place": Sabotage(
         "a file appears by its name when it is complete",
@@ -303,7 +303,7 @@ SABOTAGES = {
             Change(Succession, "check_start", broken.nothing),
             Change(Succession, "check", broken.never_overtaken),
         ],
-        1158,
+        485,
     ),
 }
 

@@ -15,7 +15,6 @@ from statefun.module.model import KafkaIngress, Module
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.ingress_order import check_format, in_order, write_order
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox
-from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 from statefun.runtime.ingress.declared import all_sources
 from statefun.runtime.ingress.identities import check_identities, write_identities
 from statefun.runtime.ingress.removed_partitions import removed_partitions
@@ -48,9 +47,7 @@ class Prepared:
     succession: Succession
     """Detects another driver that commits micro-batches."""
     connectors: Sequence[ConnectorIngress] = ()
-    """The other ingresses, whose sources are behind Kafka's."""
-    store: PlaygroundStore | None = None
-    """What the playground has accepted, if there is one."""
+    """The other ingresses, whose sources follow those of Kafka."""
 
 
 def prepare(module: Module, settings: Settings) -> Prepared:

@@ -71,12 +71,14 @@ class Publisher:
         retention: Retention,
     ) -> None:
         checkpoint = settings.checkpoint
-        self._run_id = run
+        self.run_id = run
+        """The id of the application's run."""
         self._factories = {str(factory.egress.id): factory for factory in factories}
         self._settings = settings
         self._outbox = Outbox(checkpoint)
         self._commit_log = CommitLog(checkpoint)
-        self._group_offsets = group_offsets
+        self.group_offsets = group_offsets
+        """The offsets that are committed for published batches."""
         self._retention = retention
         self._poll = (_POLL_LOCAL if checkpoint.is_local else _POLL_REMOTE).total_seconds()
         self._threads: dict[str, EgressThread] = {}
@@ -173,7 +175,7 @@ class Publisher:
         exactly_once = [each for each in self._threads.values() if each.factory.needs_progress]
         egresses = [thread.factory.egress for thread in exactly_once]
         places = [f"{egress.id} {egress.address}" for egress in egresses]
-        runs = Runs(self._settings.checkpoint, self._run_id, places)
+        runs = Runs(self._settings.checkpoint, self.run_id, places)
         query_id = self._commit_log.query_id()
         if not query_id:  # no run can have published from the checkpoint
             runs.add()
@@ -256,7 +258,7 @@ class Publisher:
         """Finish a batch that is published: commit group offsets, and delete it if possible."""
         if released.staged is not None:
             self._retention.published(released.staged.manifest)
-        self._group_offsets.commit(released.batch)
+        self.group_offsets.commit(released.batch)
         self._retention.committed(released.batch)
         with self._changed:
             self._released.popleft()

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of an application, which owns the parts that work on a checkpoint."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+
+from pyspark.errors import StreamingQueryException
+
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.lock import jvm_lock
+from statefun.runtime.checkpoint.playground_store import FILE, PlaygroundStore
+from statefun.runtime.definition import Definition
+from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
+from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
+from statefun.runtime.egress.lane_set import LaneFactory
+from statefun.runtime.explanation import explained
+from statefun.runtime.garbage import frozen
+from statefun.runtime.ingress.feedback import accepted, feedback_offset
+from statefun.runtime.playground_server import Playground
+from statefun.runtime.preflight.preparation import prepare
+from statefun.runtime.preflight.unregistered import check_functions, write_functions
+from statefun.runtime.query import Query
+from statefun.runtime.release.group_offsets import GroupOffsets
+from statefun.runtime.release.publisher import Publisher
+from statefun.runtime.release.retention import Retention, check_retained
+from statefun.runtime.reporting import Reports
+from statefun.runtime.spark.session import keep_checkpoint_locally, open_session
+from statefun.runtime.spark_internals.jvm import jvm
+from statefun.runtime.staging import Staging
+from statefun.runtime.summary import Summary
+
+logger = logging.getLogger("statefun")
+
+WATCH_SECONDS = 1
+"""How often a run looks at its query."""
+
+
+class Run:
+    """A run of an application, whose process has locked the checkpoint.
+
+    Args:
+        definition: the application.
+        stopping: set when the run is to end.
+
+    Raises:
+        StatefunError: if the run cannot begin.
+    """
+
+    def __init__(self, definition: Definition, stopping: threading.Event) -> None:
+        settings, module = definition.settings, definition.module
+        checkpoint, run = settings.checkpoint, uuid.uuid4().hex
+        self._definition = definition
+        self._settings = settings
+        self._stopping = stopping
+        self._summary = Summary()
+        self._commit_log = CommitLog(checkpoint)
+        self._prepared = prepare(module, settings)
+        self._retention = Retention(checkpoint)
+        self._group_offsets = GroupOffsets(
+            self._prepared.ingresses, self._prepared.bounds.stops, self._commit_log
+        )
+        factories: list[LaneFactory] = [
+            *KafkaLaneFactory.all_of(module.egresses, checkpoint, settings.kafka_timeout, run),
+            *(
+                ConnectorLaneFactory(egress, checkpoint, run)
+                for egress in module.connector_egresses
+            ),
+        ]
+        self._publisher = Publisher(run, factories, settings, self._group_offsets, self._retention)
+
+    def complete(self) -> Summary:
+        """Publish the batches of earlier runs, run the query to its end, and publish its batches.
+
+        Raises:
+            StatefunError: if the run fails; the checkpoint stays as of the last committed batch.
+            KeyboardInterrupt: if the run is to end before that.
+        """
+        with closing(self._group_offsets), frozen(), self._playground() as store:
+            try:
+                self._publish_leftovers()
+                self._run_query(store)
+                self._publisher.drain(self._commit_log.newest(), self._stopping)
+            finally:
+                self._publisher.stop()
+        self._publisher.tally(self._summary)
+        self._summary.next_timer = self._retention.next_timer()
+        return self._summary
+
+    @contextmanager
+    def _playground(self) -> Iterator[PlaygroundStore | None]:
+        """Serve the playground, if there is one."""
+        checkpoint, module = self._settings.checkpoint, self._definition.module
+        if not (module.has_playground or checkpoint.has(FILE)):
+            yield None
+            return
+        planned = self._commit_log.planned()
+        offset = None if planned < 0 else feedback_offset(self._commit_log, planned)
+        with (
+            closing(PlaygroundStore(checkpoint, accepted(offset))) as store,
+            Playground(module, self._definition.functions, store),
+        ):
+            yield store
+
+    def _publish_leftovers(self) -> None:
+        """Publish the batches that an earlier run has committed, before this run sends anything."""
+        leftovers = self._prepared.leftovers
+        if leftovers.unpublished:
+            logger.info(
+                "publishing %d batches that an earlier run had committed",
+                len(leftovers.unpublished),
+            )
+        self._publisher.start(leftovers)
+        self._publisher.drain(self._prepared.newest, self._stopping)
+
+    def _run_query(self, store: PlaygroundStore | None) -> None:
+        settings, publisher, prepared = self._settings, self._publisher, self._prepared
+        session = open_session(
+            debug=settings.debug,
+            state_partitions=settings.state_partitions,
+            kafka=bool(prepared.ingresses),
+        )
+        check_retained(session.conf)
+        if settings.checkpoint.is_local:
+            keep_checkpoint_locally(session)
+        if settings.egress_lanes > 1:
+            publisher.run_as_tasks(session.sparkContext)
+        with jvm_lock(jvm(), settings.checkpoint) if settings.has_lock else nullcontext():
+            prepared.succession.check_start(self._commit_log.newest())
+            functions = check_functions(
+                session, settings.checkpoint, self._definition.functions, settings.on_unregistered
+            )
+            write_functions(settings.checkpoint, functions)
+            ui = session.sparkContext.uiWebUrl
+            reports = Reports(self._definition, prepared, publisher, self._summary, ui)
+            staging = Staging(settings, prepared, publisher, self._definition.clock, reports.staged)
+            query = Query(session, self._definition, prepared, store, staging)
+            try:
+                self._follow(query, reports, ui)
+            except StreamingQueryException as error:
+                if self._stopping.wait(WATCH_SECONDS):  # Spark may get a signal first
+                    raise KeyboardInterrupt from None
+                cause = staging.error or publisher.error or error
+                reason = explained(cause, prepared.ingresses, settings)
+                raise reason from reason.__cause__ or (error if reason is cause else cause)
+            except BaseException:
+                publisher.stop()  # or the stage that waits for it would never return
+                query.stop()
+                raise
+            finally:
+                reports.close()
+
+    def _follow(self, query: Query, reports: Reports, ui: str | None) -> None:
+        """Start the query, and report about it until it ends."""
+        stream = query.start()
+        self._log_start(ui)
+        reports.open()
+        while not stream.awaitTermination(timeout=WATCH_SECONDS):
+            if self._publisher.error is not None:
+                raise self._publisher.error
+            if self._stopping.is_set():
+                raise KeyboardInterrupt
+            if self._prepared.bounds.are_reached():
+                query.stop()
+                return
+            reports.report(stream)
+
+    def _log_start(self, ui: str | None) -> None:
+        count = len(self._definition.functions)
+        logger.info(
+            "running %d function%s; checkpoint %s%s",
+            count,
+            "" if count == 1 else "s",
+            self._settings.checkpoint.shown,
+            f"; Spark's UI {ui}" if ui else "",
+        )
