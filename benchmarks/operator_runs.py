@@ -25,7 +25,7 @@ from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
-from statefun.runtime.rows.envelope import SCHEMA
+from statefun.runtime.rows.envelope import ROW_SCHEMA
 
 _numbers = itertools.count()
 
@@ -89,7 +89,9 @@ def run_batches(  # noqa: PLR0913 - the differences between benchmarks
                 raise SystemExit(outcome.failure.message)
         after(number)
 
-    rows = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source))
+    rows = (
+        session.readStream.schema(ROW_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source))
+    )
     query = (
         dispatch(rows, operator)
         .writeStream.foreachBatch(stage)

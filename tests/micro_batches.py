@@ -32,7 +32,7 @@ from statefun.engine.program import Program
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
-from statefun.runtime.ingress.feedback import FeedbackReader, read_task
+from statefun.runtime.ingress.feedback import FeedbackReader, read_feedback_task
 from statefun.runtime.release.retention import Retention
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
 
@@ -185,7 +185,9 @@ class Engine:
         ]
         if end != self._start:
             tasks = self._reader.tasks(self._start, end)
-            for batch in (batch for task in tasks for batch in read_task(self._outbox, task)):
+            for batch in (
+                batch for task in tasks for batch in read_feedback_task(self._outbox, task)
+            ):
                 names = ("target", "timestamp", "offset", "caller", "typename", "value")
                 rows += zip(*(batch.column(name).to_pylist() for name in names), strict=True)
         # As the plan of the query says; what else there may be to order Spark does in any way.

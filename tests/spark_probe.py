@@ -30,7 +30,7 @@ from spark_probe_daemon import Counter
 from statefun.runtime.spark_internals import configuration
 from statefun.runtime.spark_internals.class_path import KAFKA_SOURCE, add_jars, has_class
 from statefun.runtime.spark_internals.closures import pickled_closure, unpickled_closure
-from statefun.runtime.spark_internals.driver_source import TASK, tasks_of
+from statefun.runtime.spark_internals.driver_source import TASK, planned_tasks
 from statefun.runtime.spark_internals.error_texts import first_words, lacking_module
 from statefun.runtime.spark_internals.hadoop import start_no_processes, write_no_checksums
 from statefun.runtime.spark_internals.jvm import (
@@ -232,7 +232,7 @@ def outcomes(session: SparkSession) -> list[Any]:
         found.extend(json.loads(bytes(row.outcome)) for row in frame.collect())
 
     failures: list[Exception] = []
-    rows = tasks_of(session, "probe", Numbers(), failures.append).mapInArrow(read, SCHEMA)
+    rows = planned_tasks(session, "probe", Numbers(), failures.append).mapInArrow(read, SCHEMA)
     query = (
         rows.groupBy("target")
         .applyInPandasWithState(

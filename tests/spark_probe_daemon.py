@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any
 
-from statefun.runtime.spark_internals.worker import Evaluation, run_daemon, watch_functions
+from statefun.runtime.spark_internals.worker import BatchEvaluation, run_daemon, watch_functions
 
 ODD = b"\xff\x00\x80"
 """What is no text in any encoding ends each state."""
@@ -55,7 +55,7 @@ def prepare() -> None:
     """Watch the functions of this worker."""
     from spark_probe_daemon import Counter as Sent  # noqa: PLC0415 - __main__ has another one
 
-    def evaluation_of(function: object) -> Evaluation | None:
+    def evaluation_of(function: object) -> BatchEvaluation | None:
         operator = getattr(function, "__self__", None)
         return partial(evaluate, operator) if isinstance(operator, Sent) else None
 

@@ -20,7 +20,7 @@ from documentation import PAGES, ROOT, Block, blocks
 from statefun.cli import parser
 from statefun.module.loader import parse_module
 from statefun.module.model import Module
-from statefun.runtime.settings import KEYS, PREFIX
+from statefun.runtime.settings import KEYS, SETTINGS_PREFIX
 
 LANGUAGES = {"python", "sh", "text", "yaml", "yml"}
 """``yaml`` is of module files, and ``yml`` of other programs."""
@@ -65,8 +65,8 @@ def _is_known(words: list[str]) -> bool:
         return True
     if program == "make":
         return arguments[0] in _targets()
-    keys = [word.split("=")[0] for word in arguments if word.startswith(PREFIX)]
-    return program in PROGRAMS and {key.removeprefix(PREFIX) for key in keys} <= KEYS
+    keys = [word.split("=")[0] for word in arguments if word.startswith(SETTINGS_PREFIX)]
+    return program in PROGRAMS and {key.removeprefix(SETTINGS_PREFIX) for key in keys} <= KEYS
 
 
 def _targets() -> set[str]:

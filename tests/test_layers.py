@@ -316,6 +316,44 @@ def test_no_two_modules_have_one_name() -> None:
     assert sorted(names) == sorted(set(names))
 
 
+NAMED_TWICE = {
+    # One meaning in each module.
+    "logger",
+    # Names of the engine that file records have, too: of columns and rows, and the time of day.
+    *("Clock", "Columns", "Row"),
+    # A connection to Kinesis, and a client of Kafka.
+    "connect",
+}
+"""Public names of the engine or the runtime that another module may have as well."""
+
+
+def _public_names(path: Path) -> Iterator[str]:
+    """Return the names that a module defines for others, but those of type variables."""
+    for node in ast.parse(path.read_text("utf-8")).body:
+        names: list[str] = []
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+        yield from (name for name in names if len(name) > 1 and not name.startswith("_"))
+
+
+def test_public_names_of_engine_and_runtime_have_one_meaning() -> None:
+    """No other module defines one of them, so a name leads to one place."""
+    published = set(_layer("published"))  # its names are those of another package
+    places: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        if module not in published:
+            for name in _public_names(path):
+                places.setdefault(name, set()).add(module)
+    ours = {*_layer("engine"), *_layer("runtime")}
+
+    repeated = {name for name, modules in places.items() if modules & ours and len(modules) > 1}
+
+    assert repeated == NAMED_TWICE
+
+
 def test_modules_do_not_import_each_other_in_circles() -> None:
     """The modules have an order, even if imports inside functions and for types count."""
     graph = {

@@ -22,7 +22,7 @@ import statefun.dev
 import statefun.testing
 from statefun.components import running
 from statefun.runtime.run import run
-from statefun.runtime.settings import KEYS, PREFIX, Settings, argument_of
+from statefun.runtime.settings import KEYS, SETTINGS_PREFIX, Settings, keyword_of
 from statefun.runtime.summary import Summary
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.failure import OnFailure
@@ -54,8 +54,10 @@ def _texts() -> list[str]:
 def _part(part: ast.expr) -> str:
     if isinstance(part, ast.Constant):
         return str(part.value)
-    is_prefix = isinstance(part, ast.FormattedValue) and ast.unparse(part.value) == "PREFIX"
-    return PREFIX if is_prefix else "…"
+    is_prefix = (
+        isinstance(part, ast.FormattedValue) and ast.unparse(part.value) == "SETTINGS_PREFIX"
+    )
+    return SETTINGS_PREFIX if is_prefix else "…"
 
 
 def _is_raised(message: str, texts: list[str]) -> bool:
@@ -83,7 +85,7 @@ def test_the_defaults_of_settings_are_told(field: attrs.Attribute[Any]) -> None:
         rf"^\| `{re.escape(key)}` \| `\w+` \| ([^|]+) \|", _text("docs/settings.md"), re.MULTILINE
     )
     [meaning] = re.findall(
-        rf"^    {argument_of(key)}: (.*(?:\n {{8}}.*)*)", inspect.getdoc(run) or "", re.MULTILINE
+        rf"^    {keyword_of(key)}: (.*(?:\n {{8}}.*)*)", inspect.getdoc(run) or "", re.MULTILINE
     )
 
     assert (parse(cell.strip("`")) == default) if default is not None else " " in cell

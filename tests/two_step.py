@@ -12,7 +12,7 @@ import pytest
 from pyarrow import fs
 
 from statefun.runtime.checkpoint import folder as folder_module
-from statefun.runtime.checkpoint.file_systems import Files, files_of
+from statefun.runtime.checkpoint.file_systems import CheckpointFiles, files_of
 from statefun.runtime.checkpoint.folder import Folder
 
 
@@ -144,7 +144,7 @@ class Countdown:
 
 def files(
     root: Path, before: Callable[[str], None] = lambda step: None, *, is_strict: bool = False
-) -> Files:
+) -> CheckpointFiles:
     """Return access to files in ``root``, as a new process has it."""
     return files_of(fs.PyFileSystem(TwoStepSystem(root, before, is_strict=is_strict)))
 
@@ -162,5 +162,5 @@ class Mounted:
         self._steps = steps
         return Folder("two-step:/checkpoint")
 
-    def _files_at(self, uri: str) -> tuple[Files, str]:
+    def _files_at(self, uri: str) -> tuple[CheckpointFiles, str]:
         return files(self._root, Countdown(self._steps)), uri.removeprefix("two-step:/")

@@ -22,7 +22,7 @@ from statefun.engine.groups import Group, Row
 from statefun.engine.wheel import (
     BUCKET,
     CHUNKS,
-    NAMESPACE,
+    TIMERS_NAMESPACE,
     bucket_before,
     bucket_key,
     bucket_of,
@@ -33,13 +33,13 @@ from statefun.protocol.runtime_pb2 import Bucket
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.sdk.types import TypedValue
 
-TICK = f"{NAMESPACE}/tick"
+TICK = f"{TIMERS_NAMESPACE}/tick"
 """The type of the message that comes to a bucket that is due: up to when its messages are due.
 
 That is in milliseconds since the epoch, and may be later than the time of the bucket's own tick."""
-DELAYED = f"{NAMESPACE}/delayed"
+DELAYED = f"{TIMERS_NAMESPACE}/delayed"
 """The type of messages to a bucket that are to wait in it, and of its state."""
-RELEASED = f"{NAMESPACE}/released"
+RELEASED = f"{TIMERS_NAMESPACE}/released"
 """The type of a released message, until the feedback source delivers the original."""
 _CHUNKS = "chunks"
 """The name and type of the value that has the number of a bucket's chunks."""

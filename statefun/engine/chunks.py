@@ -20,12 +20,12 @@ from statefun.protocol.runtime_pb2 import Waiting
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.types import TypedValue
 
-NAMESPACE = "statefun.waiting"
-KEPT = f"{NAMESPACE}/kept"
+CHUNKS_NAMESPACE = "statefun.waiting"
+KEPT = f"{CHUNKS_NAMESPACE}/kept"
 """The type of messages that a chunk is to keep, of its state, and of what comes back."""
-_ASKED = f"{NAMESPACE}/asked"
+_ASKED = f"{CHUNKS_NAMESPACE}/asked"
 """The type of the message that asks a chunk for its messages."""
-_CHUNK = f"{NAMESPACE}/chunk".encode()
+_CHUNK = f"{CHUNKS_NAMESPACE}/chunk".encode()
 _FULL_BYTES = 64 * 1024
 """Bytes of a chunk from which on another one is begun."""
 _MIDDLE = 1 << 40
@@ -49,7 +49,7 @@ def append(values: AddressValues, key: bytes, messages: Iterable[bytes], effects
         _send(chunk_key(key, number), key, part, effects)
 
 
-def settle(values: AddressValues, key: bytes, effects: Effects) -> None:
+def settle_chunks(values: AddressValues, key: bytes, effects: Effects) -> None:
     """Leave few messages in the state of an address: the rest goes before its chunks."""
     chunks = values.chunks
     if values.waiting_size <= _FULL_BYTES or chunks.asked > chunks.first:

@@ -22,7 +22,7 @@ from statefun.engine.groups import Group, Row
 from statefun.engine.wheel import (
     BUCKET,
     LATEST,
-    NAMESPACE,
+    TIMERS_NAMESPACE,
     bucket_before,
     bucket_for,
     bucket_key,
@@ -34,11 +34,11 @@ from statefun.sdk.context import Cancellation, DelayedMessage, token_in_use
 from statefun.sdk.errors import FunctionError
 from statefun.sdk.types import TypedValue
 
-WAKE_UP = f"{NAMESPACE}/wake-up"
+WAKE_UP = f"{TIMERS_NAMESPACE}/wake-up"
 """The type of the wake-up to an address whose values may have expired."""
-_CANCELLABLE = f"{NAMESPACE}/cancellable"
-_RELEASE = f"{NAMESPACE}/release"
-_CANCEL = f"{NAMESPACE}/cancel"
+_CANCELLABLE = f"{TIMERS_NAMESPACE}/cancellable"
+_RELEASE = f"{TIMERS_NAMESPACE}/release"
+_CANCEL = f"{TIMERS_NAMESPACE}/cancel"
 _ID_BYTES = 8
 
 
@@ -146,7 +146,9 @@ OnConflict = Callable[[Row, FunctionError, Effects], None]
 """Called with a delayed message whose token is in use."""
 
 
-def run(name: str, group: Group, effects: Effects, begun: int, on_conflict: OnConflict) -> None:
+def run_reserved(
+    name: str, group: Group, effects: Effects, begun: int, on_conflict: OnConflict
+) -> None:
     """Handle the messages of a group by a reserved function.
 
     Args:

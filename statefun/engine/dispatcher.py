@@ -25,13 +25,13 @@ from statefun.engine.deserializing import deserialized
 from statefun.engine.effects import Effects, egress_row
 from statefun.engine.elsewhere import Answered, Elsewhere, Visit
 from statefun.engine.failures import RETRY, FailedMessage, FailureCounts, Failures
-from statefun.engine.groups import OWN, AddressValues, Group, Row
+from statefun.engine.groups import OWN_PREFIX, AddressValues, Group, Row
 from statefun.engine.invoker import Invoker
 from statefun.engine.program import Program
 from statefun.engine.record_keys import REJECTION_NAMESPACE
 from statefun.engine.rejections import rejected
 from statefun.engine.sending import Sender
-from statefun.engine.wheel import NAMESPACE as TIMERS_NAMESPACE
+from statefun.engine.wheel import TIMERS_NAMESPACE
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.sdk.address import Address
 from statefun.sdk.deadline import standby
@@ -214,7 +214,7 @@ class Dispatcher:
         if not group.columns.has_own:
             return rows, ()
         typenames = group.columns.typename[group.start : group.end]
-        special = [name for name in typenames if name.startswith(OWN)]
+        special = [name for name in typenames if name.startswith(OWN_PREFIX)]
         if delays.WAKE_UP in special:
             rows = self._wake_up(group, rows, effects)
         if chunks.KEPT in special:
@@ -224,10 +224,10 @@ class Dispatcher:
     def _run_reserved(self, address: Address, group: Group, effects: Effects) -> bool:
         """Handle the rows of a group whose address is the runtime's; return whether it is."""
         if address.namespace == TIMERS_NAMESPACE:
-            delays.run(address.name, group, effects, self._clock.begun, self._token_in_use)
+            delays.run_reserved(address.name, group, effects, self._clock.begun, self._token_in_use)
         elif address.namespace == REJECTION_NAMESPACE:
             self._reject(address.name, group, effects)
-        elif address.namespace == chunks.NAMESPACE:
+        elif address.namespace == chunks.CHUNKS_NAMESPACE:
             chunks.run_chunk(group, effects)
         else:
             return False

@@ -108,7 +108,7 @@ class Elsewhere:
     def _keep(self, group: Group, messages: Sequence[bytes], until: int, effects: Effects) -> None:
         self._count(messages)
         group.values.wait(messages, until)
-        chunks.settle(group.values, group.key, effects)
+        chunks.settle_chunks(group.values, group.key, effects)
         delays.schedule_wake_up(group, self._clock.now(), effects)
 
     def _count(self, messages: Sequence[bytes]) -> None:

@@ -25,7 +25,7 @@ from statefun.sdk.invocation_batch import NO_TROUBLE, Invocation, Trouble
 from statefun.sdk.storage import Expiration
 from statefun.sdk.types import TypedValue
 
-OWN = "statefun."
+OWN_PREFIX = "statefun."
 """The typename prefix of the runtime's own messages."""
 
 _NEVER = -2
@@ -48,7 +48,7 @@ COLUMNS = ("caller", "typename", "value", "trace", "flags")
 
 
 class Columns:
-    """Rows of ``envelope.SCHEMA``, column by column.
+    """Rows of ``envelope.ROW_SCHEMA``, column by column.
 
     Args:
         caller: the keys of the addresses that have sent the messages; None for records.
@@ -76,7 +76,7 @@ class Columns:
         self.flags = flags
         self.cell = cell
         self._invocations: list[Invocation] | None = None
-        self.has_own = any(name.startswith(OWN) for name in set(typename))
+        self.has_own = any(name.startswith(OWN_PREFIX) for name in set(typename))
         """Whether there is a message of the runtime's own."""
         self.has_encoded = any(flag & ENCODED for flag in set(flags))
         """Whether there is a record whose value is not read yet."""

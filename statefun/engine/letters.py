@@ -44,7 +44,7 @@ _HEADER_OVERHEAD = 10
 _PARTS: dict[str, Any] = {"value": None, "headers": (), "key": None}
 """The parts that a letter loses, one by one, while it is too large, and their replacements."""
 
-Headers = Sequence[tuple[str, bytes | None]]
+RecordHeaders = Sequence[tuple[str, bytes | None]]
 
 
 class Original(NamedTuple):
@@ -52,7 +52,7 @@ class Original(NamedTuple):
 
     key: bytes | None
     value: bytes | None
-    headers: Headers
+    headers: RecordHeaders
 
 
 @attrs.frozen

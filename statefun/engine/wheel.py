@@ -21,7 +21,7 @@ from datetime import datetime, timezone
 
 from statefun.engine.address_keys import SEPARATOR
 
-NAMESPACE = "statefun.timers"
+TIMERS_NAMESPACE = "statefun.timers"
 BUCKET = "bucket"
 CANCELLABLE = "cancellable"
 
@@ -118,7 +118,7 @@ def bucket_key(bucket: int) -> bytes:
     """
     chunk, whole = divmod(bucket, _CHUNK)
     id_ = b"%d.%d" % (whole, chunk - 1) if chunk else b"%d" % whole
-    return b"%s%s%s/%s" % (id_, SEPARATOR, NAMESPACE.encode(), BUCKET.encode())
+    return b"%s%s%s/%s" % (id_, SEPARATOR, TIMERS_NAMESPACE.encode(), BUCKET.encode())
 
 
 def bucket_of(key: bytes) -> int:
@@ -155,7 +155,7 @@ def token_key(sender: bytes, token: str) -> bytes:
     b'reminder\x00Ada\x00statefun.timers/cancellable'
     """
     id_ = sender.rpartition(SEPARATOR)[0]
-    parts = (token.encode(), id_, f"{NAMESPACE}/{CANCELLABLE}".encode())
+    parts = (token.encode(), id_, f"{TIMERS_NAMESPACE}/{CANCELLABLE}".encode())
     return SEPARATOR.join(parts)
 
 

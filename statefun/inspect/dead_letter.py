@@ -16,7 +16,7 @@ from statefun.engine.letters import (
     TARGET_TYPE_HEADER,
 )
 
-Headers = list[tuple[str, str | bytes | None]]
+LetterHeaders = list[tuple[str, str | bytes | None]]
 
 
 @attrs.frozen
@@ -27,7 +27,7 @@ class DeadLetter:
     offset: int
     key: bytes | None
     value: bytes | None
-    headers: Headers
+    headers: LetterHeaders
     """The headers of the record itself."""
     facts: dict[str, str]
     """The facts about the failure, by header names without their prefix."""

@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from confluent_kafka.admin._metadata import ClusterMetadata
 
 from statefun.engine.letters import HEADER_PREFIX
-from statefun.inspect.dead_letter import DeadLetter, Headers, header_text
+from statefun.inspect.dead_letter import DeadLetter, LetterHeaders, header_text
 from statefun.inspect.letter_filter import LetterFilter
 from statefun.module.model import KafkaEgress, Module
 from statefun.runtime.kafka.client import (
@@ -26,11 +26,11 @@ from statefun.runtime.kafka.client import (
 )
 from statefun.sdk.errors import ConfigurationError
 
-REPLAYED = f"{HEADER_PREFIX}replayed"
+REPLAYED_HEADER = f"{HEADER_PREFIX}replayed"
 """The header of a note that a letter was replayed; its value is the letter's id."""
-DROPPED = f"{HEADER_PREFIX}dropped"
+DROPPED_HEADER = f"{HEADER_PREFIX}dropped"
 """The header of a note that a letter was dropped."""
-_NOTES = (REPLAYED, DROPPED)
+_NOTES = (REPLAYED_HEADER, DROPPED_HEADER)
 TIMEOUT = timedelta(seconds=30)
 """How long the cluster may take for an answer."""
 _EVERY = LetterFilter()
@@ -85,7 +85,7 @@ class DeadLetters:
             if name in _NOTES
         }
         for message in self._messages():
-            headers: Headers = list(message.headers() or [])
+            headers: LetterHeaders = list(message.headers() or [])
             letter = DeadLetter.of(
                 message.partition(), message.offset(), message.key(), message.value(), headers
             )

@@ -18,7 +18,14 @@ from typing import Any
 from statefun.inspect.dead_letters import DeadLetters
 from statefun.inspect.letter_ends import Ended, LetterEnds
 from statefun.inspect.letter_filter import LetterFilter, parse_moment
-from statefun.inspect.letter_texts import COLUMNS, as_json, in_full, row, value_of, value_text
+from statefun.inspect.letter_texts import (
+    LETTER_COLUMNS,
+    as_json,
+    in_full,
+    row,
+    value_of,
+    value_text,
+)
 from statefun.module.model import Module
 from statefun.runtime.table import counted, print_table
 from statefun.sdk.errors import ConfigurationError
@@ -157,7 +164,7 @@ def _list(letters: DeadLetters, wanted: LetterFilter, *, in_json: bool) -> None:
     if not found:
         print(f"no {kind} wait in topic {letters.topic}")
         return
-    print_table([COLUMNS, *(cells for _, cells in found)])
+    print_table([LETTER_COLUMNS, *(cells for _, cells in found)])
     print(f"{counted(len(found), kind.removesuffix('s'))} in topic {letters.topic}")
 
 

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Producer
 
 from statefun.inspect.dead_letter import DeadLetter
-from statefun.inspect.dead_letters import DROPPED, REPLAYED, TIMEOUT, DeadLetters
+from statefun.inspect.dead_letters import DROPPED_HEADER, REPLAYED_HEADER, TIMEOUT, DeadLetters
 from statefun.inspect.letter_filter import LetterFilter
 from statefun.inspect.replay_routes import Replay, ReplayRoutes
 from statefun.runtime.kafka.client import connect, reason_of
@@ -127,7 +127,9 @@ class LetterEnds:
                 None,
                 letter.id,
                 partition=letter.partition,
-                headers=[(DROPPED if record is None else REPLAYED, letter.id.encode())],
+                headers=[
+                    (DROPPED_HEADER if record is None else REPLAYED_HEADER, letter.id.encode())
+                ],
             )
         producer.commit_transaction(TIMEOUT.total_seconds())
         return too_large

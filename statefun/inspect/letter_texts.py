@@ -20,7 +20,7 @@ from statefun.sdk.primitives import (
 from statefun.sdk.printable import json_content, printable
 from statefun.sdk.types import Type, encoded
 
-COLUMNS = ("id", "time (UTC)", "address", "from", "error")
+LETTER_COLUMNS = ("id", "time (UTC)", "address", "from", "error")
 _WIDEST = 60
 """The number of characters of a cell that a table shows."""
 _PRIMITIVES: Mapping[str, Type[Any]] = {

@@ -8,7 +8,7 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from statefun.engine.origin import replay_headers
-from statefun.inspect.dead_letter import DeadLetter, Headers
+from statefun.inspect.dead_letter import DeadLetter, LetterHeaders
 from statefun.module.model import KafkaEgress, Module
 from statefun.module.topic_routes import route_of
 from statefun.sdk.errors import ConfigurationError
@@ -20,7 +20,7 @@ class Replay(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
-    headers: Headers
+    headers: LetterHeaders
 
 
 class ReplayRoutes:

@@ -12,8 +12,8 @@ from statefun.module.connectors import ConnectorEgress, ConnectorIngress
 from statefun.module.file_formats import components
 from statefun.module.kinds.catalogue import all_kinds
 from statefun.module.location import Location
-from statefun.module.model import Component as Part
 from statefun.module.model import (
+    AnyComponent,
     Endpoint,
     KafkaEgress,
     KafkaIngress,
@@ -88,7 +88,7 @@ class _Loading:
         self._environment = os.environ if environment is None else environment
         self._problems = Problems()
         self._files: dict[str, None] = {}
-        self._parts: list[Part] = []
+        self._parts: list[AnyComponent] = []
         self._ids: dict[tuple[str, str, str], Location] = {}
 
     def read_file(self, path: Path) -> None:

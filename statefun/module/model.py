@@ -234,7 +234,7 @@ class Unsupported:
     location: Location
 
 
-Component = (
+AnyComponent = (
     KafkaIngress
     | KafkaEgress
     | Endpoint

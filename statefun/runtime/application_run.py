@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.lock import jvm_lock
-from statefun.runtime.checkpoint.playground_store import FILE, PlaygroundStore
+from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore
 from statefun.runtime.definition import Definition
 from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
@@ -95,7 +95,7 @@ class Run:
     def _playground(self) -> Iterator[PlaygroundStore | None]:
         """Serve the playground, if there is one."""
         checkpoint, module = self._settings.checkpoint, self._definition.module
-        if not (module.has_playground or checkpoint.has(FILE)):
+        if not (module.has_playground or checkpoint.has(PLAYGROUND_FILE)):
             yield None
             return
         planned = self._commit_log.planned()

@@ -60,7 +60,7 @@ class Server6(Server):
 def answering(serve: Callable[[Any], None]) -> Callable[[Any], None]:
     """Answer requests that cannot be served with the reason."""
 
-    def do(handler: Handler) -> None:
+    def do(handler: PlaygroundHandler) -> None:
         handler.begin()
         try:
             handler.refuse_strangers()
@@ -77,7 +77,7 @@ def answering(serve: Callable[[Any], None]) -> Callable[[Any], None]:
     return do
 
 
-class Handler(BaseHTTPRequestHandler):
+class PlaygroundHandler(BaseHTTPRequestHandler):
     """Serves a connection, whose requests come one after the other."""
 
     protocol_version = "HTTP/1.1"
@@ -176,7 +176,7 @@ class Handler(BaseHTTPRequestHandler):
         """Be quiet."""
 
 
-def parts_of(target: str) -> list[str]:
+def path_parts(target: str) -> list[str]:
     """Return the parts of a request's path, which may be escaped, or plain UTF-8."""
     try:
         path = urlsplit(target).path.encode("latin-1")  # http.server has decoded it

@@ -28,12 +28,12 @@ from statefun.remote.endpoint_functions import lacks
 from statefun.runtime.checkpoint.playground_store import OPEN, PlaygroundStore
 from statefun.runtime.playground_requests import (
     LONGEST_NUMBER,
-    Handler,
+    PlaygroundHandler,
     RefusedError,
     Server,
     Server6,
     answering,
-    parts_of,
+    path_parts,
 )
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.errors import DefinitionError, FunctionError, PlatformError
@@ -179,10 +179,10 @@ class Playground:
             raise RefusedError(HTTPStatus.NOT_FOUND, problem)
         self._answered.add(address.typename)
 
-    def _handler(self, host: str, door: _Door) -> type[Handler]:
+    def _handler(self, host: str, door: _Door) -> type[PlaygroundHandler]:
         playground, store = self, self._store
 
-        class Served(Handler):
+        class Served(PlaygroundHandler):
             is_for_this_machine = is_this_machine(host)
             location = door.location
 
@@ -195,7 +195,7 @@ class Playground:
                     raise _not_allowed(door)
                 body = self.body()
                 content_type = self.headers.get("Content-Type")
-                playground.accept(parts_of(self.path), content_type, body)
+                playground.accept(path_parts(self.path), content_type, body)
                 self.answer(HTTPStatus.OK)
 
             @answering
@@ -275,7 +275,7 @@ def _check_value(function: StatefulFunction, typename: str, value: bytes) -> Non
 
 def _asked(target: str, topics: Sequence[str]) -> tuple[str, float]:
     """Return the topic that a request names, and how many seconds it may wait."""
-    topic = "/".join(parts_of(target))
+    topic = "/".join(path_parts(target))
     if topic not in topics:
         text = f"there is no topic {topic!r}; there are {', '.join(topics)}"
         raise RefusedError(HTTPStatus.NOT_FOUND, text)

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from statefun.module.loader import load_module_files
 from statefun.module.model import KafkaEgress, KafkaIngress
 from statefun.runtime.dispatch.main_program import end_on_worker
-from statefun.runtime.settings import PREFIX, Settings, running_script
+from statefun.runtime.settings import SETTINGS_PREFIX, Settings, running_script
 from statefun.runtime.spark.session import shows_terminal
 from statefun.runtime.spark.shipping import lacks_statefun
 from statefun.runtime.spark.signals import signals_interrupt
@@ -133,7 +133,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         sys.excepthook = hook
     line = _show_log(settings)
     modules = settings.modules
-    if components and module is None and f"{PREFIX}module" not in conf:
+    if components and module is None and f"{SETTINGS_PREFIX}module" not in conf:
         modules = tuple(path for path in modules if path.exists())
     declared = load_module_files(modules, components=components)
     application = Application(declared, functions, settings, line=line)

@@ -17,7 +17,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.failure import OnFailure
 
-PREFIX = "spark.statefun."
+SETTINGS_PREFIX = "spark.statefun."
 V = TypeVar("V")
 _LONGEST_ANSWER = timedelta(hours=1)
 """How long librdkafka lets anybody wait for the answer to a request."""
@@ -147,12 +147,14 @@ class Settings:
         Raises:
             ConfigurationError: on an unknown key or a value that cannot be used.
         """
-        keys = {key.removeprefix(PREFIX) for key in conf if key.startswith(PREFIX)}
+        keys = {
+            key.removeprefix(SETTINGS_PREFIX) for key in conf if key.startswith(SETTINGS_PREFIX)
+        }
         unknown = sorted(keys - KEYS)
         if unknown:
             raise ConfigurationError(
-                f"{PREFIX}{unknown[0]} is no setting; there are: "
-                + ", ".join(f"{PREFIX}{key}" for key in sorted(KEYS))
+                f"{SETTINGS_PREFIX}{unknown[0]} is no setting; there are: "
+                + ", ".join(f"{SETTINGS_PREFIX}{key}" for key in sorted(KEYS))
             )
         values = {
             field.name: _value(key, field.metadata, conf, arguments)
@@ -185,10 +187,10 @@ def _value(
     arguments: Mapping[str, object],
 ) -> Any:
     """Return the value of the argument, or else of Spark's configuration, or else the default."""
-    argument = argument_of(key)
+    argument = keyword_of(key)
     given, source = arguments.get(argument), f"{argument}="
     if given is None:
-        given, source = conf.get(PREFIX + key), PREFIX + key + "="
+        given, source = conf.get(SETTINGS_PREFIX + key), SETTINGS_PREFIX + key + "="
     if given is None:
         return declared["default"]
     try:
@@ -197,10 +199,10 @@ def _value(
         raise ConfigurationError(f"{source}{given}: {error}") from error
 
 
-def argument_of(key: str) -> str:
+def keyword_of(key: str) -> str:
     """Return the argument of ``run`` for a key after ``spark.statefun.``.
 
-    >>> argument_of("egress.lanes")
+    >>> keyword_of("egress.lanes")
     'egress_lanes'
     """
     return re.sub("[-.]", "_", key)
@@ -221,7 +223,7 @@ def _default_checkpoint(conf: Mapping[str, str], here: Path, script: Path | None
     folder = Folder.at(here / ".statefun" / (script.stem if script else "application"))
     if not is_local_master(conf):
         raise ConfigurationError(
-            f"{PREFIX}checkpoint is not set, and the default, {folder.shown}, is a folder of "
+            f"{SETTINGS_PREFIX}checkpoint is not set, and the default, {folder.shown}, is a folder of "
             f"this machine alone; set it to one that all machines of {conf['spark.master']} reach"
         )
     return folder

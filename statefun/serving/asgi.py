@@ -29,7 +29,7 @@ Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
 _Reply = tuple[HTTPStatus, bytes, dict[str, str]]
 """Its status, its content and further headers."""
-Application = Callable[[Event, Receive, Send], Awaitable[None]]
+AsgiApplication = Callable[[Event, Receive, Send], Awaitable[None]]
 """An ASGI application: ``await application(scope, receive, send)``."""
 
 
@@ -38,7 +38,7 @@ def asgi(
     *,
     max_request_bytes: int = MAX_REQUEST_BYTES,
     only_this_machine: bool = False,
-) -> Application:
+) -> AsgiApplication:
     """Return an ASGI application that serves functions to a runtime of Stateful Functions.
 
     Any ASGI server on asyncio runs it: ``uvicorn.run(statefun.asgi(functions))``. A runtime posts to

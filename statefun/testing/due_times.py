@@ -12,10 +12,10 @@ import heapq
 from statefun.engine.address_keys import typename_of
 from statefun.engine.buckets import DELAYED
 from statefun.engine.delays import delayed_messages
-from statefun.engine.wheel import CANCELLABLE, NAMESPACE
+from statefun.engine.wheel import CANCELLABLE, TIMERS_NAMESPACE
 from statefun.protocol.runtime_pb2 import AddressState, Bucket
 
-_TOKENS = f"{NAMESPACE}/{CANCELLABLE}"
+_TOKENS = f"{TIMERS_NAMESPACE}/{CANCELLABLE}"
 
 
 class DueTimes:

@@ -55,7 +55,7 @@ from statefun.testing.tested import (
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 """The time when an application under test begins."""
 
-_KEEPERS = {wheel.NAMESPACE, chunks.NAMESPACE}
+_KEEPERS = {wheel.TIMERS_NAMESPACE, chunks.CHUNKS_NAMESPACE}
 """The namespaces of the engine's addresses that keep messages which wait."""
 _ALL = 0.5
 """How often a micro-batch takes all messages that wait."""

@@ -54,7 +54,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, effect_stream
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
-from statefun.runtime.ingress.feedback import FeedbackReader, read_task
+from statefun.runtime.ingress.feedback import FeedbackReader, read_feedback_task
 from statefun.runtime.playground_server import Playground
 from statefun.runtime.preflight.recovery import Succession
 from statefun.runtime.release.delivery import Delivery
@@ -231,7 +231,7 @@ class Driver:
         names = ("target", "timestamp", "offset", "caller", "typename", "value")
         rows: list[tuple[Any, ...]] = []
         for task in self._reader.tasks(self._start, end):
-            for batch in read_task(self._outbox, task):
+            for batch in read_feedback_task(self._outbox, task):
                 rows += zip(*(batch.column(name).to_pylist() for name in names), strict=True)
         rows.sort(key=lambda row: (row[0], row[1] is not None, row[1], row[2]))
         for key, own in groupby(rows, itemgetter(0)):

@@ -19,7 +19,7 @@ from statefun.files.file_source import FileSource
 from statefun.files.parsing import read_task
 from statefun.files.scanning import LONGEST, SHOWN
 from statefun.module.loader import parse_module
-from statefun.runtime.checkpoint.file_systems import Files, files_of
+from statefun.runtime.checkpoint.file_systems import CheckpointFiles, files_of
 from statefun.sdk.errors import ConnectorError
 
 
@@ -576,7 +576,7 @@ def test_secrets_of_a_path_identify_nothing(
     """They are in no record, log line or checkpoint; what is planned is read with new ones."""
     local = files_of(fs.LocalFileSystem())
 
-    def located(folder: Folder) -> tuple[Files, str]:
+    def located(folder: Folder) -> tuple[CheckpointFiles, str]:
         path = folder.location.partition("?")[0]
         return local, path.replace("s3://me@bucket", str(tmp_path)).replace(
             "s3://you@bucket", str(tmp_path)

@@ -13,7 +13,7 @@ import pytest
 
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.run import run
-from statefun.runtime.settings import KEYS, Settings, argument_of, running_script
+from statefun.runtime.settings import KEYS, Settings, keyword_of, running_script
 from statefun.sdk.errors import ConfigurationError
 
 SCRIPT = Path("/srv/greeter/app.py")
@@ -57,7 +57,7 @@ def test_every_setting_has_a_key_and_an_argument() -> None:
     arguments = set(inspect.signature(run).parameters) - {"functions", "components"}
 
     assert fields - {"modules"} | {"module"} == {key.replace(".", "-") for key in KEYS}
-    assert arguments == set(map(argument_of, KEYS))
+    assert arguments == set(map(keyword_of, KEYS))
     assert set(re.findall(r"^    (\w+): ", inspect.getdoc(run) or "", re.MULTILINE)) >= arguments
 
 

@@ -15,7 +15,7 @@ from simulation.cluster import AtLeastOnceModel, ExactlyOnceModel
 from simulation.world import World
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.egress.lane import Cluster, Lane, Marker, UndeliveredError
-from statefun.runtime.egress.lane_set import Turn
+from statefun.runtime.egress.lane_set import LaneTurn
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import Refusals
 from statefun.runtime.egress.tasks import LaneState
@@ -76,7 +76,7 @@ class SimulatedFactory(KafkaLaneFactory):
         number: int,
         progress: ProgressTopic,
         refusals: Refusals,
-        turn: Turn,
+        turn: LaneTurn,
         marker: Marker | None = None,
     ) -> Lane:
         """Return a lane."""

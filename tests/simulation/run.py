@@ -86,7 +86,7 @@ def _elsewhere(world: World) -> list[tuple[Any, str, Any]]:
         (calling, "Circuit", partial(circuit.Circuit, clock=watch.monotonic)),
         (dispatcher, "await_all", side_by_side.await_all),
         (holding, "logger", logging.getLogger("simulation")),
-        (holding, "MOST_BYTES", choose([100, 400, 1_000_000])),
+        (holding, "MOST_WAITING_BYTES", choose([100, 400, 1_000_000])),
         (chunks, "_FULL_BYTES", choose([60, 120, 100_000])),
         (chunks, "_MOST_ASKED", choose([1, 2, 32])),
         (remote_function, "_MOST_OUTAGES", choose([1, 2, 5])),

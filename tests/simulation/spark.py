@@ -32,7 +32,7 @@ from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
-from statefun.runtime.ingress.feedback import FeedbackReader, read_task
+from statefun.runtime.ingress.feedback import FeedbackReader, read_feedback_task
 from statefun.sdk.errors import CheckpointError
 
 Offset = dict[str, int]
@@ -187,7 +187,7 @@ class Engine:
     def _messages(self, start: Offset, end: Offset) -> Iterator[Row]:
         outbox = Outbox(self._checkpoint)
         for task in self._reader.tasks(start, end):
-            for batch in read_task(outbox, task):
+            for batch in read_feedback_task(outbox, task):
                 columns = (batch.column(name).to_pylist() for name in Row._fields)
                 yield from map(Row, *columns)
 

@@ -17,7 +17,7 @@ from statefun.runtime.ingress import holding
 if TYPE_CHECKING:
     from simulation.spark import Row
 
-_CHUNK = f"{chunks.NAMESPACE}/chunk".encode()
+_CHUNK = f"{chunks.CHUNKS_NAMESPACE}/chunk".encode()
 
 
 def look_at_waiting(
@@ -36,7 +36,7 @@ def look_at_waiting(
     is_held = before in history.held
     if counted != size:
         world.wrong = f"{size} bytes wait before batch {batch}, and {counted} were counted"
-    elif size > max(holding.MOST_BYTES, history.waiting.get(before - 1, 0)) and not is_held:
+    elif size > max(holding.MOST_WAITING_BYTES, history.waiting.get(before - 1, 0)) and not is_held:
         world.wrong = f"{size} bytes wait before batch {batch}, which was not held up"
 
 

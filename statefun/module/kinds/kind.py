@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import attrs
 
-from statefun.module.model import Component as Part
+from statefun.module.model import AnyComponent
 from statefun.module.yaml.components import ID, Component
 from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.shapes import Shape
@@ -19,7 +19,7 @@ class Kind:
 
     name: str
     """Such as ``io.statefun.kafka.v1/ingress``."""
-    read: Callable[[Component, Problems], Part]
+    read: Callable[[Component, Problems], AnyComponent]
     """Reads a component; it reports what is wrong, or raises Invalid having reported it."""
     shape: Shape
     """The keys of its spec, in current documents."""

@@ -13,7 +13,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.spark_internals.log_files import (
     COMMITS,
     METADATA,
-    OFFSETS,
+    OFFSETS_FOLDER,
     BatchOffsets,
     check_commit,
     newest_batch,
@@ -28,7 +28,7 @@ class CommitLog:
     def __init__(self, checkpoint: Folder) -> None:
         self._checkpoint = checkpoint
         self._commits = checkpoint.child(COMMITS)
-        self._offsets = checkpoint.child(OFFSETS)
+        self._offsets = checkpoint.child(OFFSETS_FOLDER)
 
     def newest(self) -> int:
         """Return the newest committed batch, or -1."""

@@ -24,7 +24,7 @@ _REPLACES_IN_ONE_STEP = {"local", "s3", "gcs", "mock"}
 _NEXT = ".statefun-next"
 
 
-class Files:
+class CheckpointFiles:
     """Files, by their paths, of a file system that replaces a file in one step."""
 
     def __init__(self, system: fs.FileSystem) -> None:
@@ -66,7 +66,7 @@ class Files:
         """Finish the replacements in a folder that a crash has interrupted."""
 
 
-class RenamedFiles(Files):
+class RenamedFiles(CheckpointFiles):
     """Files of a file system that can only rename a file to a name that no other file has.
 
     A file is replaced in three steps: the new content is complete under the file's second name, the
@@ -152,7 +152,7 @@ class RenamedFiles(Files):
             ) from error
 
 
-def files_at(uri: str) -> tuple[Files, str]:
+def files_at(uri: str) -> tuple[CheckpointFiles, str]:
     """Return the file system of a URI in pyarrow's form, and the path in it.
 
     Raises:
@@ -163,9 +163,9 @@ def files_at(uri: str) -> tuple[Files, str]:
     return files_of(system), path
 
 
-def files_of(system: fs.FileSystem) -> Files:
+def files_of(system: fs.FileSystem) -> CheckpointFiles:
     """Return access to the files of a file system."""
-    return (Files if system.type_name in _REPLACES_IN_ONE_STEP else RenamedFiles)(system)
+    return (CheckpointFiles if system.type_name in _REPLACES_IN_ONE_STEP else RenamedFiles)(system)
 
 
 def temporary_name(name: str) -> str:

@@ -15,7 +15,12 @@ from urllib.parse import unquote, urlsplit
 import attrs
 from pyarrow import fs
 
-from statefun.runtime.checkpoint.file_systems import Files, files_at, files_of, temporary_name
+from statefun.runtime.checkpoint.file_systems import (
+    CheckpointFiles,
+    files_at,
+    files_of,
+    temporary_name,
+)
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.shown_uris import shown_uri, without_secrets
 
@@ -98,7 +103,7 @@ class Folder:
         return Folder(f"{path}/{name}{mark}{query}")
 
     @cached_property
-    def _files(self) -> tuple[Files, str]:
+    def _files(self) -> tuple[CheckpointFiles, str]:
         """The file system, and the folder's path in it."""
         if self.is_local:
             return files_of(fs.LocalFileSystem()), self.location

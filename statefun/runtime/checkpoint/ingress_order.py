@@ -20,7 +20,7 @@ from statefun.runtime.checkpoint.framing import damaged, read_framed, write_fram
 from statefun.sdk.errors import CheckpointError
 
 INGRESSES = "ingresses.json"
-FORMAT = 1
+CHECKPOINT_FORMAT = 1
 """The format of the checkpoints that this version writes and reads.
 
 A version that changes what any of statefun's own files or states mean has another number, and says
@@ -41,11 +41,11 @@ def check_format(checkpoint: Folder) -> None:
     except ValueError as error:
         raise damaged(checkpoint, INGRESSES, error) from error
     number = content.get("format") if isinstance(content, dict) else None
-    if number != FORMAT:
+    if number != CHECKPOINT_FORMAT:
         found = "no format number" if number is None else f"format {number!r}"
         raise CheckpointError(
             f"checkpoint {checkpoint.shown} has {found}, and this version of statefun reads format "
-            f"{FORMAT}: go on with a version that reads it, or start with a new checkpoint (the startup "
+            f"{CHECKPOINT_FORMAT}: go on with a version that reads it, or start with a new checkpoint (the startup "
             "position group-offsets goes on where this one was)"
         )
 
@@ -83,7 +83,7 @@ def in_order(checkpoint: Folder, ingresses: Sequence[Ingress]) -> list[Ingress]:
 
 def write_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress | ConnectorIngress]) -> None:
     """Write down format and ingresses, before Spark plans a checkpoint's first batch."""
-    content = {"format": FORMAT, "ingresses": [_name(ingress) for ingress in ingresses]}
+    content = {"format": CHECKPOINT_FORMAT, "ingresses": [_name(ingress) for ingress in ingresses]}
     write_framed(checkpoint, INGRESSES, json.dumps(content).encode())
 
 

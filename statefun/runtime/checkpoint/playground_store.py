@@ -22,10 +22,10 @@ from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 logger = logging.getLogger("statefun")
 
-FILE = "playground.sqlite"
+PLAYGROUND_FILE = "playground.sqlite"
 MOST_RECORDS = 100_000
 """How many records of a topic wait until somebody takes them."""
-MOST_BYTES = 256 * 1024 * 1024
+MOST_ACCEPTED_BYTES = 256 * 1024 * 1024
 """How large they may be together."""
 _TABLES = """
 PRAGMA journal_mode = WAL;
@@ -74,7 +74,9 @@ class _Waiting(NamedTuple):
     @property
     def is_within(self) -> bool:
         """Whether there may be so many."""
-        return self.records <= MOST_RECORDS and (self.size <= MOST_BYTES or self.records == 1)
+        return self.records <= MOST_RECORDS and (
+            self.size <= MOST_ACCEPTED_BYTES or self.records == 1
+        )
 
     def plus(self, records: int, size: int) -> _Waiting:
         """Return it with others."""
@@ -103,7 +105,7 @@ class PlaygroundStore:
                 f"the playground needs a checkpoint on a local disk, which {checkpoint.shown} "
                 "is not"
             )
-        self._path = Path(checkpoint.location) / FILE
+        self._path = Path(checkpoint.location) / PLAYGROUND_FILE
         self._forgotten = 0
         self._when_read: Callable[[], None] | None = None
         self._lock = threading.Lock()
@@ -253,7 +255,7 @@ class PlaygroundStore:
                 "oldest are dropped",
                 topic,
                 f"{MOST_RECORDS:,}",
-                f"{MOST_BYTES:,}",
+                f"{MOST_ACCEPTED_BYTES:,}",
             )
         return waiting
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import signal
 from functools import cache, partial
 
-from statefun.runtime.spark_internals.worker import Evaluation, run_daemon, watch_functions
+from statefun.runtime.spark_internals.worker import BatchEvaluation, run_daemon, watch_functions
 
 MODULE = __name__ if __name__ != "__main__" else "statefun.runtime.dispatch.daemon"
 
@@ -28,7 +28,7 @@ def install() -> None:
     from statefun.runtime.dispatch.arrow_path import evaluate  # noqa: PLC0415 - see above
     from statefun.runtime.dispatch.operator import Operator  # noqa: PLC0415 - see above
 
-    def evaluation_of(function: object) -> Evaluation | None:
+    def evaluation_of(function: object) -> BatchEvaluation | None:
         operator = getattr(function, "__self__", None)
         if not isinstance(operator, Operator):
             return None

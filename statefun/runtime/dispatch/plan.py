@@ -11,7 +11,7 @@ from statefun.runtime.dispatch.operator import OUTCOME, Operator
 
 
 def dispatch(rows: DataFrame, operator: Operator) -> DataFrame:
-    """Apply ``operator`` to ``rows`` (of ``envelope.SCHEMA``), keyed by target address.
+    """Apply ``operator`` to ``rows`` (of ``envelope.ROW_SCHEMA``), keyed by target address.
 
     Returns:
         One column ``outcome`` of serialized ``Outcome`` messages.

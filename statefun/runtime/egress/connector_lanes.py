@@ -15,7 +15,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
 from statefun.runtime.egress.connector_cluster import CheckedCluster, KeptProgress
 from statefun.runtime.egress.lane import Cluster, Lane
-from statefun.runtime.egress.lane_set import DriverLanes, Turn, waiting
+from statefun.runtime.egress.lane_set import DriverLanes, LaneTurn, pausing
 from statefun.runtime.egress.patience import Patience
 
 _LANES = "lanes"
@@ -58,7 +58,7 @@ class ConnectorLaneFactory:
         """Whether the connector stores markers of progress."""
         return self.egress.is_exactly_once
 
-    def driver_lanes(self, turn: Turn) -> DriverLanes:
+    def driver_lanes(self, turn: LaneTurn) -> DriverLanes:
         """Return lanes for the driver."""
 
         def missing_lanes(query_id: str, first: int, lanes: int) -> list[Lane]:
@@ -78,7 +78,7 @@ class ConnectorLaneFactory:
         write_framed(folder, _LANES, b"%d" % lanes)
         return lanes
 
-    def _lane(self, number: int, query_id: str, turn: Turn) -> Lane:
+    def _lane(self, number: int, query_id: str, turn: LaneTurn) -> Lane:
         egress, patience = self.egress, Patience(self.egress)
 
         def checked(on_written: Callable[[int], None]) -> CheckedCluster:
@@ -100,7 +100,7 @@ class ConnectorLaneFactory:
             self.run,
             self.checkpoint,
             connect,
-            waiting(patience, turn),
+            pausing(patience, turn),
             is_late=turn.is_over,
             chunk_records=egress.chunk_records,
         )

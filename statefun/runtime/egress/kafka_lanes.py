@@ -14,11 +14,11 @@ from statefun.engine.sinks import EgressRecord
 from statefun.module.model import DeliverySemantic, KafkaEgress
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.egress.lane import Cluster, Lane, Marker
-from statefun.runtime.egress.lane_set import DriverLanes, Turn, waiting
+from statefun.runtime.egress.lane_set import DriverLanes, LaneTurn, pausing
 from statefun.runtime.egress.patience import Patience, Tally
 from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce, ShouldStop, Unconfirmed
 from statefun.runtime.egress.progress_topic import ProgressTopic
-from statefun.runtime.egress.refusals import Place, Refusals
+from statefun.runtime.egress.refusals import OutboxPlace, Refusals
 
 
 @attrs.frozen
@@ -47,7 +47,7 @@ class KafkaLaneFactory:
         """Whether the cluster stores markers of progress."""
         return self.egress.delivery_semantic is DeliverySemantic.EXACTLY_ONCE
 
-    def driver_lanes(self, turn: Turn) -> DriverLanes:
+    def driver_lanes(self, turn: LaneTurn) -> DriverLanes:
         """Return lanes for the driver, which share the handling of refused records."""
         refusals = self.refusals(turn)
 
@@ -72,7 +72,7 @@ class KafkaLaneFactory:
         return progress, progress.create(lanes, self.kafka_timeout)
 
     def refusals(
-        self, turn: Turn, *, alone: bool = False, written: Collection[Place] = ()
+        self, turn: LaneTurn, *, alone: bool = False, written: Collection[OutboxPlace] = ()
     ) -> Refusals:
         """Return a new handler of refused records.
 
@@ -93,7 +93,7 @@ class KafkaLaneFactory:
         number: int,
         progress: ProgressTopic,
         refusals: Refusals,
-        turn: Turn,
+        turn: LaneTurn,
         marker: Marker | None = None,
     ) -> Lane:
         """Return a lane.
@@ -123,7 +123,7 @@ class KafkaLaneFactory:
             self.run,
             self.checkpoint,
             connect,
-            waiting(patience, turn),
+            pausing(patience, turn),
             is_late=turn.is_over,
             marker=marker,
         )

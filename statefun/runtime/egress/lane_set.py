@@ -50,7 +50,7 @@ class Lanes(Protocol):
         """Disconnect."""
 
 
-class Turn(Protocol):
+class LaneTurn(Protocol):
     """Decides how long a lane may go on."""
 
     def should_stop(self, stalled: timedelta) -> bool:
@@ -74,7 +74,7 @@ class LaneFactory(Protocol):
     def needs_progress(self) -> bool:
         """Whether markers of progress are kept where the egress publishes."""
 
-    def driver_lanes(self, turn: Turn) -> DriverLanes:
+    def driver_lanes(self, turn: LaneTurn) -> DriverLanes:
         """Return lanes for the driver, which end with ``turn``."""
 
 
@@ -98,7 +98,7 @@ class UntilStopped:
         return self.stop.wait(time.total_seconds())
 
 
-def waiting(patience: Patience, turn: Turn) -> Callable[[str], None]:
+def pausing(patience: Patience, turn: LaneTurn) -> Callable[[str], None]:
     """Return a function by which a lane waits before its next attempt, given the reason."""
 
     def wait(reason: str) -> None:

@@ -76,7 +76,7 @@ class Refused(NamedTuple):
     """Whether this very record was refused, and not its batch."""
 
 
-class Place(NamedTuple):
+class OutboxPlace(NamedTuple):
     """The place of a record in the outbox."""
 
     lane: int
@@ -109,7 +109,7 @@ class Refusals:
         write: Callable[[Sequence[EgressRecord]], None] | None = None,
         *,
         alone: bool = False,
-        written: Collection[Place] = (),
+        written: Collection[OutboxPlace] = (),
     ) -> None:
         self._egress = egress
         self._owner = f"egress {egress.id}"
@@ -184,7 +184,7 @@ class Refusals:
         unwritten = {
             place: letter
             for number, letter in letters.items()
-            if (place := Place(lane, marker.batch, marker.digest, number)) not in self.written
+            if (place := OutboxPlace(lane, marker.batch, marker.digest, number)) not in self.written
         }
         if unwritten:
             self._write(list(unwritten.values()))

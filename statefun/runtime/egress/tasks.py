@@ -21,10 +21,10 @@ from statefun.protocol.runtime_pb2 import Failure
 from statefun.runtime.checkpoint.outbox import Outbox, Staged
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.egress.lane import Lane, LaneBatch, Marker, UndeliveredError
-from statefun.runtime.egress.lane_set import Published, Turn
+from statefun.runtime.egress.lane_set import LaneTurn, Published
 from statefun.runtime.egress.patience import Patience
 from statefun.runtime.egress.progress_topic import ProgressTopic
-from statefun.runtime.egress.refusals import Place
+from statefun.runtime.egress.refusals import OutboxPlace
 from statefun.sdk.errors import StatefunError, restored
 
 _TASK_TIME = timedelta(seconds=10)
@@ -41,7 +41,7 @@ class LaneState:
     marker: Marker | None = None
     alone: bool = False
     """Whether each record travels in a separate batch."""
-    written: frozenset[Place] = frozenset()
+    written: frozenset[OutboxPlace] = frozenset()
     """The refused records whose dead letters are written to another egress."""
     refused: int = 0
     """The number of records that the cluster has refused."""
@@ -53,7 +53,7 @@ class LaneState:
 class TaskLanes:
     """Lanes that Spark tasks publish, side by side."""
 
-    def __init__(self, factory: KafkaLaneFactory, context: SparkContext, turn: Turn) -> None:
+    def __init__(self, factory: KafkaLaneFactory, context: SparkContext, turn: LaneTurn) -> None:
         self._factory = factory
         self._context = context
         self._turn = turn

@@ -30,7 +30,12 @@ from statefun.runtime.ingress.checked_reading import (
     checked_records,
 )
 from statefun.runtime.ingress.routing import route
-from statefun.runtime.spark_internals.driver_source import Offset, Source, arrow_schema, tasks_of
+from statefun.runtime.spark_internals.driver_source import (
+    Offset,
+    Source,
+    arrow_schema,
+    planned_tasks,
+)
 
 RECORDS = StructType(
     [
@@ -95,7 +100,7 @@ class Reading:
 
         checked = CheckedSource(owner, source)
         self.opened(checked)
-        tasks = tasks_of(
+        tasks = planned_tasks(
             self.session,
             str(self.ingress.id),
             checked,

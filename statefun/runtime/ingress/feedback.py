@@ -28,11 +28,11 @@ from statefun.protocol.runtime_pb2 import DelayedMessage, EffectStream
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, has_messages
-from statefun.runtime.checkpoint.playground_store import FILE, PlaygroundStore
+from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore
 from statefun.runtime.checkpoint.timer_log import TimerLog, timer_buckets
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream, read_batches
-from statefun.runtime.rows.envelope import SCHEMA
-from statefun.runtime.spark_internals.driver_source import Offset, arrow_schema, tasks_of
+from statefun.runtime.rows.envelope import ROW_SCHEMA
+from statefun.runtime.spark_internals.driver_source import Offset, arrow_schema, planned_tasks
 from statefun.sdk.errors import CheckpointError
 
 _NAME = "statefun-feedback"
@@ -40,7 +40,7 @@ _BATCH = "batch"
 _TICK = "tick"
 _POSTED = "posted"
 _NONE = -1
-_ARROW_SCHEMA = arrow_schema(SCHEMA)
+_ARROW_SCHEMA = arrow_schema(ROW_SCHEMA)
 _MOST_HELD = 16
 """How many micro-batches in a row leave out messages that somebody has typed."""
 _TASK_RECORDS = 50_000
@@ -68,10 +68,10 @@ def read_feedback(
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                yield from read_task(outbox, task)
+                yield from read_feedback_task(outbox, task)
 
-    tasks = tasks_of(session, _NAME, FeedbackReader(checkpoint, clock, store), failed)
-    return tasks.mapInArrow(read, SCHEMA)
+    tasks = planned_tasks(session, _NAME, FeedbackReader(checkpoint, clock, store), failed)
+    return tasks.mapInArrow(read, ROW_SCHEMA)
 
 
 def feedback_offset(log: CommitLog, batch: int) -> Mapping[str, Any] | None:
@@ -242,7 +242,7 @@ class FeedbackReader:
         found = self._store.posted(after, last) if self._store is not None else []
         if len(found) != last - after:
             raise CheckpointError(
-                f"messages {after + 1} to {last} of the playground are no longer in {FILE} of the "
+                f"messages {after + 1} to {last} of the playground are no longer in {PLAYGROUND_FILE} of the "
                 "checkpoint, and have not been delivered yet; restore the checkpoint from a copy"
             )
         rows = EffectRows()
@@ -295,8 +295,8 @@ class FeedbackReader:
         return _messages(self._outbox, batch)
 
 
-def read_task(outbox: Outbox, task: bytes) -> Iterator[pa.RecordBatch]:
-    """Read the messages and ticks of one task, as rows of ``envelope.SCHEMA``, numbered in order."""
+def read_feedback_task(outbox: Outbox, task: bytes) -> Iterator[pa.RecordBatch]:
+    """Read the messages and ticks of one task, as rows of ``envelope.ROW_SCHEMA``, numbered in order."""
     for part in json.loads(task):
         offset = part["first"]
         if "buckets" in part:
@@ -343,7 +343,7 @@ def _rows(messages: pa.RecordBatch, offset: int) -> pa.RecordBatch:
     columns["flags"] = pa.repeat(pa.scalar(0, pa.int32()), count)
     for field in _ARROW_SCHEMA:  # columns of ingress records only
         columns.setdefault(field.name, pa.nulls(count, field.type))
-    return pa.record_batch({name: columns[name] for name in SCHEMA.names})
+    return pa.record_batch({name: columns[name] for name in ROW_SCHEMA.names})
 
 
 def _unwrapped(messages: pa.RecordBatch, offset: int) -> dict[str, pa.Array]:

@@ -18,7 +18,7 @@ from statefun.runtime.checkpoint.framing import damaged, read_framed, write_fram
 logger = logging.getLogger("statefun")
 
 WAITING = "waiting.json"
-MOST_BYTES = 1024**3
+MOST_WAITING_BYTES = 1024**3
 """Bytes of messages that may wait; from then on micro-batches that add to them are held up."""
 _HOLD = timedelta(seconds=10)
 
@@ -62,13 +62,13 @@ class WaitingGauge:
             self._pause(_HOLD.total_seconds())
 
     def _report(self, size: int) -> None:
-        was_held, self._is_held = self._is_held, size > MOST_BYTES
+        was_held, self._is_held = self._is_held, size > MOST_WAITING_BYTES
         if self._is_held and not was_held:
             logger.warning(
                 "%s bytes of messages wait for endpoints that are down; until fewer than %s do, each "
                 "micro-batch that adds to them takes %s longer, so that less is read",
                 f"{size:,}",
-                f"{MOST_BYTES:,}",
+                f"{MOST_WAITING_BYTES:,}",
                 _HOLD,
             )
         elif was_held and not self._is_held:

@@ -29,7 +29,7 @@ from statefun.sdk.errors import CheckpointError, KafkaError, StatefunError
 
 logger = logging.getLogger("statefun.ingress")
 
-FILE = "clusters.json"
+CLUSTERS_FILE = "clusters.json"
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The topic id that brokers before Kafka 2.8 report: zero."""
 _BY_PATTERN = "subscribePattern"
@@ -86,7 +86,7 @@ def check_identities(
 def write_identities(checkpoint: Folder, identities: Mapping[str, Identity]) -> None:
     """Write into a checkpoint what each ingress reads."""
     content = {id_: attrs.asdict(identity) for id_, identity in identities.items()}
-    write_framed(checkpoint, FILE, json.dumps(content).encode())
+    write_framed(checkpoint, CLUSTERS_FILE, json.dumps(content).encode())
 
 
 class NewTopics:
@@ -146,12 +146,12 @@ class NewTopics:
 
 def _noted(checkpoint: Folder) -> dict[str, Identity]:
     try:
-        content = json.loads(read_framed(checkpoint, FILE))
+        content = json.loads(read_framed(checkpoint, CLUSTERS_FILE))
         return {id_: Identity(**identity) for id_, identity in content.items()}
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, AttributeError) as error:
-        raise damaged(checkpoint, FILE, error) from error
+        raise damaged(checkpoint, CLUSTERS_FILE, error) from error
 
 
 def _asked(ingress: KafkaIngress, topics: Collection[str], timeout: timedelta) -> Identity:
@@ -197,5 +197,5 @@ def _compare(
     raise CheckpointError(
         f"ingress {ingress.id}: {what} since checkpoint {checkpoint.shown} has read it, whose "
         f"offsets mean other records there; {cure}, or start with a new checkpoint, or delete "
-        f"{checkpoint.shown}/{FILE} to go on at the same offsets nevertheless"
+        f"{checkpoint.shown}/{CLUSTERS_FILE} to go on at the same offsets nevertheless"
     )

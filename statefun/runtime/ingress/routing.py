@@ -40,7 +40,7 @@ def route(records: DataFrame, ingress: TypeName, routes: Sequence[TopicRoute]) -
         routes: the routes of all its topics.
 
     Returns:
-        Rows of ``envelope.SCHEMA``.
+        Rows of ``envelope.ROW_SCHEMA``.
     """
     numbered = {route_number(ingress, each): each for each in routes}
     way = chosen_by_topic(routes, [_way(number, each) for number, each in numbered.items()])
@@ -77,7 +77,7 @@ def route_replays(records: DataFrame) -> DataFrame:
         records: as for :func:`route`.
 
     Returns:
-        Rows of ``envelope.SCHEMA``.
+        Rows of ``envelope.ROW_SCHEMA``.
     """
     target, typename = _header(TARGET_TYPE_HEADER), _header(VALUE_TYPE_HEADER)
     # A value that a deserializer has to read goes through it again.

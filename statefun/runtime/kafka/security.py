@@ -42,10 +42,10 @@ _OPTION = re.compile(
     r"""([\w.-]+) \s*=\s* (?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([^\s;"']+))""", re.VERBOSE
 )
 
-Settings = dict[str, str]
+ClientSettings = dict[str, str]
 
 
-def translate(owner: str, properties: Mapping[str, str]) -> Settings:
+def translate(owner: str, properties: Mapping[str, str]) -> ClientSettings:
     """Translate the security settings among Kafka properties; leave the others as they are.
 
     Args:
@@ -55,7 +55,7 @@ def translate(owner: str, properties: Mapping[str, str]) -> Settings:
     Raises:
         ConfigurationError: if librdkafka has no equal setting.
     """
-    settings: Settings = {}
+    settings: ClientSettings = {}
     for name, value in properties.items():
         if not name.startswith(_PREFIXES) or name in _SAME:
             settings[name] = value
@@ -89,7 +89,7 @@ def redacted(text: str, settings: Mapping[str, object]) -> str:
     return text
 
 
-def _jaas(text: str, properties: Mapping[str, str]) -> Settings:
+def _jaas(text: str, properties: Mapping[str, str]) -> ClientSettings:
     found = _JAAS.fullmatch(text)
     if found is None:
         raise ValueError(
@@ -107,14 +107,14 @@ def _jaas(text: str, properties: Mapping[str, str]) -> Settings:
     return _LOGIN_MODULES[module](options, properties)
 
 
-def _password(options: Settings, _properties: Mapping[str, str]) -> Settings:
+def _password(options: ClientSettings, _properties: Mapping[str, str]) -> ClientSettings:
     return {
         "sasl.username": _required(options, "username"),
         "sasl.password": _required(options, "password"),
     }
 
 
-def _oauth(options: Settings, properties: Mapping[str, str]) -> Settings:
+def _oauth(options: ClientSettings, properties: Mapping[str, str]) -> ClientSettings:
     if "sasl.oauthbearer.token.endpoint.url" not in properties:
         raise ValueError(
             "OAuth needs the property sasl.oauthbearer.token.endpoint.url: tokens come from there"
@@ -129,7 +129,7 @@ def _oauth(options: Settings, properties: Mapping[str, str]) -> Settings:
     return settings
 
 
-def _kerberos(options: Settings, properties: Mapping[str, str]) -> Settings:
+def _kerberos(options: ClientSettings, properties: Mapping[str, str]) -> ClientSettings:
     settings = {
         "sasl.kerberos.keytab": _required(options, "keyTab"),
         "sasl.kerberos.principal": _required(options, "principal"),
@@ -139,13 +139,13 @@ def _kerberos(options: Settings, properties: Mapping[str, str]) -> Settings:
     return settings
 
 
-def _required(options: Settings, name: str) -> str:
+def _required(options: ClientSettings, name: str) -> str:
     if not options.get(name):
         raise ValueError(f"the login module needs the option {name}")
     return options[name]
 
 
-_LOGIN_MODULES: dict[str, Callable[[Settings, Mapping[str, str]], Settings]] = {
+_LOGIN_MODULES: dict[str, Callable[[ClientSettings, Mapping[str, str]], ClientSettings]] = {
     "PlainLoginModule": _password,
     "ScramLoginModule": _password,
     "OAuthBearerLoginModule": _oauth,
@@ -153,7 +153,7 @@ _LOGIN_MODULES: dict[str, Callable[[Settings, Mapping[str, str]], Settings]] = {
 }
 
 
-def _truststore(location: str, properties: Mapping[str, str]) -> Settings:
+def _truststore(location: str, properties: Mapping[str, str]) -> ClientSettings:
     if properties.get("ssl.truststore.type", "JKS").upper() != "PEM":
         raise ValueError(
             "librdkafka reads certificates in PEM form only: convert them (keytool -exportcert "
@@ -162,7 +162,7 @@ def _truststore(location: str, properties: Mapping[str, str]) -> Settings:
     return {"ssl.ca.location": location}
 
 
-def _keystore(location: str, properties: Mapping[str, str]) -> Settings:
+def _keystore(location: str, properties: Mapping[str, str]) -> ClientSettings:
     kind = properties.get("ssl.keystore.type", "JKS").upper()
     if kind == "PEM":
         return {"ssl.certificate.location": location, "ssl.key.location": location}
@@ -177,17 +177,17 @@ def _keystore(location: str, properties: Mapping[str, str]) -> Settings:
     )
 
 
-def _handler(value: str, _properties: Mapping[str, str]) -> Settings:
+def _handler(value: str, _properties: Mapping[str, str]) -> ClientSettings:
     if not value.endswith(_OAUTH_HANDLER):
         raise ValueError(f"only Kafka's own {_OAUTH_HANDLER} has a counterpart in librdkafka")
     return {}
 
 
-def _identification(value: str, _properties: Mapping[str, str]) -> Settings:
+def _identification(value: str, _properties: Mapping[str, str]) -> ClientSettings:
     return {"ssl.endpoint.identification.algorithm": value or "none"}
 
 
-_TRANSLATORS: dict[str, Callable[[str, Mapping[str, str]], Settings]] = {
+_TRANSLATORS: dict[str, Callable[[str, Mapping[str, str]], ClientSettings]] = {
     "sasl.jaas.config": _jaas,
     "sasl.login.callback.handler.class": _handler,
     "ssl.endpoint.identification.algorithm": _identification,

@@ -18,8 +18,8 @@ from statefun.engine import chunks
 from statefun.engine.address_keys import SEPARATOR, address_key, address_of, typename_of
 from statefun.engine.clock import Clock, SystemClock
 from statefun.engine.delays import delayed_messages
-from statefun.engine.groups import AddressValues
-from statefun.engine.wheel import NAMESPACE as TIMERS
+from statefun.engine.groups import OWN_PREFIX, AddressValues
+from statefun.engine.wheel import TIMERS_NAMESPACE as TIMERS
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.spark_internals.error_texts import first_words
@@ -28,9 +28,6 @@ from statefun.runtime.spark_internals.state_reader import read_states
 from statefun.sdk.address import Address
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.types import TypedValue
-
-OWN = "statefun."
-"""The prefix of namespaces whose state belongs to the runtime."""
 
 
 @contextmanager
@@ -73,12 +70,14 @@ class StoredState:
 
     def addresses(self) -> Counter[str]:
         """Return the number of addresses with state, by the users' function types."""
-        counted = self._rows.where(~F.col("typename").startswith(OWN)).groupBy("typename").count()
+        counted = (
+            self._rows.where(~F.col("typename").startswith(OWN_PREFIX)).groupBy("typename").count()
+        )
         return Counter({row["typename"]: row["count"] for row in counted.collect()})
 
     def __iter__(self) -> Iterator[tuple[Address, Mapping[str, TypedValue]]]:
         """Yield the addresses of the users' functions, and those of their values that have not expired."""
-        for row in self._rows.where(~F.col("typename").startswith(OWN)).toLocalIterator():
+        for row in self._rows.where(~F.col("typename").startswith(OWN_PREFIX)).toLocalIterator():
             values = AddressValues(bytes(row.state))
             values.expire(SystemClock())
             yield address_of(bytes(row.target)), values.values
@@ -97,9 +96,9 @@ class StoredState:
     def waiting(self) -> Counter[str]:
         """Return the number of messages whose endpoint was down, by the target's function type."""
         waiting: Counter[str] = Counter()
-        for row in self._rows.where(~F.col("typename").startswith(OWN)).toLocalIterator():
+        for row in self._rows.where(~F.col("typename").startswith(OWN_PREFIX)).toLocalIterator():
             waiting[row.typename] += len(_state(row).waiting)
-        kept = F.col("typename").startswith(f"{chunks.NAMESPACE}/")
+        kept = F.col("typename").startswith(f"{chunks.CHUNKS_NAMESPACE}/")
         for row in self._rows.where(kept).toLocalIterator():
             for value in _state(row).values:
                 waiting.update(chunks.kept_for(bytes(row.target), value.typename, value.value))

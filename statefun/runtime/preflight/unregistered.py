@@ -21,12 +21,13 @@ from pyspark.sql import SparkSession
 from statefun.engine import chunks
 from statefun.engine.address_keys import typename_of
 from statefun.engine.delays import delayed_messages, is_wake_up
+from statefun.engine.groups import OWN_PREFIX
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.ingress.feedback import delivered, feedback_offset
-from statefun.runtime.preflight.stored_state import OWN, StoredState, stored_state
+from statefun.runtime.preflight.stored_state import StoredState, stored_state
 from statefun.runtime.preflight.stored_values import (
     Shapes,
     StoredValues,
@@ -40,7 +41,7 @@ from statefun.sdk.functions import StatefulFunctions
 
 logger = logging.getLogger("statefun")
 
-FUNCTIONS = "functions.json"
+FUNCTIONS_FILE = "functions.json"
 
 
 @attrs.frozen
@@ -154,7 +155,7 @@ def write_functions(checkpoint: Folder, known: KnownFunctions) -> None:
             "counted": known.counted,
             "values": known.shapes,
         }
-        write_framed(checkpoint, FUNCTIONS, json.dumps(content).encode())
+        write_framed(checkpoint, FUNCTIONS_FILE, json.dumps(content).encode())
 
 
 def waiting_messages(checkpoint: Folder, state: StoredState) -> Counter[str]:
@@ -167,7 +168,7 @@ def unregistered(counts: Counter[str], functions: StatefulFunctions) -> dict[str
     return {
         typename: count
         for typename, count in counts.items()
-        if not typename.startswith(OWN) and functions.find(typename) is None
+        if not typename.startswith(OWN_PREFIX) and functions.find(typename) is None
     }
 
 
@@ -220,7 +221,7 @@ def _refusal(checkpoint: Folder, waiting: dict[str, int], functions: StatefulFun
 def known_functions(checkpoint: Folder) -> KnownFunctions | None:
     """Return the functions that the checkpoint knows; None if no run has noted them yet."""
     try:
-        content = json.loads(read_framed(checkpoint, FUNCTIONS))
+        content = json.loads(read_framed(checkpoint, FUNCTIONS_FILE))
         return KnownFunctions(
             frozenset(content["registered"]),
             dict(content["left"]),
@@ -230,4 +231,4 @@ def known_functions(checkpoint: Folder) -> KnownFunctions | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise damaged(checkpoint, FUNCTIONS, error) from error
+        raise damaged(checkpoint, FUNCTIONS_FILE, error) from error

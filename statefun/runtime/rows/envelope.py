@@ -12,7 +12,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-SCHEMA = StructType(
+ROW_SCHEMA = StructType(
     [
         StructField("target", BinaryType()),
         # Rows of one target are invoked in this order. For ingress records it is the Kafka

@@ -67,7 +67,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def tasks_of(
+def planned_tasks(
     session: SparkSession, name: str, source: Source, failed: Callable[[Exception], None]
 ) -> DataFrame:
     """Return the tasks of a source as a streaming DataFrame: each is a row of its own partition.

@@ -19,7 +19,7 @@ import attrs
 from statefun.sdk.errors import CheckpointError
 
 COMMITS = "commits"
-OFFSETS = "offsets"
+OFFSETS_FOLDER = "offsets"
 METADATA = "metadata"
 
 _OFFSETS_VERSION = "v1"

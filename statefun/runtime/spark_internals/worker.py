@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from pyspark import daemon
 
-Evaluation = Callable[[Iterator[Any]], Iterator[Any]]
+BatchEvaluation = Callable[[Iterator[Any]], Iterator[Any]]
 """Converts Spark's Arrow batches to result batches."""
 
 _ARGUMENTS = ["pyspark.worker"]
@@ -69,7 +69,7 @@ def _leave_out_modules() -> None:
     gc.freeze()
 
 
-def watch_functions(evaluation_of: Callable[[object], Evaluation | None]) -> None:
+def watch_functions(evaluation_of: Callable[[object], BatchEvaluation | None]) -> None:
     """Replace the evaluation of certain functions in this worker process; call it once.
 
     Args:
@@ -80,7 +80,7 @@ def watch_functions(evaluation_of: Callable[[object], Evaluation | None]) -> Non
     from pyspark.util import PythonEvalType  # noqa: PLC0415 - after the fork
 
     read_command, read_udfs = worker.read_command, worker.read_udfs
-    evaluations: list[Evaluation] = []
+    evaluations: list[BatchEvaluation] = []
 
     def watched_read_command(serializer: Any, file: Any) -> Any:
         command = read_command(serializer, file)
@@ -104,7 +104,7 @@ def watch_functions(evaluation_of: Callable[[object], Evaluation | None]) -> Non
 class _ArrowStream:
     """Replaces Spark's serializer; evaluates while it writes."""
 
-    def __init__(self, evaluation: Evaluation) -> None:
+    def __init__(self, evaluation: BatchEvaluation) -> None:
         # After the fork.
         from pyspark.sql.pandas.serializers import ArrowStreamSerializer  # noqa: PLC0415
 

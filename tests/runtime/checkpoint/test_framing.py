@@ -28,7 +28,7 @@ from statefun.runtime.ingress import identities
 from statefun.runtime.ingress.feedback import delivered, feedback_offset
 from statefun.runtime.ingress.stopping import stops_of_last_run
 from statefun.runtime.preflight.recovery import check_logs
-from statefun.runtime.preflight.unregistered import FUNCTIONS, known_functions
+from statefun.runtime.preflight.unregistered import FUNCTIONS_FILE, known_functions
 from statefun.sdk.address import TypeName
 
 INGRESS = KafkaIngress(TypeName("t", "in"), "kafka:9092", (), Location("module.yaml", 1, 1))
@@ -97,13 +97,15 @@ OURS = [
         _read_ingresses,
     ),
     Kind(
-        identities.FILE,
-        lambda folder: write_framed(folder, identities.FILE, b'{"t/in": {"cluster": "c"}}'),
+        identities.CLUSTERS_FILE,
+        lambda folder: write_framed(
+            folder, identities.CLUSTERS_FILE, b'{"t/in": {"cluster": "c"}}'
+        ),
         lambda folder: identities.check_identities(folder, [], [], [], timedelta(0)),
     ),
     Kind(
-        FUNCTIONS,
-        lambda folder: write_framed(folder, FUNCTIONS, b'{"registered": ["t/f"], "left": {}}'),
+        FUNCTIONS_FILE,
+        lambda folder: write_framed(folder, FUNCTIONS_FILE, b'{"registered": ["t/f"], "left": {}}'),
         known_functions,
     ),
     Kind(

@@ -12,7 +12,7 @@ from statefun.module.model import KafkaIngress
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
 from statefun.runtime.checkpoint.ingress_order import (
-    FORMAT,
+    CHECKPOINT_FORMAT,
     INGRESSES,
     check_format,
     in_order,
@@ -89,8 +89,8 @@ def test_a_foreign_checkpoint_is_refused(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        ({"format": FORMAT + 1, "sources": [1]}, f"format {FORMAT + 1}"),
-        ({"format": f"{FORMAT}"}, f"format '{FORMAT}'"),
+        ({"format": CHECKPOINT_FORMAT + 1, "sources": [1]}, f"format {CHECKPOINT_FORMAT + 1}"),
+        ({"format": f"{CHECKPOINT_FORMAT}"}, f"format '{CHECKPOINT_FORMAT}'"),
         ({"ingresses": ["t/a"]}, "no format number"),
         (["t/a"], "no format number"),
     ],
@@ -102,7 +102,9 @@ def test_a_checkpoint_of_another_format_is_refused(
     folder = Folder.at(checkpoint)
     write_framed(folder, INGRESSES, json.dumps(content).encode())
 
-    with pytest.raises(CheckpointError, match=f"has {found}, .* reads format {FORMAT}: go on with"):
+    with pytest.raises(
+        CheckpointError, match=f"has {found}, .* reads format {CHECKPOINT_FORMAT}: go on with"
+    ):
         check_format(folder)
 
 
@@ -114,10 +116,12 @@ def test_a_new_checkpoint_gets_the_present_format(checkpoint: Path) -> None:
     write_order(folder, ingresses("a"))
     check_format(folder)
 
-    assert json.loads(read_framed(folder, INGRESSES))["format"] == FORMAT
+    assert json.loads(read_framed(folder, INGRESSES))["format"] == CHECKPOINT_FORMAT
 
 
-@pytest.mark.parametrize("content", [{"format": FORMAT}, {"format": FORMAT, "ingresses": 5}])
+@pytest.mark.parametrize(
+    "content", [{"format": CHECKPOINT_FORMAT}, {"format": CHECKPOINT_FORMAT, "ingresses": 5}]
+)
 def test_a_list_of_ingresses_that_is_none_is_damaged(checkpoint: Path, content: object) -> None:
     """The error names the file."""
     folder = Folder.at(checkpoint)

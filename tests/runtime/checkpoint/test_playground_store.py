@@ -11,7 +11,7 @@ import pytest
 from statefun import ConfigurationError
 from statefun.runtime.checkpoint import playground_store
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.playground_store import FILE, PlaygroundStore, Posted
+from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore, Posted
 from statefun.sdk.errors import CheckpointError
 
 
@@ -104,7 +104,7 @@ def test_of_records_that_nobody_takes_the_newest_are_kept(
 ) -> None:
     """A topic has so many records, and so many bytes; that older ones go is said once, also later."""
     monkeypatch.setattr(playground_store, "MOST_RECORDS", 3)
-    monkeypatch.setattr(playground_store, "MOST_BYTES", 100)
+    monkeypatch.setattr(playground_store, "MOST_ACCEPTED_BYTES", 100)
 
     def taken(store: PlaygroundStore, topic: str) -> list[bytes]:
         found = []
@@ -167,6 +167,8 @@ def test_needs_a_local_checkpoint() -> None:
 
 def test_a_damaged_database_is_an_error(tmp_path: Path) -> None:
     """It names the file."""
-    (tmp_path / FILE).write_bytes(b"this is no database, and long enough to look like one" * 99)
+    (tmp_path / PLAYGROUND_FILE).write_bytes(
+        b"this is no database, and long enough to look like one" * 99
+    )
     with pytest.raises(CheckpointError, match=r"playground\.sqlite cannot be used"):
         PlaygroundStore(Folder.at(tmp_path))

@@ -43,7 +43,7 @@ from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.rows.effect_streams import read_egress_records
-from statefun.runtime.rows.envelope import SCHEMA
+from statefun.runtime.rows.envelope import ROW_SCHEMA
 from statefun.runtime.spark.session import can_dispatch_arrow, keep_checkpoint_locally, open_session
 from statefun.sdk.address import Address
 
@@ -154,7 +154,7 @@ def operate(session: SparkSession, tmp_path: Path) -> Callable[..., Outcomes]:
             outcomes.extend(found)
 
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", chunk)
-        source = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+        source = session.readStream.schema(ROW_SCHEMA).option("maxFilesPerTrigger", 1)
         query = (
             dispatch(source.parquet(str(folder / "in")), operator)
             .writeStream.foreachBatch(stage)

@@ -35,9 +35,9 @@ from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
-from statefun.runtime.ingress.feedback import FeedbackReader, read_task
+from statefun.runtime.ingress.feedback import FeedbackReader, read_feedback_task
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
-from statefun.runtime.rows.envelope import SCHEMA
+from statefun.runtime.rows.envelope import ROW_SCHEMA
 from statefun.sdk.errors import CheckpointError
 
 spark = pytest.mark.spark
@@ -316,11 +316,11 @@ def test_messages_are_numbered_across_segments_and_batches(checkpoint: Path) -> 
     reader = FeedbackReader(files.folder, SystemClock())
 
     tasks = reader.tasks(offset(2), offset(4))
-    tables = [pa.Table.from_batches(read_task(files.outbox, task)) for task in tasks]
+    tables = [pa.Table.from_batches(read_feedback_task(files.outbox, task)) for task in tasks]
 
     assert [len(table) for table in tables] == [60_002, 5]
     rows = pa.concat_tables(tables)
-    assert rows.column_names == SCHEMA.names
+    assert rows.column_names == ROW_SCHEMA.names
     assert rows["offset"].to_pylist() == list(range(60_007))
     numbers = [int(value) for value in rows["value"].to_pylist()]
     assert numbers == [*range(2), *range(60_000), *range(5)]

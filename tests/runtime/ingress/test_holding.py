@@ -9,7 +9,7 @@ from simulation.disk import Disk, MemoryFolder
 
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.ingress.holding import MOST_BYTES, WAITING, WaitingGauge
+from statefun.runtime.ingress.holding import MOST_WAITING_BYTES, WAITING, WaitingGauge
 from statefun.sdk.errors import CheckpointError
 
 
@@ -22,26 +22,26 @@ def test_reading_is_held_by_the_total_of_what_waits(
 ) -> None:
     """Over restarts, with a line in the log; what takes messages away is not held."""
     folder, pauses = Folder.at(tmp_path / "checkpoint"), list[float]()
-    WaitingGauge(folder, pauses.append).add(0, _adding(MOST_BYTES // 2) * 2)
+    WaitingGauge(folder, pauses.append).add(0, _adding(MOST_WAITING_BYTES // 2) * 2)
     assert pauses == []
     backlog = WaitingGauge(folder, pauses.append)
     backlog.add(1, _adding(2))
     backlog.add(2, _adding(0))
     backlog.add(3, _adding(-1))
     assert pauses == [10]
-    backlog.add(4, _adding(-MOST_BYTES // 2))
+    backlog.add(4, _adding(-MOST_WAITING_BYTES // 2))
     backlog.add(5, _adding(1))
     assert pauses == [10]
     assert [line.partition(" bytes of messages wait for")[0] for line in caplog.messages] == [
-        f"{MOST_BYTES + 2:,}",
-        f"{MOST_BYTES // 2 + 1:,}",
+        f"{MOST_WAITING_BYTES + 2:,}",
+        f"{MOST_WAITING_BYTES // 2 + 1:,}",
     ]
 
 
 def test_a_batch_that_is_repeated_counts_once(tmp_path: Path) -> None:
     """A crash before its commit leaves the count of what it was to add."""
     folder, pauses = Folder.at(tmp_path / "checkpoint"), list[float]()
-    for size in (MOST_BYTES, 0, MOST_BYTES - 1):
+    for size in (MOST_WAITING_BYTES, 0, MOST_WAITING_BYTES - 1):
         WaitingGauge(folder, pauses.append).add(7, _adding(size))
     WaitingGauge(folder, pauses.append).add(8, _adding(1))
     assert pauses == []

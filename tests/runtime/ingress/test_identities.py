@@ -16,7 +16,12 @@ from statefun.module.loader import parse_module
 from statefun.module.model import KafkaIngress, OnDataLoss
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed, write_framed
-from statefun.runtime.ingress.identities import FILE, NewTopics, check_identities, write_identities
+from statefun.runtime.ingress.identities import (
+    CLUSTERS_FILE,
+    NewTopics,
+    check_identities,
+    write_identities,
+)
 from statefun.sdk.errors import CheckpointError
 
 pytestmark = pytest.mark.broker
@@ -64,13 +69,13 @@ def test_a_topic_that_was_created_anew_is_refused(kafka: KafkaHarness, checkpoin
         check(folder, ingress(kafka, topic), topic)
     with pytest.raises(CheckpointError):  # the refusal is no note
         check(folder, ingress(kafka, topic), topic)
-    (checkpoint / FILE).unlink()
+    (checkpoint / CLUSTERS_FILE).unlink()
     check(folder, ingress(kafka, topic), topic)
 
     assert caught.value.message == (
         f"ingress test/in: topic {topic} at {kafka.address} was deleted and created anew since "
         f"checkpoint {checkpoint} has read it, whose offsets mean other records there; bring back "
-        f"the former one, or start with a new checkpoint, or delete {checkpoint}/{FILE} to go on "
+        f"the former one, or start with a new checkpoint, or delete {checkpoint}/{CLUSTERS_FILE} to go on "
         "at the same offsets nevertheless"
     )
 
@@ -88,9 +93,9 @@ def test_topics_that_are_found_later_are_noted(kafka: KafkaHarness, checkpoint: 
     folder.child("offsets").write("0", f"v1\n{{}}\n{offsets}\n-".encode())
     folder.child("commits").write("0", b"v1\n{}")
     new_topics.look()  # not yet again
-    assert later not in read_framed(folder, FILE).decode()
+    assert later not in read_framed(folder, CLUSTERS_FILE).decode()
     new_topics.look(at_once=True)
-    assert later in read_framed(folder, FILE).decode()
+    assert later in read_framed(folder, CLUSTERS_FILE).decode()
     renew(kafka, later)
 
     with pytest.raises(CheckpointError, match=f"topic {later} at .* was deleted and created anew"):
@@ -109,12 +114,12 @@ def test_a_topic_that_nobody_knows_yet_is_asked_for_again(
     folder.child("offsets").write("0", f"v1\n{{}}\n{offsets}\n-".encode())
     folder.child("commits").write("0", b"v1\n{}")
     new_topics.look(at_once=True)
-    assert later not in read_framed(folder, FILE).decode()
+    assert later not in read_framed(folder, CLUSTERS_FILE).decode()
     kafka.broker.create_topic(later)
 
     def is_noted() -> bool:
         new_topics.look(at_once=True)
-        return later in read_framed(folder, FILE).decode()
+        return later in read_framed(folder, CLUSTERS_FILE).decode()
 
     wait(is_noted)
     (checkpoint / "offsets" / "0").write_text("v1")
@@ -151,10 +156,10 @@ def test_another_cluster_is_refused(kafka: KafkaHarness, checkpoint: Path) -> No
     """Even if the address is the same; the error names both."""
     folder, topic = Folder.at(checkpoint), kafka.topic("users")
     check(folder, ingress(kafka, topic))
-    noted = read_framed(folder, FILE)
+    noted = read_framed(folder, CLUSTERS_FILE)
     cluster = AdminClient({"bootstrap.servers": kafka.address}).list_topics().cluster_id
     assert cluster is not None
-    write_framed(folder, FILE, noted.replace(cluster.encode(), b"another"))
+    write_framed(folder, CLUSTERS_FILE, noted.replace(cluster.encode(), b"another"))
 
     with pytest.raises(CheckpointError) as caught:
         check(folder, ingress(kafka, topic), topic)

@@ -18,7 +18,7 @@ from statefun.engine.row_flags import ENCODED, REPLAYED
 from statefun.module.location import Location
 from statefun.module.topic_routes import TopicRoute
 from statefun.runtime.ingress.routing import route, route_replays
-from statefun.runtime.rows.envelope import SCHEMA
+from statefun.runtime.rows.envelope import ROW_SCHEMA
 from statefun.runtime.spark.session import open_session
 from statefun.sdk.address import Address, TypeName
 
@@ -78,7 +78,7 @@ def test_rows_have_the_form_of_all_messages(spark: SparkSession) -> None:
 
     rows = route(frame, IN, [to("users", "test.fns/one")])
 
-    assert rows.schema.simpleString() == SCHEMA.simpleString()
+    assert rows.schema.simpleString() == ROW_SCHEMA.simpleString()
 
 
 def test_a_record_becomes_a_message_to_the_address_of_its_key(spark: SparkSession) -> None:

@@ -24,7 +24,7 @@ from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed
-from statefun.runtime.ingress.identities import FILE
+from statefun.runtime.ingress.identities import CLUSTERS_FILE
 from statefun.runtime.settings import Settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -85,7 +85,7 @@ def test_topics_by_pattern_are_found_while_running(
     with threads, pytest.raises(KeyboardInterrupt):
         running.result(PATIENCE.total_seconds())
     assert "no topic matches" not in caplog.text
-    noted = json.loads(read_framed(Folder.at(checkpoint), FILE))["test/in"]["topics"]
+    noted = json.loads(read_framed(Folder.at(checkpoint), CLUSTERS_FILE))["test/in"]["topics"]
     assert {topic.rpartition(".")[2] for topic in noted} == {"event-named", "event-1"}
 
 

@@ -36,7 +36,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.preflight.unregistered import (
-    FUNCTIONS,
+    FUNCTIONS_FILE,
     check_functions,
     undelivered,
     write_functions,
@@ -108,7 +108,7 @@ def test_a_count_that_is_not_of_today_says_so(
 ) -> None:
     """The state is not read at each start, and some of it may have expired since."""
     content = {"registered": ["t.fns/kept"], "left": {"t.fns/old": 2}, **counted}
-    write_framed(Folder.at(tmp_path), FUNCTIONS, json.dumps(content).encode())
+    write_framed(Folder.at(tmp_path), FUNCTIONS_FILE, json.dumps(content).encode())
     nobody, folder = cast("SparkSession", None), Folder.at(tmp_path)
 
     for _ in range(2):

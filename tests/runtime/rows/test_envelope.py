@@ -9,7 +9,7 @@ from strategies import addresses, ids
 
 from statefun.engine.address_keys import address_key, address_of
 from statefun.engine.record_keys import rejection
-from statefun.runtime.rows.envelope import SCHEMA
+from statefun.runtime.rows.envelope import ROW_SCHEMA
 from statefun.sdk.address import Address
 
 
@@ -52,7 +52,7 @@ def test_keys_begin_with_what_tells_them_apart() -> None:
 
 def test_rows_have_the_columns_of_the_dispatcher() -> None:
     """Names, order and types of the columns are as agreed between sources and dispatcher."""
-    assert SCHEMA.simpleString() == (
+    assert ROW_SCHEMA.simpleString() == (
         "struct<target:binary,offset:bigint,caller:binary,typename:string,value:binary,"
         "topic:string,partition:int,timestamp:bigint,key:binary,"
         "headers:string,trace:string,route:bigint,flags:int>"
@@ -67,7 +67,7 @@ def test_rows_have_no_nested_columns() -> None:
     """
     nested = (ArrayType, MapType, StructType)
 
-    assert not [field.name for field in SCHEMA if isinstance(field.dataType, nested)]
+    assert not [field.name for field in ROW_SCHEMA if isinstance(field.dataType, nested)]
 
 
 @pytest.mark.parametrize(

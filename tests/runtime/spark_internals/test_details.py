@@ -22,7 +22,7 @@ from statefun.runtime.spark_internals.class_path import spark_jars_folder
 from statefun.runtime.spark_internals.log_files import (
     COMMITS,
     METADATA,
-    OFFSETS,
+    OFFSETS_FOLDER,
     BatchOffsets,
     check_commit,
     newest_batch,
@@ -220,7 +220,7 @@ def test_pickled_state(size: int) -> None:
 @origin("HDFSMetadataLog.scala, OffsetSeqLog.scala")
 def test_log_of_offsets(probe: Probe) -> None:
     """The log of offsets has a version, a line about the batch, and one per source."""
-    folder = probe.checkpoint / OFFSETS
+    folder = probe.checkpoint / OFFSETS_FOLDER
     content = (folder / "1").read_bytes()
     offsets = BatchOffsets.decode(content, "1")
 
