@@ -277,10 +277,10 @@ def test_a_stopped_application_continues(kafka: KafkaHarness, program: Program) 
     users, out = kafka.topic("users", partitions=2), kafka.topic("out")
     (program.folder / "module.yaml").write_text(kafka.module({users: ["test.fns/count"]}))
     names = ["Ada", "Alan", "Grace", "Edsger"]
-    kafka.send(users, ((name, "x") for _ in range(100) for name in names))
 
     ends, scraped = [], []
     for number in (signal.SIGTERM, signal.SIGINT):
+        kafka.send(users, ((name, "x") for _ in range(100) for name in names))
         before = len(kafka.receive(out))
         process = program.start(out, {"spark.ui.enabled": "true", "spark.ui.port": "0"})
         while len(kafka.receive(out)) < before + 40:
