@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection of a connector's: what it returns is checked, and its progress kept if need be."""
+"""Connections that a connector makes: their answers are checked, and their progress is kept.
+
+A connector that stores markers itself needs :class:`CheckedCluster` alone.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,13 @@ _SIGNALS = (UncertainError, UndeliveredError)
 
 
 class CheckedCluster:
-    """A connection whose methods return what the page on connectors says, or fail.
+    """A connection of a connector; a wrong answer is an error that names the egress.
 
     Args:
-        owner: whose it is, for messages: an egress and its writer.
-        connect: calls the writer, given what takes note of how many records of the present call of
-            ``write`` are safe.
-        note: takes note of that, if it may be so.
+        owner: the egress and its writer, for messages.
+        connect: calls the writer. Its argument is the function that the connection calls during
+            ``write`` with the number of records that are safe.
+        on_written: called with each such number that is valid and larger than the one before.
 
     Raises:
         ConnectorError: if the writer returns no connection.
@@ -43,13 +46,13 @@ class CheckedCluster:
         self,
         owner: str,
         connect: Callable[[Callable[[int], None]], Any],
-        note: Callable[[int], None],
+        on_written: Callable[[int], None],
     ) -> None:
-        self._note = note
+        self._on_written = on_written
         self._given: int | None = None
-        """How many records the present call of ``write`` was given."""
-        self._noted = 0
-        """How many of them are safe."""
+        """The number of records in the present call of ``write``; None between calls."""
+        self._safe = 0
+        """The number of them that are safe."""
         with named_failures(owner, *_SIGNALS):
             cluster = connect(self._has_written)
         for name in _METHODS:
@@ -71,7 +74,7 @@ class CheckedCluster:
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Write records and the marker."""
-        self._given, self._noted = len(records), 0
+        self._given, self._safe = len(records), 0
         try:
             answer = self._cluster.write(records, marker)
         finally:
@@ -83,7 +86,7 @@ class CheckedCluster:
             )
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """Let the connection show what it keeps, if it keeps records."""
+        """Let the connection show readers the records that it keeps, if it keeps any."""
         tend = getattr(self._cluster, "tend", None)
         later = None if tend is None else tend(is_last=is_last)
         if not isinstance(later, timedelta | None):
@@ -98,7 +101,7 @@ class CheckedCluster:
         self._cluster.close()
 
     def _has_written(self, count: int) -> None:
-        """Take note of a part of the progress: what is noted is never written again."""
+        """Pass on how many records are safe: a later start does not write them again."""
         given = self._given
         if given is None:
             raise ConnectorError(
@@ -109,22 +112,22 @@ class CheckedCluster:
                 f"{self._owner}: has_written is called with {count!r}; it takes how many of the "
                 f"{given} records of the present call of write are safe, from the first one on"
             )
-        if count > self._noted:
-            self._noted = count
-            self._note(count)
+        if count > self._safe:
+            self._safe = count
+            self._on_written(count)
 
 
 class KeptProgress:
-    """A connection that keeps no markers itself: a file of the checkpoint has the lane's progress.
+    """A connection without markers, with a file of the checkpoint that has the lane's progress.
 
-    What is written after the file is written once more after a crash.
+    After a crash, the records that were written later than the file are written once more.
 
     Args:
-        folder: where the file is.
+        folder: the folder of the file.
         lane: the number of the lane.
-        run: the run that writes.
-        connect: makes the connection, given a function that takes note of how many records of the
-            present call of ``write`` are safe, from its first one on.
+        run: the id of the application's run.
+        connect: makes the connection. Its argument is the function to call during ``write`` with
+            the number of its first records that are safe.
     """
 
     def __init__(
@@ -139,9 +142,9 @@ class KeptProgress:
         self._run = run
         self._kept: Marker | None = None
         self._next: Marker | None = None
-        """The progress when the present call of ``write`` is over."""
+        """The progress after the present call of ``write``."""
         self._first = 0
-        """The number of the lane's first record in it."""
+        """The number of the first record of that call, among the lane's records of the batch."""
         self._cluster = connect(self._has_written)
 
     def open(self) -> Marker | None:
@@ -163,7 +166,7 @@ class KeptProgress:
         self._keep(marker)
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """Let the connection show what it keeps, if it keeps records."""
+        """Let the connection show readers the records that it keeps, if it keeps any."""
         cluster = self._cluster
         return cluster.tend(is_last=is_last) if isinstance(cluster, GatheringCluster) else None
 
@@ -172,7 +175,10 @@ class KeptProgress:
         self._cluster.close()
 
     def _has_written(self, count: int) -> None:
-        """Keep a part of the progress; records that are left out are not counted, so it may be more."""
+        """Keep the progress within a call of ``write``.
+
+        Records that are left out are not counted, so the lane may be further than the file says.
+        """
         following = self._next
         if following is not None:
             self._keep(following._replace(records=self._first + count))

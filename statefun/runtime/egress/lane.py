@@ -10,11 +10,11 @@ cluster through the protocol :class:`Cluster`, and exactly-once rests on the ord
     write   the next records and the progress that they make, both or neither
     again   from ``open`` on, as soon as an answer is missing: the request may still take effect
 
-A driver that is fenced by another one cannot tell that from an answer that got lost, or from a
+A driver that is fenced by another one cannot distinguish that from a lost answer or from a
 transaction that took too long: it opens the lane again, finds its owner, and goes on or ends.
 Two drivers, on two copies of a checkpoint, may fence each other for a while. But a claim is only
 made on lanes that nobody else has claimed since they were opened; so of two drivers that have
-claimed all lanes, one has opened each of them behind the other's claim, and sees what is published.
+claimed all lanes, one has opened each of them after the other's claim, and sees what is published.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Marker(NamedTuple):
 
     @classmethod
     def of_json(cls, content: Mapping[str, Any]) -> Marker:
-        """Read what :meth:`to_json` has returned.
+        """Return the marker of a value that :meth:`to_json` has returned.
 
         >>> marker = Marker(7, 0, b"digest", "this run", "this run")
         >>> Marker.of_json(marker.to_json()) == marker
@@ -73,7 +73,7 @@ class Marker(NamedTuple):
         return cls(**{**content, "digest": bytes.fromhex(content["digest"])})
 
     def to_json(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return the marker as values that JSON has."""
         return {**self._asdict(), "digest": self.digest.hex()}
 
 
@@ -101,10 +101,10 @@ class GatheringCluster(Cluster, Protocol):
     """
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """Show what has been kept for long enough, or all if nothing may follow.
+        """Show the records that were kept for long enough, or all if no batch may follow.
 
         Returns:
-            After which time to be called again, even if no records come; None if nothing is kept.
+            The time after which to call this again, even without new records; None if nothing is kept.
         """
 
 
@@ -203,9 +203,9 @@ class Lane:
         self._owners = {self._run, *found}
 
     def connect(self) -> None:
-        """Connect to a cluster without markers ahead of the first batch, which would wait for it.
+        """Connect to a cluster without markers, so that the first batch does not wait for that.
 
-        One that does not answer yet holds up nothing: the first batch tries again.
+        A cluster that does not answer yet is no error: the first batch tries again.
 
         Raises:
             ConfigurationError: if the egress's properties are wrong.
@@ -241,7 +241,7 @@ class Lane:
             self._persist(lambda: self._publish(batch))
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """Let a cluster that keeps records show them; return after which time to do so again.
+        """Let a cluster show the records that it keeps; return the time after which to do so again.
 
         Raises:
             CheckpointError: if another run has taken over.
@@ -290,7 +290,7 @@ class Lane:
         return self._cluster
 
     def _accepted(self, marker: Marker) -> Marker:
-        """Return the marker that was found, if the lane may go on from there."""
+        """Return the marker, if the lane may go on from it."""
         newest = self._commit_log.newest()
         if self._owners is not None and marker.owner not in self._owners:
             raise CheckpointError(
@@ -307,8 +307,8 @@ class Lane:
             return marker
         staged = self._outbox.staged(marker.batch)
         if staged is not None and staged.digest == marker.digest:
-            # By a run on a copy, before that had a history of its own. Later ones will not find
-            # the batch any more to compare with.
+            # A run on a copy has published it before the copy had a history of its own. Later runs
+            # cannot compare it any more, because the batch is deleted by then.
             return marker._replace(publisher=self._run)
         raise CheckpointError(
             f"{self._name}: batch {marker.batch} was published with a copy of this checkpoint "

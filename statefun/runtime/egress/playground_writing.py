@@ -27,7 +27,7 @@ class PlaygroundCluster:
         self._lane = f"{writing.egress.id}/{writing.lane}"
         self._went_well = writing.went_well
         self._progress: str | None = None
-        """As this connection knows it."""
+        """The lane's progress, as this connection has read or written it last."""
 
     def open(self) -> Marker | None:
         """Return the lane's progress."""
@@ -46,4 +46,4 @@ class PlaygroundCluster:
         self._went_well()
 
     def close(self) -> None:
-        """Leave the database to the others."""
+        """Do nothing: the database belongs to the playground."""

@@ -93,7 +93,7 @@ class AtLeastOnce:
         Raises:
             KafkaError: if it refuses a record for good, and the policy is to fail.
             UncertainError: if it has not confirmed all of them.
-            UndeliveredError: if told to stop before it has.
+            UndeliveredError: if publishing stops before that.
         """
         self._check_alone()
         refused: list[Refused] = []
@@ -123,7 +123,7 @@ class AtLeastOnce:
 
         Raises:
             UncertainError: if some records are neither written nor refused.
-            UndeliveredError: if told to stop before all answers are known.
+            UndeliveredError: if publishing stops before all answers are known.
         """
         self._refused, self._error = [], None
         self._left, self._moved = 0, time.monotonic()
@@ -318,7 +318,7 @@ class ExactlyOnce(AtLeastOnce):
         Raises:
             KafkaError: if the cluster refuses a record for good, and the policy is to fail.
             UncertainError: if it may or may not have committed.
-            UndeliveredError: if told to stop before that.
+            UndeliveredError: if publishing stops before that.
         """
         self._check_alone()
         refused: list[Refused] = []

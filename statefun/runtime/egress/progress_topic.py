@@ -3,7 +3,7 @@
 
 There is one compacted topic per checkpoint and egress, with one partition per lane. Every
 transaction writes a marker into it. A topic shared by several applications would not do: its
-readers see nothing behind an open transaction of any of them, and a crashed application's
+readers see nothing after an open transaction of any of them, and a crashed application's
 transaction stays open until it times out.
 """
 

@@ -136,7 +136,7 @@ class Refusals:
                 that refuses all records count as refused, too.
 
         Raises:
-            UncertainError: if that is not known: then the records are tried again.
+            UncertainError: if it is not certain; then the records are tried again.
         """
         if any(each.reason.code() in _OF_BATCH and not each.alone for each in refused):
             self.alone = True

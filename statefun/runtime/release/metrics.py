@@ -3,7 +3,7 @@
 
 The source is called ``statefun``. Per ingress there are ``commitsSucceeded`` and
 ``commitsFailed``, per partition ``currentOffset``, ``committedOffset`` and ``lag``, or ``records`` and
-whatever its connector tells; see docs/operations.md.
+the figures that its connector reports; see docs/operations.md.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Metrics:
             if read := records_read([source.endOffset]):
                 yield f"ingress.{connector.id}.records", read
             for name, value in (source.metrics or {}).items():
-                with suppress(ValueError, OverflowError):  # sources of Spark's tell what they like
+                with suppress(ValueError, OverflowError):  # sources of Spark report any text
                     yield f"ingress.{connector.id}.{name}", int(float(value))
 
     def _set(

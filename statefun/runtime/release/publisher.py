@@ -142,7 +142,7 @@ class Publisher:
 
         Raises:
             StatefunError: if publishing has failed.
-            KeyboardInterrupt: if told to stop before.
+            KeyboardInterrupt: if the application is to stop before that.
         """
         done = False
         while not done:
