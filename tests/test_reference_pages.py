@@ -54,10 +54,10 @@ def _texts() -> list[str]:
 def _part(part: ast.expr) -> str:
     if isinstance(part, ast.Constant):
         return str(part.value)
-    is_prefix = (
-        isinstance(part, ast.FormattedValue) and ast.unparse(part.value) == "SETTINGS_PREFIX"
-    )
-    return SETTINGS_PREFIX if is_prefix else "…"
+    value = ast.unparse(part.value) if isinstance(part, ast.FormattedValue) else ""
+    if label := re.search(r"\b(ingress|egress)\.label$", value):
+        return f"{label[1]} …"
+    return SETTINGS_PREFIX if value == "SETTINGS_PREFIX" else "…"
 
 
 def _is_raised(message: str, texts: list[str]) -> bool:

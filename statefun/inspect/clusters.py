@@ -93,13 +93,11 @@ def position_findings(checkpoint: Folder, module: Module, timeout: timedelta) ->
         known = within_stops(read or {}, stops) if stops else read or {}
         try:
             for text, is_error in _changes(ingress, known, timeout):
-                yield Finding.at(
-                    ingress.location, f"ingress {ingress.id}: {text}", is_error=is_error
-                )
+                yield Finding.at(ingress.location, f"{ingress.label}: {text}", is_error=is_error)
         except StatefunError:  # which is a finding of its own
             continue
         except KafkaException as error:
-            yield Finding.at(ingress.location, f"ingress {ingress.id}: {reason_of(error).str()}")
+            yield Finding.at(ingress.location, f"{ingress.label}: {reason_of(error).str()}")
 
 
 def _changes(
@@ -143,7 +141,7 @@ def _listed(numbers: Sequence[int]) -> str:
 
 def _of_ingress(ingress: KafkaIngress, timeout: timedelta) -> Iterator[Finding]:
     topics = check_topics(ingress, timeout)
-    owner = f"ingress {ingress.id}"
+    owner = ingress.label
     for text in _missing_rights(
         owner, admin_client(ingress), list(topics), AclOperation.READ, timeout
     ):
@@ -175,7 +173,7 @@ def _of_ingress(ingress: KafkaIngress, timeout: timedelta) -> Iterator[Finding]:
 
 
 def _of_egress(egress: KafkaEgress, timeout: timedelta) -> Iterator[Finding]:
-    owner = f"egress {egress.id}"
+    owner = egress.label
     admin = admin_for(owner, egress.address, egress.properties)
     metadata = check_declared_topics(egress, timeout)
     for text in _missing_rights(owner, admin, declared_topics(egress), AclOperation.WRITE, timeout):

@@ -52,7 +52,7 @@ class DeadLetters:
         self.module = module
         self.egress: KafkaEgress = egress
         self.topic: str = egress.dead_letter_topic
-        self.owner = f"egress {egress.id}"
+        self.owner = egress.label
 
     def read(self, wanted: LetterFilter = _EVERY) -> list[DeadLetter]:
         """Return the letters that are not done, oldest first.

@@ -47,7 +47,7 @@ class ReplayRoutes:
         self._to_target = to_target
         if to_target and egress.replay_topic is None:
             raise ConfigurationError(
-                f"egress {egress.id} has no replayTopic, through which letters could go to their "
+                f"{egress.label} has no replayTopic, through which letters could go to their "
                 "targets"
             )
 

@@ -159,6 +159,6 @@ def _warnings(module: Module, functions: StatefulFunctions, sources: str) -> Ite
         if not is_mentioned and egress is not module.dead_letters:
             yield Finding.at(
                 egress.location,
-                f"egress {egress.id} is mentioned nowhere in the program",
+                f"{egress.label} is mentioned nowhere in the program",
                 is_error=False,
             )

@@ -68,7 +68,7 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
             for target in route.targets:
                 function = functions.find(str(target))
                 if function is None:
-                    text = f"target {target} of ingress {ingress.id} has no function"
+                    text = f"target {target} of {ingress.label} has no function"
                     yield route.location, text + functions.hint(str(target))
                 elif not _takes(function, str(route.value_type)):
                     text = f"topic {route.topic}: no handler of {target} takes {route.value_type}"
@@ -131,7 +131,7 @@ def _loops(module: Module) -> Iterator[Finding]:
             if ingress.address == egress.address and route.takes(topic):
                 text = f"topicPattern {route.topic} takes {topic}, a topic for dead letters of"
                 hint = f"begin it with (?!{re.escape(topic)}$)"
-                yield route.location, f"{text} egress {egress.id}; {hint}"
+                yield route.location, f"{text} {egress.label}; {hint}"
 
 
 def _declared_twice(module: Module) -> Iterator[Finding]:
@@ -140,7 +140,7 @@ def _declared_twice(module: Module) -> Iterator[Finding]:
     for egress in module.all_egresses:
         first = declared.setdefault(egress.id, egress.location)
         if first is not egress.location:
-            text = f"egress {egress.id} is declared twice; it is first declared at {first}"
+            text = f"{egress.label} is declared twice; it is first declared at {first}"
             yield egress.location, text
 
 
@@ -152,7 +152,7 @@ def _topics_of_two_ports(module: Module) -> Iterator[Finding]:
             for topic in egress.settings.topics:
                 first = declared.setdefault(topic, egress)
                 if first is not egress:
-                    text = f"egress {egress.id} has topic {topic}, which egress {first.id} has at"
+                    text = f"{egress.label} has topic {topic}, which {first.label} has at"
                     yield egress.location, f"{text} another port; give it another name"
 
 
@@ -161,11 +161,11 @@ def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[
     for second in declared[1:]:
         yield (
             second.location,
-            f"egress {second.id} has a deadLetterTopic, which egress {declared[0].id} has already",
+            f"{second.label} has a deadLetterTopic, which egress {declared[0].id} has already",
         )
     for egress in module.egresses:
         if egress.on_refused is OnFailure.DEAD_LETTER and not declared:
-            yield egress.location, f"egress {egress.id}: {_NO_TOPIC}"
+            yield egress.location, f"{egress.label}: {_NO_TOPIC}"
     for ingress in module.routed:
         for route in ingress.topics:
             policy = route.failure_policy or ingress.failure_policy

@@ -210,7 +210,7 @@ class KafkaIngressBuilder(_Builder):
         read, value_type = self._deserializer
         if not callable(read) or not isinstance(value_type, Type):
             raise DefinitionError(
-                f"ingress {ingress.id}: a deserializer is a function with the Type of what it "
+                f"{ingress.label}: a deserializer is a function with the Type of what it "
                 f"returns, not {read!r} with {value_type!r}"
             )
         made = Deserializer(str(ingress.id), read, value_type, takes_tombstones=True)
@@ -312,7 +312,7 @@ class KafkaEgressBuilder(_Builder):
         egress = self._read("io.statefun.kafka.v1/egress", read_kafka_egress)
         if not (self._serializer is None or callable(self._serializer)):
             raise DefinitionError(
-                f"egress {egress.id}: a serializer is a function, not {self._serializer!r}"
+                f"{egress.label}: a serializer is a function, not {self._serializer!r}"
             )
         parts = attrs.asdict(egress, recurse=False)
         return KafkaEgress(**parts | {"serializer": self._serializer})

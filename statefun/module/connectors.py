@@ -38,6 +38,11 @@ class ConnectorIngress:
     what keeps the ingress from running.
     """
 
+    @property
+    def label(self) -> str:
+        """The name of the component in messages."""
+        return f"ingress {self.id}"
+
 
 @attrs.frozen
 class ConnectorEgress:
@@ -67,11 +72,13 @@ class ConnectorEgress:
     checker: str | None = None
     """``package.module:name`` of a function for ``statefun validate --connect``, as for an ingress."""
 
+    @property
+    def label(self) -> str:
+        """The name of the component in messages."""
+        return f"egress {self.id}"
+
 
 def owner_of(component: ConnectorIngress | ConnectorEgress) -> str:
     """Return whose mistake it is, for messages: a component, its kind and place, and its code."""
-    if isinstance(component, ConnectorIngress):
-        name, code = "ingress", component.reader
-    else:
-        name, code = "egress", component.writer
-    return f"{name} {component.id} ({component.kind}, {component.location}): {code}"
+    code = component.reader if isinstance(component, ConnectorIngress) else component.writer
+    return f"{component.label} ({component.kind}, {component.location}): {code}"

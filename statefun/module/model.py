@@ -98,6 +98,11 @@ class KafkaIngress:
     stop_position: StopPosition | None = None
     """None to read for ever; resolved at every start."""
 
+    @property
+    def label(self) -> str:
+        """The name of the component in messages."""
+        return f"ingress {self.id}"
+
 
 class DeliverySemantic(Enum):
     """The guarantee of an egress about its records when a process crashes."""
@@ -136,6 +141,11 @@ class KafkaEgress:
     """Converts values to records; returns None to leave a value out."""
     topics: tuple[TransformedTopic, ...] = ()
     """The topics whose records are transformed."""
+
+    @property
+    def label(self) -> str:
+        """The name of the component in messages."""
+        return f"egress {self.id}"
 
 
 @attrs.frozen

@@ -96,7 +96,7 @@ class ConnectorLaneFactory:
             )
 
         return Lane(
-            f"egress {egress.id}",
+            egress.label,
             self.run,
             self.checkpoint,
             connect,

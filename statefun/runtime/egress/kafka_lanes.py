@@ -119,7 +119,7 @@ class KafkaLaneFactory:
                     return ExactlyOnce(egress, stop, patience, refusals, progress, number)
 
         return Lane(
-            f"egress {egress.id}",
+            egress.label,
             self.run,
             self.checkpoint,
             connect,

@@ -57,7 +57,7 @@ class Patience:
         return "answers, and takes no records" if is_kafka else "takes no records"
 
     def _answers(self, egress: KafkaEgress) -> bool:
-        owner, address = f"egress {egress.id}", egress.address
+        owner, address = egress.label, egress.address
         try:
             admin = admin_for(owner, address, egress.properties)
             cluster_metadata(owner, address, admin, _ANSWER)

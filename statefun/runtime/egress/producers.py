@@ -81,7 +81,7 @@ class AtLeastOnce:
             **properties,
         }
         settings = {name: value for name, value in settings.items() if value is not None}
-        self._producer: Producer = connect(Producer, f"egress {egress.id}", settings)
+        self._producer: Producer = connect(Producer, egress.label, settings)
 
     def open(self) -> Marker | None:
         """Return None: this semantic has no markers."""
@@ -212,7 +212,7 @@ class AtLeastOnce:
     def _explained(self, error: ClientError) -> Exception:
         if error.code() in OF_CLIENTS:
             return KafkaError(
-                f"egress {self._egress.id} at {self._egress.address}: {error.str()}; the records "
+                f"{self._egress.label} at {self._egress.address}: {error.str()}; the records "
                 "are kept in the outbox"
             )
         return UncertainError(error.str())

@@ -64,7 +64,7 @@ class ProgressTopic:
         self.name = f"{PROGRESS_PREFIX}{query_id}-{_readable(id_)[:_READABLE]}-{digest}"
         """The topic's name."""
         self._egress = egress
-        self._owner = f"egress {egress.id}"
+        self._owner = egress.label
 
     def create(self, lanes: int, timeout: timedelta) -> int:
         """Create the topic, or its missing partitions.

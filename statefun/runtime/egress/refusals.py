@@ -112,7 +112,7 @@ class Refusals:
         written: Collection[OutboxPlace] = (),
     ) -> None:
         self._egress = egress
-        self._owner = f"egress {egress.id}"
+        self._owner = egress.label
         self._dead_letters = dead_letters
         self._write = write
         default = OnFailure.DEAD_LETTER if dead_letters else OnFailure.FAIL

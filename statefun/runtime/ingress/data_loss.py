@@ -30,13 +30,13 @@ def check_kept(
         for topic, partitions in read.items()
         for number, offset in partitions.items()
     }
-    question = f"ingress {ingress.id}: {ingress.address} does not say which records it has"
+    question = f"{ingress.label}: {ingress.address} does not say which records it has"
     with raising_kafka_errors(question):
         there = readable_watermarks(ingress, following, timeout)
     for (topic, number), (first, _) in there.items():
         if first > following[topic, number]:
             raise KafkaError(
-                f"ingress {ingress.id}: records of topic {topic}, partition {number}, are gone "
+                f"{ingress.label}: records of topic {topic}, partition {number}, are gone "
                 f"that were not read yet: the next one was that of offset "
                 f"{following[topic, number]}, and the first one there is that of offset {first}; "
                 "set onDataLoss: go-on to leave them out, and keep records for longer"

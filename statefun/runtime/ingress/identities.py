@@ -155,7 +155,7 @@ def _noted(checkpoint: Folder) -> dict[str, Identity]:
 
 
 def _asked(ingress: KafkaIngress, topics: Collection[str], timeout: timedelta) -> Identity:
-    owner = f"ingress {ingress.id}"
+    owner = ingress.label
     admin = admin_client(ingress)
     cluster = cluster_metadata(owner, ingress.address, admin, timeout).cluster_id
     futures = admin.describe_topics(
@@ -195,7 +195,7 @@ def _compare(
         what = f"topic {', '.join(others)} at {ingress.address} was deleted and created anew"
         cure = "bring back the former one"
     raise CheckpointError(
-        f"ingress {ingress.id}: {what} since checkpoint {checkpoint.shown} has read it, whose "
+        f"{ingress.label}: {what} since checkpoint {checkpoint.shown} has read it, whose "
         f"offsets mean other records there; {cure}, or start with a new checkpoint, or delete "
         f"{checkpoint.shown}/{CLUSTERS_FILE} to go on at the same offsets nevertheless"
     )

@@ -31,7 +31,7 @@ def removed_partitions(
         return None
     places = ", ".join(f"{topic}/{number} from {offset}" for topic, number, offset in sorted(gone))
     return CheckpointError(
-        f"ingress {ingress.id} no longer reads partitions that the checkpoint has read; their unread "
+        f"{ingress.label} no longer reads partitions that the checkpoint has read; their unread "
         f"records would be lost ({places}); name the topic again until they are read, or set "
         "onDataLoss: go-on to leave them out"
     )

@@ -61,7 +61,7 @@ def admin_client(ingress: KafkaIngress) -> AdminClient:
     """Return a client that asks the ingress's cluster about itself."""
     properties = client_properties(ingress)
     del properties["group.id"], properties["enable.auto.commit"]
-    return connect(AdminClient, f"ingress {ingress.id}", properties)
+    return connect(AdminClient, ingress.label, properties)
 
 
 def readable_watermarks(
@@ -84,7 +84,7 @@ def check_topics(ingress: KafkaIngress, timeout: timedelta) -> dict[str, list[in
         KafkaError: if no broker answers within ``timeout``.
         TopicError: if one of the topics, or a partition that is listed, does not exist.
     """
-    owner = f"ingress {ingress.id}"
+    owner = ingress.label
     metadata = cluster_metadata(owner, ingress.address, admin_client(ingress), timeout)
     return partitions_to_read(ingress, metadata)
 
@@ -117,10 +117,10 @@ def _looked_up(
     """Return the starting offsets that a cluster has to look up."""
     # Records behind an open transaction count, although nobody can read them yet.
     properties = {**client_properties(ingress), "isolation.level": "read_uncommitted"}
-    consumer = connect(Consumer, f"ingress {ingress.id}", properties)
+    consumer = connect(Consumer, ingress.label, properties)
     reset = LATEST if ingress.auto_offset_reset is AutoOffsetReset.LATEST else EARLIEST
     question = (
-        f"ingress {ingress.id}: the offsets to start from could not be read from {ingress.address}"
+        f"{ingress.label}: the offsets to start from could not be read from {ingress.address}"
     )
     with raising_kafka_errors(question), closing(consumer):
         wanted = _wanted(ingress, consumer, every, timeout)
@@ -189,7 +189,7 @@ def _check_readable(ingress: KafkaIngress, key: TopicPartition, offset: int, rea
     """
     if offset > readable:
         raise KafkaError(
-            f"ingress {ingress.id}: it is to start at offset {offset} of topic {key.topic}, "
+            f"{ingress.label}: it is to start at offset {offset} of topic {key.topic}, "
             f"partition {key.partition}, and a transaction is open since offset {readable}; start "
             "again when that is over, or set the property isolation.level to read_uncommitted"
         )

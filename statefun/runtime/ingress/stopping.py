@@ -169,13 +169,11 @@ def _stops(
     """
     if ingress.stop_position is None:
         return starts, None
-    consumer = connect(Consumer, f"ingress {ingress.id}", client_properties(ingress))
+    consumer = connect(Consumer, ingress.label, client_properties(ingress))
     every = [TopicPartition(topic, number) for topic in partitions for number in partitions[topic]]
     resolved: dict[str, dict[str, int]] = {}
     stops: dict[str, dict[str, int]] = {}
-    question = (
-        f"ingress {ingress.id}: the offsets to stop at could not be read from {ingress.address}"
-    )
+    question = f"{ingress.label}: the offsets to stop at could not be read from {ingress.address}"
     with raising_kafka_errors(question), closing(consumer):
         asked = _asked(ingress, consumer, every, timeout)
         there = readable_watermarks(ingress, ((p.topic, p.partition) for p in every), timeout)

@@ -41,7 +41,7 @@ def partitions_to_read(ingress: KafkaIngress, metadata: ClusterMetadata) -> dict
     Raises:
         TopicError: if a topic that it names does not exist, or has no such partition.
     """
-    owner = f"ingress {ingress.id}"
+    owner = ingress.label
     found = {}
     for route in ingress.topics:
         if route.is_pattern:

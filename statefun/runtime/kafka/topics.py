@@ -28,7 +28,7 @@ def check_declared_topics(egress: KafkaEgress, timeout: timedelta) -> ClusterMet
         KafkaError: if no broker answers within ``timeout``.
         TopicError: if one of the topics does not exist.
     """
-    owner = f"egress {egress.id}"
+    owner = egress.label
     admin = admin_for(owner, egress.address, egress.properties)
     metadata = cluster_metadata(owner, egress.address, admin, timeout)
     for topic in declared_topics(egress):

@@ -86,9 +86,7 @@ class _Group:
         self.commits = Commits()
         self._ingress = ingress
         # No member ever joins the group: Kafka takes offsets from outside only then.
-        self._consumer: Consumer = connect(
-            Consumer, f"ingress {ingress.id}", client_properties(ingress)
-        )
+        self._consumer: Consumer = connect(Consumer, ingress.label, client_properties(ingress))
         self._newest: Offsets | None = None
         self._is_stopped = False
         self._changed = threading.Condition()
