@@ -27,7 +27,7 @@ _PRIMITIVES: Mapping[str, Type[Any]] = {
     each.typename: each for each in (BoolType, DoubleType, FloatType, IntType, LongType, StringType)
 }
 _TIMES = ("time", "timestamp")
-_NUMBERS = ("partition", "offset", "attempts")
+_NUMBERS = ("partition", "offset", "attempts", "route")
 _SHOWN = (
     *("time", "error-code", "error-type", "error-message", "target", "target-type", "traceback"),
     *("route", "encoded"),

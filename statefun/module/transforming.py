@@ -25,8 +25,6 @@ from statefun.transforms.chain import Chain
 from statefun.transforms.data import TransformError
 from statefun.transforms.transform import Part
 
-_TRANSFORMS = "transforms of "
-"""The names of deserializers that apply transforms begin so."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 _make_record = partial(tuple.__new__, EncodedRecord)
@@ -64,7 +62,7 @@ def transformed_values(source: str, typename: str, chain: Chain) -> Deserializer
     # Not registered: the type of that name only reads what this one writes.
     made = SimpleType(typename, bytes, values.refuse)
     return Deserializer(
-        f"{_TRANSFORMS}{source}",
+        f"transforms of {source}",
         values.read,
         made,
         takes_tombstones=chain.makes_values_of_nothing,

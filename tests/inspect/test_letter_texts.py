@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from statefun.inspect.dead_letter import DeadLetter
+from statefun.inspect.letter_texts import as_json, in_full, value_of, value_text
+from statefun.sdk.primitives import StringType
+
+SENT = StringType.serializer().serialize("Ada")
+
+
+def letter(value: bytes, **facts: str) -> DeadLetter:
+    """Return a letter with a text."""
+    return DeadLetter(0, 1, b"k", value, [], {"type": StringType.typename, **facts})
+
+
+@pytest.mark.parametrize(
+    ("read", "new"),
+    [(letter(SENT), SENT), (letter(b"Ada", encoded="yes"), b"Ada")],
+)
+def test_a_text_is_shown_and_changed_as_its_topic_or_its_sender_has_written_it(
+    read: DeadLetter, new: bytes
+) -> None:
+    """A value that no deserializer has read has the bytes of its record."""
+    assert value_text(read) == "Ada"
+    assert value_of(read, b"Ada") == new
+
+
+def test_what_replays_need_is_for_programs() -> None:
+    """The number of a route and the flag are in the JSON, and not among what people read."""
+    read = letter(b"Ada", encoded="yes", route="5")
+
+    assert not any("route" in line or "encoded" in line for line in in_full(read))
+    assert (as_json(read)["route"], as_json(read)["encoded"]) == (5, "yes")
