@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import attrs
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.cimpl import NewTopic
@@ -17,6 +19,7 @@ from statefun.runtime.kafka.client import (
     cluster_metadata,
     partitions_of,
     raising_kafka_errors,
+    reason_of,
     watermarks,
 )
 from statefun.sdk.errors import KafkaError
@@ -98,11 +101,27 @@ def create_topic(
     """
     seconds = timeout.total_seconds()
     topic = NewTopic(name, partitions, 1, config=dict(config))
-    deadline = time.monotonic() + seconds
     admin.create_topics([topic], request_timeout=seconds)[name].result(seconds)
-    while time.monotonic() < deadline:
-        found = admin.list_topics(name, timeout=seconds).topics[name].partitions.values()
-        if len(found) == partitions and all(one.leader >= 0 for one in found):
-            return
+    wait_for_leaders(admin, name, partitions, timeout)
+
+
+def wait_for_leaders(admin: AdminClient, name: str, partitions: int, timeout: timedelta) -> None:
+    """Wait until every partition of a topic can be used, also while connections get lost.
+
+    Raises:
+        KafkaException: if the cluster refuses.
+        KafkaError: if the partitions cannot be used in time.
+    """
+    deadline = time.monotonic() + timeout.total_seconds()
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            found = admin.list_topics(name, timeout=left).topics[name].partitions.values()
+        except KafkaException as error:
+            # the client repeats other requests when a connection is lost, but not this one
+            if reason_of(error).code() != ClientError._TRANSPORT:  # noqa: SLF001 - its public name
+                raise
+        else:
+            if len(found) == partitions and all(one.leader >= 0 for one in found):
+                return
         time.sleep(_POLL.total_seconds())
-    raise KafkaError(f"topic {name!r} has no leaders after {timeout}")
+    raise KafkaError(f"not all partitions of topic {name!r} have a leader after {timeout}")

@@ -4,6 +4,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -16,6 +17,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
 from statefun.dev import EmbeddedKafka
+from statefun.dev.dev_topics import wait_for_leaders
 from statefun.sdk.errors import KafkaError, PlatformError
 
 pytestmark = pytest.mark.broker
@@ -143,6 +145,23 @@ def test_a_broker_that_does_not_answer_is_quoted(
             broker.create_topic("late")
     finally:
         broker.resume()
+
+
+def test_a_connection_that_is_lost_does_not_end_the_wait_for_leaders() -> None:
+    """The client does not repeat a question about metadata by itself."""
+    with EmbeddedKafka() as broker:
+        broker.create_topic("users", 2)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, **QUIET})
+        broker.kill()
+        with pytest.raises(KafkaException):
+            admin.list_topics("users", timeout=5)
+        restart = threading.Thread(target=broker.restart)
+        restart.start()
+
+        try:
+            wait_for_leaders(admin, "users", 2, timedelta(seconds=60))
+        finally:
+            restart.join()
 
 
 def test_topics_are_not_created_by_accident(broker: EmbeddedKafka) -> None:

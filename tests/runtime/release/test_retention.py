@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from statefun import StatefulFunctions
 from statefun.engine.wheel import due_tick
 from statefun.protocol.runtime_pb2 import Manifest, Segment
-from statefun.runtime import application
+from statefun.runtime import application_run
 from statefun.runtime.checkpoint import timer_log
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
@@ -46,7 +46,7 @@ def test_batches_are_retained_for_as_long_as_they_may_wait(
             session.conf.set(retained, batches)
             return session
 
-        monkeypatch.setattr(application, "open_session", open_it)
+        monkeypatch.setattr(application_run, "open_session", open_it)
 
     module = kafka.module({kafka.topic("users"): ["test.fns/any"]})
     functions = StatefulFunctions()
