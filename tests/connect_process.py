@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, final
 
+from patience import SECONDS
+
 from statefun.runtime.spark.jars import MavenArtifact, java_command, resolve
 
 _SOURCE = Path(__file__).parent / "transforms" / "connect" / "ConnectTransforms.java"
@@ -69,4 +71,4 @@ class ConnectProcess:
         with self._process:
             assert self._process.stdin is not None
             self._process.stdin.close()
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=SECONDS)

@@ -13,6 +13,7 @@ from typing import Any, cast
 import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from patience import SECONDS
 from pyspark.sql import SparkSession
 
 from statefun.dev import EmbeddedKafka
@@ -25,8 +26,6 @@ from statefun.runtime.settings import Settings
 from statefun.runtime.summary import Summary
 from statefun.sdk.functions import StatefulFunctions
 
-PATIENCE = timedelta(minutes=2)
-"""Nothing takes that long, unless it never comes."""
 Record = tuple[str | bytes | None, str | bytes | None]
 """Key and value."""
 
@@ -59,7 +58,9 @@ class KafkaHarness:
 
     def broker_topics(self) -> set[str]:
         """Return all topics that there are, also of other tests."""
-        return set(AdminClient({"bootstrap.servers": self.address}).list_topics(timeout=30).topics)
+        return set(
+            AdminClient({"bootstrap.servers": self.address}).list_topics(timeout=SECONDS).topics
+        )
 
     def send(self, topic: str, records: Iterable[Record], partition: int | None = None) -> None:
         """Write records, in order."""
@@ -114,7 +115,7 @@ class KafkaHarness:
 
         def have_come() -> bool:
             try:
-                committed.extend(consumer.committed(asked, timeout=10))
+                committed.extend(consumer.committed(asked, timeout=SECONDS))
             except KafkaException as error:
                 # A broker that was frozen is nobody's coordinator for a moment.
                 if error.args[0].code() != KafkaError.NOT_COORDINATOR:
@@ -164,7 +165,7 @@ class KafkaHarness:
 
 def wait(is_so: Callable[[], bool]) -> None:
     """Wait until something is so."""
-    deadline = time.monotonic() + PATIENCE.total_seconds()
+    deadline = time.monotonic() + SECONDS
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.1)

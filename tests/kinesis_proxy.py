@@ -13,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, final
 
+from patience import SECONDS
+
 _THROTTLED = "ProvisionedThroughputExceededException"
 
 
@@ -129,7 +131,7 @@ class KinesisProxy:
         return 200, json.dumps(answer).encode()
 
     def _passed(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        connection = HTTPConnection("127.0.0.1", self._target, timeout=30)
+        connection = HTTPConnection("127.0.0.1", self._target, timeout=SECONDS)
         kept = {
             name: value
             for name, value in headers.items()

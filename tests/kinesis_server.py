@@ -11,8 +11,8 @@ from typing import Any
 
 import attrs
 import boto3
-from harness import PATIENCE
 from languages.servers import Language, Server, make_javascript, run_javascript
+from patience import PATIENCE
 
 from statefun.kinesis.connection import Credentials
 from statefun.protocol.kinesis_aggregation_pb2 import AggregatedRecord

@@ -8,6 +8,8 @@ import subprocess
 import time
 from http.client import HTTPConnection
 
+from patience import SECONDS
+
 _POLL_SECONDS = 0.02
 
 
@@ -22,7 +24,7 @@ def connected(port: int, server: subprocess.Popen[str]) -> HTTPConnection:
     """Return a connection to a server, once it listens."""
     while True:
         assert server.poll() is None
-        client = HTTPConnection("127.0.0.1", port, timeout=60)
+        client = HTTPConnection("127.0.0.1", port, timeout=SECONDS)
         try:
             client.connect()
         except ConnectionRefusedError:

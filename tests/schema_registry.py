@@ -13,16 +13,16 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 
 from local_servers import free_port
+from patience import SECONDS
 
 from statefun.runtime.spark.jars import cache_folder, java_command
 from statefun.runtime.spark_internals.class_path import spark_jars_folder
 
 VERSION = "2.6.13.Final"
-PATIENCE = timedelta(minutes=2)
+
 REQUEST = f"""\
 <ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="statefun" module="tests"/>
@@ -60,7 +60,7 @@ def schema_registry() -> Iterator[str]:
 
 
 def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE.total_seconds()
+    deadline = time.monotonic() + SECONDS
     while True:
         try:
             with urllib.request.urlopen(url, timeout=5):  # noqa: S310 - this machine's own

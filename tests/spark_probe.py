@@ -21,6 +21,7 @@ from stat import filemode
 from typing import Any
 
 import pyarrow as pa
+from patience import SECONDS
 from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -141,7 +142,7 @@ def called_from_jvm() -> bool:
             implements = ("java.lang.Runnable",)
 
     jvm().java.lang.Thread(Call()).start()
-    return called.wait(20)
+    return called.wait(SECONDS)
 
 
 @finds

@@ -24,6 +24,7 @@ from confluent_kafka import Producer
 from documentation import blocks
 from harness import wait
 from local_servers import free_port
+from patience import SECONDS
 
 from statefun.dev import EmbeddedKafka, read_records, send_record
 from statefun.runtime.spark.jars import cache_folder
@@ -133,7 +134,7 @@ class Machine:
     def call(self, folder: Path, *command: str) -> tuple[int, list[str]]:
         """Run a command to its end; return its exit code and its output."""
         process = self.start(folder, *command)
-        out, _ = process.communicate(timeout=180)
+        out, _ = process.communicate(timeout=SECONDS)
         assert "\tat " not in out, out  # a stack trace of Java
         lines = [line for line in out.splitlines() if not line.startswith(NOISE)]
         return process.returncode, [line for line in lines if " WARN " not in line]
@@ -185,10 +186,10 @@ def test_the_way_of_the_readme_leads_to_a_greeting(machine: Machine, greeter: Pa
 
         wait(lambda: greetings() == ["ada\tHello Ada, visit 1"])
         application.terminate()
-        said, _ = application.communicate(timeout=60)
+        said, _ = application.communicate(timeout=SECONDS)
     finally:
         broker.terminate()
-        broker.communicate(timeout=60)
+        broker.communicate(timeout=SECONDS)
     assert said.splitlines()[-1] == STOPPED
     assert "running 1 function; checkpoint" in said
 
@@ -206,7 +207,7 @@ def payments(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path
     application = machine.start(folder, "spark-submit", "app.py")
     wait(lambda: len(read_records(machine.kafka, "checked")) > RECORDS // 4)
     os.killpg(application.pid, signal.SIGKILL)
-    application.communicate(timeout=60)
+    application.communicate(timeout=SECONDS)
     drain = ("spark-submit", "--conf", "spark.statefun.available-now=true", "app.py")
     code, said = machine.call(folder, *drain)
     assert (code, said[-1][:36]) == (0, "statefun: timers wait for the next r")

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
+from patience import SECONDS
 
 from statefun.dev import EmbeddedKafka
 from statefun.dev.dev_topics import wait_for_leaders
@@ -73,7 +74,7 @@ def _exists(pid: int) -> bool:
 
 
 def _wait_until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + SECONDS
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
     return condition()
@@ -168,7 +169,7 @@ def test_topics_are_not_created_by_accident(broker: EmbeddedKafka) -> None:
     """A misspelt topic is an error of the client, not a new topic."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, **QUIET})
 
-    found = admin.list_topics("grettings", timeout=10).topics["grettings"]
+    found = admin.list_topics("grettings", timeout=SECONDS).topics["grettings"]
 
     assert found.error is not None
     assert "Unknown topic" in str(found.error)

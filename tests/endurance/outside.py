@@ -19,6 +19,7 @@ from typing import final
 import attrs
 from confluent_kafka import Producer
 from kinesis_server import KinesisHarness
+from patience import SECONDS
 
 PAUSE = 2.0
 """Seconds between what one does and does again."""
@@ -26,6 +27,7 @@ _FLUSH_SECONDS = 10
 KEEP = 100
 """So many files that the application has written are left; older ones are removed."""
 SERVED = """
+from patience import SECONDS
 from statefun import *
 
 @function("elsewhere/counter", specs=[ValueSpec("count", IntType)])
@@ -140,7 +142,7 @@ class Outside:
         return False
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> bool:
-        with closing(HTTPConnection("127.0.0.1", self._port, timeout=60)) as client:
+        with closing(HTTPConnection("127.0.0.1", self._port, timeout=SECONDS)) as client:
             client.request(method, path, body)
             answer = client.getresponse()
             answer.read()

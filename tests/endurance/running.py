@@ -18,6 +18,7 @@ import attrs
 from confluent_kafka import Consumer, TopicPartition
 from kinesis_server import KinesisHarness, kinesalite
 from local_servers import free_port
+from patience import SECONDS
 
 from endurance.outside import Endpoint, Outside
 from statefun.dev import EmbeddedKafka
@@ -156,7 +157,7 @@ def _check(program: subprocess.Popen[bytes], folder: Path) -> None:
 def _records(kafka: EmbeddedKafka, topic: str) -> int:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "endurance"})
     try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=SECONDS)
     finally:
         consumer.close()
     return int(end)

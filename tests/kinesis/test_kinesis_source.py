@@ -14,10 +14,11 @@ from typing import Any
 
 import attrs
 import pytest
-from harness import PATIENCE, wait
+from harness import wait
 from kinesis_counting import module_text
 from kinesis_proxy import KinesisProxy
 from kinesis_server import KinesisHarness, aggregated
+from patience import PATIENCE
 
 from statefun.components.running import Folder, Offset
 from statefun.kinesis.checking import check_egress, check_ingress

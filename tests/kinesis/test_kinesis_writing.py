@@ -8,10 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from harness import PATIENCE, wait
+from harness import wait
 from kinesis_counting import module_text
 from kinesis_proxy import KinesisProxy
 from kinesis_server import KinesisHarness
+from patience import PATIENCE
 
 from statefun.components.running import EgressRecord, Marker, UndeliveredError, Writing
 from statefun.kinesis.writing import KinesisCluster, write_kinesis

@@ -10,6 +10,7 @@ from http.client import HTTPConnection
 
 import pytest
 from languages.servers import LANGUAGES, NAMESPACE, Language, Server
+from patience import SECONDS
 
 from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.protocol.request_reply_pb2 import Address, FromFunction, ToFunction, TypedValue
@@ -219,7 +220,7 @@ def test_server(language: Language) -> None:
         pytest.skip(f"{language.name} needs {' and '.join(language.missing_tools)} on the PATH")
     with (
         Server(language, results_topic="totals") as server,
-        closing(HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection,
+        closing(HTTPConnection("127.0.0.1", server.port, timeout=SECONDS)) as connection,
     ):
         client = Client(connection, language.typename)
         check_missing_values(client)

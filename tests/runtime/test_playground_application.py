@@ -21,6 +21,7 @@ import pytest
 from harness import wait
 from languages.servers import PYTHON, Server
 from local_servers import connected, free_port
+from patience import SECONDS
 from published_package import PROGRAMS, published_python
 from submitting import EXAMPLES
 
@@ -69,13 +70,13 @@ spec:
     def put(self, path: str, value: bytes, typename: str = "") -> int:
         """Send a message; return the status of the answer."""
         headers = {"Content-Type": f"application/vnd.{typename}"} if typename else {}
-        with closing(HTTPConnection("127.0.0.1", self.ports[0], timeout=60)) as client:
+        with closing(HTTPConnection("127.0.0.1", self.ports[0], timeout=SECONDS)) as client:
             client.request("PUT", path, value, headers)
             return client.getresponse().status
 
     def get(self, topic: str = "results", seconds: int = 60) -> str | None:
         """Take a record; None if there is none."""
-        with closing(HTTPConnection("127.0.0.1", self.ports[1], timeout=100)) as client:
+        with closing(HTTPConnection("127.0.0.1", self.ports[1], timeout=SECONDS)) as client:
             client.request("GET", f"/{topic}?wait={seconds}")
             answer = client.getresponse()
             return answer.read().decode() if answer.status == 200 else None

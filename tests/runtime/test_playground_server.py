@@ -20,6 +20,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from local_servers import free_port
+from patience import SECONDS
 
 from statefun import Context, PlatformError, RequestReplyHandler, StatefulFunctions, StringType
 from statefun.module.loader import parse_module
@@ -89,7 +90,7 @@ class Played:
         self, method: str, path: str, body: bytes | None = None, port: int = 0, **headers: Any
     ) -> tuple[int, str]:
         """Send a request; return status and text of the answer."""
-        with closing(HTTPConnection("127.0.0.1", port or self.port, timeout=10)) as client:
+        with closing(HTTPConnection("127.0.0.1", port or self.port, timeout=SECONDS)) as client:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             client.request(method, path, body, named)
             answer = client.getresponse()
@@ -298,7 +299,10 @@ def test_whatever_is_sent_has_an_answer_or_a_clean_end(
         sent = "\r\n".join([line, *headers, "", body]).encode("latin-1")
     answer = b""
     for port in (played.port, played.egress_port):
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as client, suppress(OSError):
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as client,
+            suppress(OSError),
+        ):
             client.sendall(sent)
             client.shutdown(socket.SHUT_WR)
             while part := client.recv(10_000):
@@ -311,7 +315,7 @@ def test_whatever_is_sent_has_an_answer_or_a_clean_end(
 @pytest.mark.parametrize("header", ["Host: [", "Origin: http://[", "Host: [::1"])
 def test_a_host_that_is_none_has_an_answer(played: Played, header: str) -> None:
     """It is not this machine."""
-    with socket.create_connection(("127.0.0.1", played.port), timeout=30) as client:
+    with socket.create_connection(("127.0.0.1", played.port), timeout=SECONDS) as client:
         client.sendall(f"PUT /a.fns/any/x HTTP/1.1\r\n{header}\r\n\r\n".encode())
         assert client.recv(100).startswith(b"HTTP/1.1 403")
 
@@ -343,7 +347,7 @@ def test_ids_that_are_no_text_are_refused(played: Played) -> None:
 
 def test_a_path_may_be_plain_text(played: Played) -> None:
     """As curl sends it: the same address as the escaped path."""
-    with socket.create_connection(("127.0.0.1", played.port), timeout=30) as client:
+    with socket.create_connection(("127.0.0.1", played.port), timeout=SECONDS) as client:
         head = "PUT /a.fns/any/Grüße HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"
         client.sendall(head.encode())
         assert client.recv(100).startswith(b"HTTP/1.1 200")
@@ -496,7 +500,7 @@ def test_a_client_that_has_gone_takes_nothing(played: Played) -> None:
 
 def test_an_application_that_has_stopped_accepts_nothing(played: Played) -> None:
     """A connection that is still open is told so, and the request is no error of the application's."""
-    with closing(HTTPConnection("127.0.0.1", played.port, timeout=10)) as client:
+    with closing(HTTPConnection("127.0.0.1", played.port, timeout=SECONDS)) as client:
         answers = []
         for _ in range(2):
             client.request("PUT", "/a.fns/any/Ada", b"x")

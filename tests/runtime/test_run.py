@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from harness import KafkaHarness, wait
+from patience import SECONDS
 from soak_processes import Driver
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1.3)]
@@ -25,6 +26,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.takes(minutes=1
 PROGRAM = """\
 import os, sys, time
 import statefun
+from patience import SECONDS
 from statefun import IntType, KafkaEgressMessage, ValueSpec
 
 
@@ -260,7 +262,7 @@ def test_a_killed_jvm_is_said_in_one_line(kafka: KafkaHarness, program: Program)
             assert process.poll() is None, program.log.read_text()
             time.sleep(0.1)
         os.kill(Driver(process, program.log).jvm(), signal.SIGKILL)
-        process.wait(timeout=60)
+        process.wait(timeout=SECONDS)
         ends.append(program.errors())
 
     said, explained = ends
@@ -291,7 +293,7 @@ def test_a_stopped_application_continues(kafka: KafkaHarness, program: Program) 
             process.send_signal(number)
         else:
             os.killpg(process.pid, number)  # as terminals do: to Spark and its workers as well
-        status = process.wait(timeout=60)
+        status = process.wait(timeout=SECONDS)
         ends.append((status != 0, program.errors()[-1]))
         assert "Traceback" not in program.log.read_text()
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from harness import PATIENCE, KafkaHarness, wait
+from harness import KafkaHarness, wait
+from patience import PATIENCE
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.module.loader import parse_module

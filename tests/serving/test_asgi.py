@@ -11,6 +11,7 @@ from http.client import HTTPConnection, HTTPResponse
 
 import pytest
 import uvicorn
+from patience import SECONDS
 
 import statefun
 from statefun import Context, DefinitionError, Message, StatefulFunctions, StringType
@@ -38,7 +39,9 @@ def served(
             while not server.started:
                 assert thread.is_alive()
                 time.sleep(_POLL_SECONDS)
-            with closing(HTTPConnection("127.0.0.1", sock.getsockname()[1], timeout=30)) as client:
+            with closing(
+                HTTPConnection("127.0.0.1", sock.getsockname()[1], timeout=SECONDS)
+            ) as client:
                 yield client
         finally:
             server.should_exit = True

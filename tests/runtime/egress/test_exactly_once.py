@@ -22,6 +22,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from harness import KafkaHarness, run, wait
+from patience import SECONDS
 from proxy import LossyProxy
 
 from statefun import (
@@ -471,7 +472,7 @@ def test_a_progress_topic_that_somebody_has_just_created_is_checked(
 ) -> None:
     """A broker that creates topics by itself gives them a policy that forgets."""
     progress = ProgressTopic(bench.egress, bench.query_id)
-    before = AdminClient({"bootstrap.servers": bench.kafka.address}).list_topics(timeout=10)
+    before = AdminClient({"bootstrap.servers": bench.kafka.address}).list_topics(timeout=SECONDS)
     monkeypatch.setattr(progress_topic, "cluster_metadata", lambda *_: before)
     bench.kafka.broker.create_topic(progress.name)
 
@@ -515,7 +516,9 @@ def test_more_lanes_get_more_partitions(bench: Bench) -> None:
     admin = AdminClient({"bootstrap.servers": bench.kafka.address})
 
     def count() -> int:
-        return len(admin.list_topics(progress.name, timeout=10).topics[progress.name].partitions)
+        return len(
+            admin.list_topics(progress.name, timeout=SECONDS).topics[progress.name].partitions
+        )
 
     wait(lambda: count() == 3)  # a broker knows of new partitions a moment later
     assert patiently(lambda: progress.read(2)) is None

@@ -7,6 +7,7 @@ from pathlib import Path
 from queue import Queue
 
 import pytest
+from patience import SECONDS
 
 from statefun.module.location import Location
 from statefun.module.model import KafkaEgress
@@ -68,7 +69,7 @@ def test_a_defect_is_told_with_its_traceback(
 
     thread.add(Staged(Manifest(batch=3), b"digest"))
 
-    error = failed.get(timeout=30)
+    error = failed.get(timeout=SECONDS)
     thread.stop()
     assert isinstance(error, EngineError)
     assert error.message.startswith(
@@ -111,7 +112,7 @@ def test_what_lanes_keep_is_seen_in_time_without_further_batches(tmp_path: Path)
     thread.start()
 
     thread.add(Staged(Manifest(batch=3), b"digest"))
-    assert [lanes.tended.get(timeout=30) for _ in range(10)] == [False] * 10
+    assert [lanes.tended.get(timeout=SECONDS) for _ in range(10)] == [False] * 10
     thread.stop()
     seen = [lanes.tended.get_nowait() for _ in range(lanes.tended.qsize())]
     assert (seen[-1], sum(seen), failed.empty()) == (True, 1, True)

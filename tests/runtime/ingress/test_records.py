@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 from harness import KafkaHarness, run
+from patience import SECONDS
 
 from statefun import (
     Context,
@@ -50,7 +51,7 @@ def records_of(
     """Read so many records of a topic, as they are."""
     consumer = Consumer({"bootstrap.servers": kafka.address, "group.id": "tests"})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    yield consumer.consume(count, timeout=30)
+    yield consumer.consume(count, timeout=SECONDS)
     consumer.close()
 
 

@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
-from harness import PATIENCE, KafkaHarness, run, wait
+from harness import KafkaHarness, run, wait
+from patience import PATIENCE
 
 from statefun import (
     Context,

@@ -10,7 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from harness import PATIENCE, KafkaHarness, run, wait
+from harness import KafkaHarness, run, wait
+from patience import PATIENCE
 
 from statefun import (
     BindingError,

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import AdminClient
 from harness import KafkaHarness
+from patience import SECONDS
 
 from statefun.dev import EmbeddedKafka
 from statefun.runtime.kafka.client import (
@@ -123,7 +124,7 @@ def test_a_topic_that_is_not_there_is_named(kafka: KafkaHarness) -> None:
 def test_a_topic_that_the_cluster_refuses_is_named(kafka: KafkaHarness) -> None:
     """The cluster's error about a topic is passed on."""
     admin = connect(AdminClient, "ingress test/in", {"bootstrap.servers": kafka.address})
-    metadata = admin.list_topics("nowhere", timeout=30)
+    metadata = admin.list_topics("nowhere", timeout=SECONDS)
 
     with pytest.raises(TopicError) as caught:
         partitions_of("ingress test/in", "nowhere", metadata, kafka.address)

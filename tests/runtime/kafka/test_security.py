@@ -27,6 +27,7 @@ from confluent_kafka.admin._scram import (
 from harness import KafkaHarness, run
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import SECONDS
 
 from statefun import StatefulFunctions
 from statefun.dev import EmbeddedKafka
@@ -287,7 +288,7 @@ def test_records_travel_encrypted_and_nobody_sees_the_password(
             stderr=file,
         )
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + SECONDS
         while len(kafka.receive(topics["out"])) < 2:
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
@@ -296,7 +297,7 @@ def test_records_travel_encrypted_and_nobody_sees_the_password(
         seen += [page(port, f"SQL/execution/?id={number}") for number in range(2)]
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(SECONDS)
 
     assert [record.value for record in kafka.receive(topics["out"])] == ["hello"] * 2
     files = [path for path in (tmp_path / ".statefun").rglob("*") if path.is_file()]

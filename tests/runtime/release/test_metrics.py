@@ -14,7 +14,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from harness import PATIENCE, KafkaHarness, metrics, wait
+from harness import KafkaHarness, metrics, wait
+from patience import PATIENCE
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.module.loader import parse_module

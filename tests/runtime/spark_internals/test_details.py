@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 import pytest
+from patience import SECONDS
 from spark_probe_daemon import ODD
 
 from statefun.runtime.spark_internals.class_path import spark_jars_folder
@@ -72,7 +73,7 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
         check=False,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=SECONDS,
     )
     assert done.returncode == 0, done.stderr
     return Probe(folder, json.loads((folder / "findings.json").read_text()), done.stderr)
@@ -283,7 +284,7 @@ def test_submitted_program(tmp_path: Path) -> None:
             check=False,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=SECONDS,
         ).stdout
         for command in ([sys.executable], [str(submit)])
     )
