@@ -69,7 +69,6 @@ ALLOWED = {
         "statefun.engine",
         "statefun.module",
         "statefun.protocol",
-        "statefun.remote",
         "statefun.sdk",
         "google.protobuf",
         "attrs",

@@ -23,7 +23,6 @@ from statefun.engine.calls import (
 from statefun.engine.clock import BatchClock
 from statefun.engine.deserializing import deserialized
 from statefun.engine.effects import Effects, egress_row
-from statefun.engine.elsewhere import Answered, Elsewhere, Visit
 from statefun.engine.failures import RETRY, FailedMessage, FailureCounts, Failures
 from statefun.engine.groups import OWN_PREFIX, AddressValues, Group, Row
 from statefun.engine.invoker import Invoker
@@ -31,6 +30,7 @@ from statefun.engine.program import Program
 from statefun.engine.record_keys import REJECTION_NAMESPACE
 from statefun.engine.rejections import rejected
 from statefun.engine.sending import Sender
+from statefun.engine.transports import CallOutcome, PendingCall, TransportCalls
 from statefun.engine.wheel import TIMERS_NAMESPACE
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.sdk.address import Address
@@ -82,7 +82,7 @@ class Dispatcher:
         self._counts = counts or FailureCounts()
         self._failures = Failures(program.policies, clock, sequence, self._counts)
         self._invoker = invoker or Invoker()
-        self._elsewhere = Elsewhere(clock, self._counts, turn)
+        self._transports = TransportCalls(clock, self._counts, turn)
         self._batch = batch
         self._delivered_up_to = delivered_up_to
         self._concurrency = concurrency
@@ -108,7 +108,7 @@ class Dispatcher:
             yield from self._dispatch(groups, effects)
 
     def _dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
-        waiting: list[Call | Visit] = []
+        waiting: list[Call | PendingCall] = []
         for group in groups:
             call = self._run_plain(self._first_call(group, effects), effects)
             if call is None:
@@ -119,7 +119,7 @@ class Dispatcher:
             results = await_all(
                 [self._called(each, effects) for each in waiting], self._concurrency
             )
-            again: list[Call | Visit] = []
+            again: list[Call | PendingCall] = []
             for call, outcome in zip(waiting, results, strict=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
@@ -140,16 +140,16 @@ class Dispatcher:
     def _has_to_wait(self, values: AddressValues) -> bool:
         return values.is_held_back or values.waiting_until > self._clock.now()
 
-    async def _called(self, call: Call | Visit, effects: Effects) -> Answered:
+    async def _called(self, call: Call | PendingCall, effects: Effects) -> CallOutcome:
         """Run a call; messages for a function elsewhere are decoded when they can be sent."""
-        if isinstance(call, Visit):
-            refused = await self._elsewhere.admit(call)
+        if isinstance(call, PendingCall):
+            refused = await self._transports.admit(call)
             if refused is not None:
                 return refused
             if not (call.rows or call.group.values.waiting):
                 return None  # until what waits elsewhere has come
-            self._elsewhere.took(call.group)
-            ready = self._deserialized(call.made(), effects)
+            self._transports.resume(call.group)
+            ready = self._deserialized(call.decoded(), effects)
             if ready is None:
                 return None
             call = ready
@@ -157,29 +157,33 @@ class Dispatcher:
         return call, await invoke_async(call.function, self._seen(call), self._sender.check)
 
     def _following(
-        self, call: Call | Visit, answered: Answered, effects: Effects
-    ) -> Call | Visit | None:
+        self, call: Call | PendingCall, answered: CallOutcome, effects: Effects
+    ) -> Call | PendingCall | None:
         if answered is None:
             return None
         if isinstance(answered, Postponed):
             messages = [waiting_row(call.group, row) for row in call.rows]
-            self._elsewhere.postpone(call.group, messages, answered, effects)
+            self._transports.postpone(call.group, messages, answered, effects)
             return None
         return self._next_call(*answered, effects)
 
     def _seen(self, call: Call) -> InvocationBatch:
         """Return the messages of a call as its function sees them."""
         batch = seen_batch(self._routes, call)
-        return batch if call.function.transport is None else self._elsewhere.seen(call, batch)
+        return (
+            batch if call.function.transport is None else self._transports.with_history(call, batch)
+        )
 
-    def _run_plain(self, call: Call | Visit | None, effects: Effects) -> Call | Visit | None:
+    def _run_plain(
+        self, call: Call | PendingCall | None, effects: Effects
+    ) -> Call | PendingCall | None:
         """Run calls of plain functions, up to a call that has to be awaited."""
         while isinstance(call, Call) and not call.function.is_async:
             result = self._invoker.invoke(call.function, self._seen(call), self._sender.check)
             call = self._next_call(call, result, effects)
         return call
 
-    def _first_call(self, group: Group, effects: Effects) -> Call | Visit | None:
+    def _first_call(self, group: Group, effects: Effects) -> Call | PendingCall | None:
         """Return the call for the rows of a group; None if the runtime handles them itself."""
         address = address_of(group.key)
         if self._run_reserved(address, group, effects):
@@ -188,11 +192,11 @@ class Dispatcher:
         values = group.values
         if self._has_to_wait(values):
             messages = [waiting_row(group, row) for row in rows]
-            self._elsewhere.wait(group, messages, values.waiting_until, effects)
+            self._transports.wait(group, messages, values.waiting_until, effects)
             return None
         if values.chunks and rows:  # which come first
             messages = [waiting_row(group, row) for row in rows]
-            self._elsewhere.append(group, messages, effects)
+            self._transports.append(group, messages, effects)
             rows = ()
         if not (rows or values.waiting or values.chunks):
             return None
@@ -202,9 +206,9 @@ class Dispatcher:
             return None
         values.begin(self._delivered_up_to, self._clock)
         if function.transport is not None:
-            return Visit(group, address, function, rows, RETRY in special)
+            return PendingCall(group, address, function, rows, RETRY in special)
         may_be_encoded = group.columns.has_encoded or bool(values.waiting) or RETRY in special
-        self._elsewhere.took(group)
+        self._transports.resume(group)
         call = call_for(group, address, function, rows, may_be_retried=RETRY in special)
         return self._deserialized(call, effects) if may_be_encoded else call
 
@@ -255,7 +259,7 @@ class Dispatcher:
 
     def _next_call(
         self, call: Call, result: InvocationResult, effects: Effects
-    ) -> Call | Visit | None:
+    ) -> Call | PendingCall | None:
         """Collect the effects of a call; return the next call of its group, if any."""
         count = len(call.batch.invocations)
         self._invocations += count if result.postponed is None else result.postponed.first
@@ -272,7 +276,7 @@ class Dispatcher:
                 values.remember(result.trouble)
         if result.postponed is not None:
             messages = postponed_messages(call, result.postponed.first)
-            self._elsewhere.postpone(group, [*messages], result.postponed, effects)
+            self._transports.postpone(group, [*messages], result.postponed, effects)
             return None
         return self._immediate_call(group) if group.last and values.immediate else None
 
@@ -296,7 +300,7 @@ class Dispatcher:
         error = UnknownFunctionError(
             f"no function {address.typename} is registered{self._functions.hint(address.typename)}"
         )
-        self._elsewhere.took(group)
+        self._transports.resume(group)
         waited = [failed_again(group, each, error) for each in group.values.take_waiting()]
         for failed in (*waited, *(failed_row(group, row, error) for row in rows)):
             policy = self._record_policy(failed)
@@ -372,5 +376,5 @@ class Dispatcher:
         """Return the counts of handled and failed messages."""
         counts = self._counts.summary()
         counts.invocations = self._invocations
-        self._elsewhere.report(counts)
+        self._transports.report(counts)
         return counts

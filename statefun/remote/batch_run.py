@@ -98,7 +98,9 @@ class BatchRun:
         except EndpointDownError as down:
             postponed = Postponed(self._handled, down.wait, is_down=True)
         except LaterError as later:
-            postponed = Postponed(self._handled, later.wait, problem=self._described(later))
+            postponed = Postponed(
+                self._handled, later.wait, problem=f"endpoint {self._described(later)}"
+            )
         except OutageError as outage:
             postponed = self._blamed(outage)
         except _OutOfTimeError:
@@ -135,7 +137,7 @@ class BatchRun:
         if self._handled == len(self._batch.invocations):
             self._outages = 0
             return None
-        return Postponed(self._handled, rest, problem=self._described(outage))
+        return Postponed(self._handled, rest, problem=f"endpoint {self._described(outage)}")
 
     def _is_over(self, time_for_all: timedelta) -> bool:
         return time.monotonic() - self._begun >= time_for_all.total_seconds()

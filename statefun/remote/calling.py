@@ -33,6 +33,7 @@ from statefun.remote.attempts import (
 from statefun.remote.circuit import SHORTEST_PAUSE, Circuit, EndpointDownError, Probe
 from statefun.remote.exchange import ReplyError
 from statefun.remote.http_client import Answer, HttpClient, NoConnectionError, NoReplyError
+from statefun.sdk.invocation_batch import CircuitReport
 from statefun.sdk.shown_uris import shown_uri
 
 T = TypeVar("T")
@@ -134,6 +135,11 @@ class Caller:
             return None
         is_false = answer.status == HTTPStatus.OK and not is_reply(answer)
         return described(answer, url) if is_false else None
+
+    def take_circuit_reports(self) -> list[CircuitReport]:
+        """Return the newest report of each circuit that has one."""
+        reports = [circuit.take_report() for circuit in self._circuits.values()]
+        return [report for report in reports if report is not None]
 
     async def close(self) -> None:
         """Close the connections."""

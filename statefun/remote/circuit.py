@@ -13,7 +13,8 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import NamedTuple
+
+from statefun.sdk.invocation_batch import CircuitReport
 
 FEW_FAILURES = 5
 """How many attempts in a row have to fail before a circuit opens."""
@@ -37,30 +38,6 @@ class EndpointDownError(Exception):
         """After how long it is worth trying again."""
 
 
-class News(NamedTuple):
-    """What calls of an endpoint have found."""
-
-    endpoint: str
-    problem: str | None
-    """Why the endpoint cannot be reached; None if it can be reached again."""
-    wait: timedelta = timedelta(0)
-    """After how long it is looked for again."""
-
-
-_news: dict[str, News] = {}
-
-
-def take_news() -> list[News]:
-    """Return what is new about the endpoints that this process calls, since the last call of this.
-
-    Of an endpoint that is down, each look at it is news: who wants to know may not have heard of it
-    yet, or may ask for the first time. That it can be reached is news once, until it is down again.
-    """
-    taken = [*_news.values()]
-    _news.clear()
-    return taken
-
-
 class Circuit:
     """The circuit of one endpoint in this process.
 
@@ -82,6 +59,8 @@ class Circuit:
         self._problem = ""
         """The last one."""
         self._is_known_to_answer = False
+        self._report: CircuitReport | None = None
+        """The newest report that was not taken yet."""
 
     async def admit(self, probe: Probe) -> None:
         """Let a call pass; if the circuit was open for long enough, ask the endpoint first.
@@ -106,7 +85,7 @@ class Circuit:
         """Return the error of a call that has to wait."""
         until = max(self._opened_until or 0, self._resting_until)
         wait = timedelta(seconds=max(until - self._clock(), 0))
-        _news[self._endpoint] = News(self._endpoint, self._problem, wait)
+        self._report = CircuitReport(self._endpoint, self._problem, wait)
         return EndpointDownError(wait)
 
     def reached(self) -> None:
@@ -116,7 +95,7 @@ class Circuit:
             self._is_known_to_answer = True
             self._opened_until = None
             self._pause = SHORTEST_PAUSE
-            _news[self._endpoint] = News(self._endpoint, None)
+            self._report = CircuitReport(self._endpoint, None)
 
     def not_reached(self, problem: str) -> None:
         """Take note of an attempt that did not reach the endpoint."""
@@ -131,6 +110,15 @@ class Circuit:
         """Leave the endpoint alone for as long as it has asked for."""
         self._problem, self._is_known_to_answer = problem, False
         self._resting_until = self._clock() + min(time, LONGEST_REST).total_seconds()
+
+    def take_report(self) -> CircuitReport | None:
+        """Return the newest report since this method was called last; None if there is none.
+
+        Each refused call of an endpoint that is down makes a report, as the run that reads it may be
+        a new one. An endpoint that can be reached makes one, and no other until it was down again.
+        """
+        report, self._report = self._report, None
+        return report
 
     async def _ask(self, probe: Probe) -> bool:
         try:

@@ -19,6 +19,7 @@ from statefun.remote.circuit import EndpointDownError
 from statefun.remote.exchange import RemoteValue, reply_of, request_of
 from statefun.sdk.address import Address
 from statefun.sdk.errors import EndpointError
+from statefun.sdk.invocation_batch import CircuitReport
 from statefun.sdk.shown_uris import shown_uri
 
 _KNOWN_FOR = timedelta(minutes=5)
@@ -145,6 +146,10 @@ class EndpointClient:
     async def _replies(self, target: Address) -> bool:
         empty = request_of(target, {}, {}, ())
         return await self.caller().replies(self.url_of(target), empty)
+
+    def take_circuit_reports(self) -> list[CircuitReport]:
+        """Return what calls of the endpoint have found out since this method was called last."""
+        return [] if self._caller is None else self._caller.take_circuit_reports()
 
     def caller(self) -> Caller:
         """Return what calls the endpoint."""

@@ -21,6 +21,7 @@ from statefun.sdk.address import Address
 from statefun.sdk.context import PrepareMessage
 from statefun.sdk.errors import EndpointError
 from statefun.sdk.invocation_batch import (
+    CircuitReport,
     InvocationBatch,
     InvocationResult,
     Postponed,
@@ -69,3 +70,7 @@ class RemoteFunctions:
         except EndpointDownError as down:
             return Postponed(0, down.wait, is_down=True)
         return None
+
+    def take_circuit_reports(self) -> list[CircuitReport]:
+        """Return what calls have found out about the endpoint's servers; see the same."""
+        return self.client.take_circuit_reports()

@@ -93,9 +93,20 @@ class Postponed(NamedTuple):
     is_down: bool = False
     """Whether the endpoint cannot be reached."""
     problem: str = ""
-    """Why the endpoint's answer is no reply, if it has answered: it is called again later."""
+    """Why the call has to be repeated, for the log; empty if the log needs no line about it."""
     suspect_of: str = ""
     """The server that may be called for the address only in its turn; empty if there is none."""
+
+
+class CircuitReport(NamedTuple):
+    """What a process has found out about an endpoint: whether it can be reached."""
+
+    endpoint: str
+    """The URL of the endpoint, without its secrets."""
+    problem: str | None
+    """Why the endpoint cannot be reached; None if it can be reached again."""
+    wait: timedelta = timedelta(0)
+    """After how long the process asks the endpoint again."""
 
 
 class InvocationResult(NamedTuple):
@@ -134,4 +145,10 @@ class Transport(Protocol):
             target: the address that has messages.
             trouble: with earlier ones.
             turn: the address that may be called alone in this micro-batch, if there is one.
+        """
+
+    def take_circuit_reports(self) -> Sequence[CircuitReport]:
+        """Return what calls have found out about endpoints since this method was called last.
+
+        A report that no task has taken, because it failed, waits for the next task of the process.
         """

@@ -29,6 +29,7 @@ from statefun.sdk.context import Context, PrepareMessage
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.invocation_batch import (
+    CircuitReport,
     InvocationBatch,
     InvocationResult,
     Postponed,
@@ -79,6 +80,10 @@ class Elsewhere:
         sent = [each for value in values[: self.most] if (each := self.handle(value))]
         later = Postponed(self.most, SECOND, is_down=True) if len(values) > self.most else None
         return InvocationResult({}, sent, [], [], [], (), later)
+
+    def take_circuit_reports(self) -> list[CircuitReport]:
+        """Return nothing: tests ask the endpoint itself."""
+        return []
 
 
 @attrs.define

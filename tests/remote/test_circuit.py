@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -13,16 +12,7 @@ from statefun.remote.circuit import (
     PATIENCE,
     Circuit,
     EndpointDownError,
-    News,
-    take_news,
 )
-
-
-@pytest.fixture(autouse=True)
-def _no_news() -> Iterator[None]:
-    take_news()
-    yield
-    take_news()
 
 
 class Endpoint:
@@ -35,7 +25,7 @@ class Endpoint:
         self.circuit = Circuit("http://it", lambda: self.now)
 
     async def probe(self) -> str | None:
-        """Tell its state."""
+        """Return its problem, if it has one."""
         self.asked += 1
         await asyncio.sleep(0)
         return self.problem
@@ -45,6 +35,13 @@ class Endpoint:
         for _ in range(FEW_FAILURES):
             self.circuit.not_reached("is down")
             self.now += seconds / (FEW_FAILURES - 1)
+
+    def problem_reported(self) -> str | None:
+        """Take the circuit's report, and return the problem in it."""
+        report = self.circuit.take_report()
+        assert report is not None
+        assert report.endpoint == "http://it"
+        return report.problem
 
     def admits(self) -> bool:
         """Return whether a call is let through."""
@@ -64,23 +61,23 @@ def test_a_few_failures_open_no_circuit() -> None:
     endpoint.now += 60
     endpoint.circuit.not_reached("is down")
     assert endpoint.admits()
-    assert (endpoint.asked, take_news()) == (0, [News("http://it", None)])
+    assert (endpoint.asked, endpoint.problem_reported()) == (0, None)
 
 
 def test_an_endpoint_that_is_down_is_left_alone() -> None:
-    """It is asked after a pause, and told of each time that a call is refused."""
+    """It is asked after a pause, and reported each time that a call is refused."""
     endpoint = Endpoint()
     endpoint.fail()
     assert not endpoint.admits()
-    assert [each[:2] for each in take_news()] == [("http://it", "is down")]
+    assert endpoint.problem_reported() == "is down"
     assert endpoint.asked == 0
     endpoint.now += 2
     assert not endpoint.admits()
     assert endpoint.asked == 1
     assert not endpoint.admits()
     assert endpoint.asked == 1
-    assert [each[:2] for each in take_news()] == [("http://it", "is down")]
-    assert take_news() == []
+    assert endpoint.problem_reported() == "is down"
+    assert endpoint.circuit.take_report() is None
 
 
 def test_an_endpoint_that_answers_again_gets_calls() -> None:
@@ -92,9 +89,9 @@ def test_an_endpoint_that_answers_again_gets_calls() -> None:
     assert endpoint.admits()
     assert endpoint.admits()
     assert endpoint.asked == 1
-    assert take_news() == [News("http://it", None)]
+    assert endpoint.problem_reported() is None
     endpoint.circuit.reached()
-    assert take_news() == []
+    assert endpoint.circuit.take_report() is None
 
 
 def test_pauses_grow_up_to_a_limit() -> None:

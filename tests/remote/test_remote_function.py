@@ -7,7 +7,7 @@ import asyncio
 import socket
 import ssl
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -38,7 +38,6 @@ from statefun.module.location import Location
 from statefun.module.model import Endpoint, Timeouts, Tls
 from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.protocol.request_reply_pb2 import FromFunction, ToFunction
-from statefun.remote.circuit import take_news
 from statefun.remote.http_client import BYTES, HttpClient, NoReplyError
 from statefun.remote.remote_function import RemoteFunctions
 from statefun.sdk.address import Address, TypeName
@@ -59,13 +58,6 @@ from statefun.testing.remote_calls import answered
 SECOND = timedelta(seconds=1)
 TARGET = Address("remote.fns/commands", "Ada")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@pytest.fixture(autouse=True)
-def _no_news() -> Iterator[None]:
-    take_news()
-    yield
-    take_news()
 
 
 def functions() -> StatefulFunctions:
@@ -209,7 +201,7 @@ async def _broken(request: web.Request) -> web.Response:
 def test_secrets_in_urls_are_not_shown(
     handler: Handler | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither in failures, which become dead letters, nor in logs, news and reprs."""
+    """Neither in failures, which become dead letters, nor in logs, reports and reprs."""
     secrets = ("plan7ed%2Fs3cret%2Bx", "plan7ed/s3cret+x", "plan7ed-p4ssword")
 
     async def scenario() -> list[str]:
@@ -230,7 +222,7 @@ def test_secrets_in_urls_are_not_shown(
                 *texts_of(failed),
                 str(failed.postponed),
                 repr(remote.client.endpoint),
-                *map(str, [*asked, *take_news()]),
+                *map(str, [*asked, *remote.take_circuit_reports()]),
             ]
 
     shown = [*asyncio.run(scenario()), caplog.text]
@@ -390,8 +382,8 @@ def test_an_endpoint_may_ask_for_patience() -> None:
             assert result.postponed is not None
             assert timedelta(hours=1) - result.postponed.wait < SECOND
             assert len(served.requests) == 2
-            (news,) = take_news()
-            assert news.problem == "has answered 429 Too Many Requests"
+            (report,) = served.remote.take_circuit_reports()
+            assert report.problem == "has answered 429 Too Many Requests"
 
     asyncio.run(scenario())
 
@@ -653,7 +645,7 @@ def test_a_slow_function_has_its_time() -> None:
             (text,) = texts_of(result)
             assert "has not answered in time" in text
             assert result.postponed is None
-            assert [each.problem for each in take_news()] == [None]
+            assert [each.problem for each in served.remote.take_circuit_reports()] == [None]
 
     asyncio.run(scenario())
 
@@ -698,10 +690,10 @@ def test_messages_to_an_endpoint_that_is_down_wait() -> None:
         assert result.postponed is not None
         assert result.postponed.first == 0
         assert timedelta(0) <= result.postponed.wait <= 2 * SECOND
-        (news,) = take_news()
-        assert news.endpoint == url
-        assert news.problem is not None
-        assert news.problem == "cannot be reached: Connection refused"
+        assert RemoteFunctions(endpoint(url)).take_circuit_reports() == []
+        (report,) = remote.take_circuit_reports()
+        assert report.endpoint == url
+        assert report.problem == "cannot be reached: Connection refused"
         await remote.client.close()
 
     asyncio.run(scenario())
@@ -969,7 +961,8 @@ def test_functions_on_different_servers_are_down_apart() -> None:
             assert seen(await served.invoke("a")) == "a"
             again = await served.remote.invoke(InvocationBatch(bad, {}, message), None)
             assert again.postponed is not None
-            assert [each.endpoint.endswith("/bad") for each in take_news()] == [True, False]
+            reports = served.remote.take_circuit_reports()
+            assert [each.endpoint.endswith("/bad") for each in reports] == [True, False]
 
     asyncio.run(scenario())
 
@@ -1146,7 +1139,7 @@ def test_both_sides_show_certificates(certificates: Path) -> None:
             result = await Served(stranger).invoke("a")
             await stranger.client.close()
             assert result.postponed is not None
-            (news,) = take_news()
-            assert "certificate verify failed" in (news.problem or "")
+            (report,) = stranger.take_circuit_reports()
+            assert "certificate verify failed" in (report.problem or "")
 
     asyncio.run(scenario())

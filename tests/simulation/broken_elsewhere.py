@@ -11,8 +11,8 @@ from statefun.engine import chunks
 from statefun.engine.buckets import release
 from statefun.engine.calls import Call
 from statefun.engine.effects import Effects
-from statefun.engine.elsewhere import Elsewhere
 from statefun.engine.groups import AddressValues, Group
+from statefun.engine.transports import TransportCalls
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.remote import remote_function
@@ -23,7 +23,7 @@ from statefun.sdk.address import Address
 from statefun.sdk.invocation_batch import InvocationBatch, Postponed, Trouble, Turn
 
 _ask, _run_chunk, _add = chunks.ask, chunks.run_chunk, WaitingGauge.add
-_admit, _seen = RemoteFunctions.admit, Elsewhere.seen
+_admit, _with_history = RemoteFunctions.admit, TransportCalls.with_history
 
 
 # Messages that wait
@@ -64,7 +64,7 @@ def never_holds(gauge: WaitingGauge, size: int) -> None:
     """Let reading go on, whatever waits."""
 
 
-def took_nothing(elsewhere: Elsewhere, group: Group) -> None:
+def resumes_nothing(calls: TransportCalls, group: Group) -> None:
     """Count what is called again as waiting."""
 
 
@@ -80,16 +80,18 @@ async def all_have_turns(
     return await _admit(remote, target, trouble, turn)
 
 
-def alone_as_a_suspect(elsewhere: Elsewhere, call: Call, batch: InvocationBatch) -> InvocationBatch:
+def alone_as_a_suspect(
+    calls: TransportCalls, call: Call, batch: InvocationBatch
+) -> InvocationBatch:
     """Take a suspect for alone."""
     trouble = call.group.values.trouble
     is_alone = trouble.outages >= remote_function._MOST_OUTAGES
-    return _seen(elsewhere, call, batch)._replace(is_alone=is_alone)
+    return _with_history(calls, call, batch)._replace(is_alone=is_alone)
 
 
-def always_alone(elsewhere: Elsewhere, call: Call, batch: InvocationBatch) -> InvocationBatch:
+def always_alone(calls: TransportCalls, call: Call, batch: InvocationBatch) -> InvocationBatch:
     """Blame whatever the server goes down with."""
-    return _seen(elsewhere, call, batch)._replace(is_alone=True)
+    return _with_history(calls, call, batch)._replace(is_alone=True)
 
 
 def remembers_nothing(values: AddressValues, trouble: Trouble) -> None:

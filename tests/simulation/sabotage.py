@@ -13,8 +13,8 @@ from simulation.cluster import ExactlyOnceModel
 from simulation.publishing import SimulatedFactory
 from statefun.engine import buckets, chunks, delays
 from statefun.engine.clock import BatchClock
-from statefun.engine.elsewhere import Elsewhere
 from statefun.engine.groups import AddressValues
+from statefun.engine.transports import TransportCalls
 from statefun.engine.wheel import PendingBuckets
 from statefun.remote.remote_function import RemoteFunctions
 from statefun.runtime.checkpoint import folder as filesystem
@@ -240,7 +240,7 @@ SABOTAGES = {
     ),
     "waiting-never-less": Sabotage(
         "messages that are called again wait no more",
-        [Change(Elsewhere, "took", broken_elsewhere.took_nothing)],
+        [Change(TransportCalls, "resume", broken_elsewhere.resumes_nothing)],
         10,
     ),
     "reading-not-held": Sabotage(
@@ -253,13 +253,13 @@ SABOTAGES = {
         "one suspect is called at a time, in all processes",
         [
             Change(RemoteFunctions, "admit", broken_elsewhere.all_have_turns),
-            Change(Elsewhere, "seen", broken_elsewhere.alone_as_a_suspect),
+            Change(TransportCalls, "with_history", broken_elsewhere.alone_as_a_suspect),
         ],
         1267,
     ),
     "blamed-in-company": Sabotage(
         "a message is blamed that was called alone, and no other",
-        [Change(Elsewhere, "seen", broken_elsewhere.always_alone)],
+        [Change(TransportCalls, "with_history", broken_elsewhere.always_alone)],
         31,
     ),
     "trouble-forgotten": Sabotage(

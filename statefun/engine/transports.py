@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of functions that a transport invokes, and the messages that wait for such calls.
+
+A transport may refuse a call for now, or return before all of its messages are handled. Their address
+keeps these messages in its state until a later micro-batch calls the function again.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from statefun.engine import chunks, delays
+from statefun.engine.address_keys import address_of
+from statefun.engine.calls import Call, call_for, retry_of
+from statefun.engine.clock import BatchClock, in_milliseconds
+from statefun.engine.effects import Effects
+from statefun.engine.failures import FailureCounts
+from statefun.engine.groups import Group
+from statefun.protocol.runtime_pb2 import Outcome
+from statefun.sdk.address import Address, TypeName
+from statefun.sdk.invocation_batch import (
+    InvocationBatch,
+    InvocationResult,
+    Postponed,
+    Transport,
+    Turn,
+)
+from statefun.sdk.stateful_function import StatefulFunction
+
+
+class PendingCall(NamedTuple):
+    """A call that a transport has not admitted yet; its messages are not decoded."""
+
+    group: Group
+    address: Address
+    function: StatefulFunction
+    rows: Sequence[int]
+    may_be_retried: bool
+
+    def decoded(self) -> Call:
+        """Return the call with its messages decoded; messages that have waited come first."""
+        return call_for(
+            self.group, self.address, self.function, self.rows, may_be_retried=self.may_be_retried
+        )
+
+
+CallOutcome = tuple[Call, InvocationResult] | Postponed | None
+"""A finished call, or why it has to wait; None if none of its messages can be decoded."""
+
+
+class TransportCalls:
+    """The calls that one task makes through transports, and the messages that wait for calls.
+
+    Args:
+        clock: the present time.
+        counts: counts the answers that are no replies.
+        turn: the address that may be called alone in this micro-batch, if there is one.
+    """
+
+    def __init__(self, clock: BatchClock, counts: FailureCounts, turn: Turn | None) -> None:
+        self._clock = clock
+        self._counts = counts
+        self._turn = turn
+        self._transports: dict[TypeName, Transport] = {}
+        """The transports that were asked in this task, by the typename of their function."""
+        self._postponed = 0
+        """How many messages were put off."""
+        self._suspects: list[tuple[bytes, str]] = []
+        """The keys of addresses that have to be called alone, each with its server."""
+        self._waiting_bytes = 0
+        """By how many bytes the waiting messages have grown; negative if fewer wait than before."""
+
+    async def admit(self, pending: PendingCall) -> Postponed | None:
+        """Ask the transport whether it takes a call now; return why not, or None."""
+        function, trouble = pending.function, pending.group.values.trouble
+        transport = self._transports[function.typename] = function.elsewhere
+        return await transport.admit(pending.address, trouble, self._turn)
+
+    def with_history(self, call: Call, batch: InvocationBatch) -> InvocationBatch:
+        """Add to a batch the trouble with earlier calls, and whether the address has its turn."""
+        is_alone = self._turn is not None and self._turn.address == batch.target
+        return batch._replace(trouble=call.group.values.trouble, is_alone=is_alone)
+
+    def postpone(
+        self, group: Group, messages: Sequence[bytes], postponed: Postponed, effects: Effects
+    ) -> None:
+        """Keep messages that have to wait, and hold the address back so that none overtakes them."""
+        values = group.values
+        waiting_messages = [*messages, *_immediate(group)]
+        values.is_held_back = True
+        until = self._clock.now() + in_milliseconds(postponed.wait)
+        self._keep(group, waiting_messages, until, effects)
+        if postponed.problem:
+            address = address_of(group.key)
+            text = f"function {address.typename} at address {address}: {postponed.problem}"
+            self._counts.note(f"{address.typename} called again", "to be sent again", text)
+        if postponed.suspect_of:
+            self._suspects.append((group.key, postponed.suspect_of))
+            delays.wake_up_at_once(group, effects)
+
+    def wait(self, group: Group, messages: Sequence[bytes], until: int, effects: Effects) -> None:
+        """Keep new messages after all others that wait, until a time.
+
+        Args:
+            group: the address of the messages.
+            messages: each a ``Retry``.
+            until: when to call the function again, in milliseconds since the epoch.
+            effects: takes the messages for chunks, and the wake-up.
+        """
+        messages = [*messages, *_immediate(group)]
+        if group.values.chunks:
+            self.append(group, messages, effects)
+            messages = ()
+        self._keep(group, messages, until, effects)
+
+    def append(self, group: Group, messages: Sequence[bytes], effects: Effects) -> None:
+        """Keep new messages in a chunk, after all messages of earlier chunks."""
+        self._count(messages)
+        chunks.append(group.values, group.key, messages, effects)
+
+    def resume(self, group: Group) -> None:
+        """Count the messages in the state of an address as waiting no more."""
+        self._waiting_bytes -= group.values.waiting_size
+
+    def _keep(self, group: Group, messages: Sequence[bytes], until: int, effects: Effects) -> None:
+        self._count(messages)
+        group.values.wait(messages, until)
+        chunks.settle_chunks(group.values, group.key, effects)
+        delays.schedule_wake_up(group, self._clock.now(), effects)
+
+    def _count(self, messages: Sequence[bytes]) -> None:
+        self._postponed += len(messages)
+        self._waiting_bytes += sum(map(len, messages))
+
+    def report(self, counts: Outcome) -> None:
+        """Report the waiting messages, the suspects, and what the transports know of endpoints."""
+        counts.postponed, counts.waiting_bytes = self._postponed, self._waiting_bytes
+        for address, server in self._suspects:
+            counts.suspects.add(address=address, server=server)
+        for transport in self._transports.values():
+            for endpoint, problem, wait in transport.take_circuit_reports():
+                counts.circuits.add(
+                    endpoint=endpoint,
+                    problem=problem or "",
+                    worker=f"{platform.node()} {os.getpid()}",
+                    wait=in_milliseconds(wait),
+                )
+
+
+def _immediate(group: Group) -> list[bytes]:
+    """Take the messages that an address has sent itself, as messages that wait.
+
+    They come after all rows of the address. So there are none before the last rows.
+    """
+    if not group.last:
+        return []
+    own_messages = [*map(retry_of, group.values.immediate)]
+    group.values.immediate.clear()
+    return own_messages
