@@ -32,7 +32,8 @@ from statefun.engine.program import Program
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
-from statefun.runtime.ingress.feedback import FeedbackReader, read_feedback_task
+from statefun.runtime.ingress.feedback import FeedbackReader
+from statefun.runtime.ingress.feedback_tasks import read_feedback_task
 from statefun.runtime.release.retention import Retention
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
 

@@ -744,6 +744,106 @@ class Manifest(_message.Message):
 Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
 
 @_typing.final
+class FeedbackTask(_message.Message):
+    """What one task of the feedback source reads, part by part."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Part(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        FIRST_FIELD_NUMBER: _builtins.int
+        SENT_FIELD_NUMBER: _builtins.int
+        ACCEPTED_FIELD_NUMBER: _builtins.int
+        TICKS_FIELD_NUMBER: _builtins.int
+        first: _builtins.int
+        """the number of its first row in the micro-batch"""
+        accepted: _builtins.bytes
+        """messages that an inbox has accepted, as an Arrow IPC stream"""
+        @_builtins.property
+        def sent(self) -> Global___FeedbackTask.Sent: ...
+        @_builtins.property
+        def ticks(self) -> Global___FeedbackTask.Ticks: ...
+        def __init__(
+            self,
+            *,
+            first: _builtins.int = ...,
+            sent: Global___FeedbackTask.Sent | None = ...,
+            accepted: _builtins.bytes = ...,
+            ticks: Global___FeedbackTask.Ticks | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "rows", b"rows", "sent", b"sent", "ticks", b"ticks"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "first", b"first", "rows", b"rows", "sent", b"sent", "ticks", b"ticks"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType_rows: _TypeAlias = _typing.Literal["sent", "accepted", "ticks"]  # noqa: Y015
+        _WhichOneofArgType_rows: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType_rows) -> _WhichOneofReturnType_rows | None: ...
+
+    @_typing.final
+    class Sent(_message.Message):
+        """The messages of a segment in the outbox."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        BATCH_FIELD_NUMBER: _builtins.int
+        SEGMENT_FIELD_NUMBER: _builtins.int
+        batch: _builtins.int
+        segment: _builtins.int
+        """its index in the batch's manifest"""
+        def __init__(
+            self,
+            *,
+            batch: _builtins.int = ...,
+            segment: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "segment", b"segment"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Ticks(_message.Message):
+        """The same tick for each of some timer buckets."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TICK_FIELD_NUMBER: _builtins.int
+        BUCKETS_FIELD_NUMBER: _builtins.int
+        tick: _builtins.int
+        @_builtins.property
+        def buckets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        def __init__(
+            self,
+            *,
+            tick: _builtins.int = ...,
+            buckets: _abc.Iterable[_builtins.int] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "tick", b"tick"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PARTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeedbackTask.Part]: ...
+    def __init__(
+        self,
+        *,
+        parts: _abc.Iterable[Global___FeedbackTask.Part] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FeedbackTask: _TypeAlias = FeedbackTask  # noqa: Y015
+
+@_typing.final
 class Progress(_message.Message):
     """How far a lane of an egress is published: what it writes in the same transaction."""
 

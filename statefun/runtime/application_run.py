@@ -6,12 +6,13 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 
 from pyspark.errors import StreamingQueryException
 
 from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.inbox import Inbox
 from statefun.runtime.checkpoint.lock import jvm_lock
 from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore
 from statefun.runtime.definition import Definition
@@ -20,7 +21,8 @@ from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.egress.lane_set import LaneFactory
 from statefun.runtime.explanation import explained
 from statefun.runtime.garbage import frozen
-from statefun.runtime.ingress.feedback import accepted, feedback_offset
+from statefun.runtime.ingress.feedback_offset import feedback_offset
+from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX, PlaygroundInbox
 from statefun.runtime.playground_server import Playground
 from statefun.runtime.preflight.preparation import prepare
 from statefun.runtime.preflight.unregistered import check_functions, write_functions
@@ -80,10 +82,10 @@ class Run:
             StatefunError: if the run fails; the checkpoint stays as of the last committed batch.
             KeyboardInterrupt: if the run is to end before that.
         """
-        with closing(self._group_offsets), frozen(), self._playground() as store:
+        with closing(self._group_offsets), frozen(), self._inboxes() as inboxes:
             try:
                 self._publish_leftovers()
-                self._run_query(store)
+                self._run_query(inboxes)
                 self._publisher.drain(self._commit_log.newest(), self._stopping)
             finally:
                 self._publisher.stop()
@@ -92,19 +94,18 @@ class Run:
         return self._summary
 
     @contextmanager
-    def _playground(self) -> Iterator[PlaygroundStore | None]:
-        """Serve the playground, if there is one."""
+    def _inboxes(self) -> Iterator[Mapping[str, Inbox]]:
+        """Open the inboxes, by their names in the offset; serve the playground, if there is one."""
         checkpoint, module = self._settings.checkpoint, self._definition.module
         if not (module.has_playground or checkpoint.has(PLAYGROUND_FILE)):
-            yield None
+            yield {}
             return
-        planned = self._commit_log.planned()
-        offset = None if planned < 0 else feedback_offset(self._commit_log, planned)
+        offset = feedback_offset(self._commit_log, self._commit_log.planned())
         with (
-            closing(PlaygroundStore(checkpoint, accepted(offset))) as store,
+            closing(PlaygroundStore(checkpoint, offset.last_of(PLAYGROUND_INBOX))) as store,
             Playground(module, self._definition.functions, store),
         ):
-            yield store
+            yield {PLAYGROUND_INBOX: PlaygroundInbox(store)}
 
     def _publish_leftovers(self) -> None:
         """Publish the batches that an earlier run has committed, before this run sends anything."""
@@ -117,7 +118,7 @@ class Run:
         self._publisher.start(leftovers)
         self._publisher.drain(self._prepared.newest, self._stopping)
 
-    def _run_query(self, store: PlaygroundStore | None) -> None:
+    def _run_query(self, inboxes: Mapping[str, Inbox]) -> None:
         settings, publisher, prepared = self._settings, self._publisher, self._prepared
         session = open_session(
             debug=settings.debug,
@@ -138,7 +139,7 @@ class Run:
             ui = session.sparkContext.uiWebUrl
             reports = Reports(self._definition, prepared, publisher, self._summary, ui)
             staging = Staging(settings, prepared, publisher, self._definition.clock, reports.staged)
-            query = Query(session, self._definition, prepared, store, staging)
+            query = Query(session, self._definition, prepared, inboxes, staging)
             try:
                 self._follow(query, reports, ui)
             except StreamingQueryException as error:

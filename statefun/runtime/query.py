@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial, reduce
 
@@ -14,7 +15,7 @@ from statefun.engine.program import Program
 from statefun.module.connectors import ConnectorIngress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.connector_folder import connector_folder
-from statefun.runtime.checkpoint.playground_store import PlaygroundStore
+from statefun.runtime.checkpoint.inbox import Inbox
 from statefun.runtime.definition import Definition
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload
@@ -42,7 +43,7 @@ class Query:
         session: the session, in which no other query runs.
         definition: the application.
         prepared: the ingresses, and where they start and stop.
-        store: the messages that the playground has accepted, if there is one.
+        inboxes: the inboxes, by their names in the offset of the feedback source.
         staging: gets each micro-batch, and the exception if one cannot be planned.
     """
 
@@ -51,14 +52,14 @@ class Query:
         session: SparkSession,
         definition: Definition,
         prepared: Prepared,
-        store: PlaygroundStore | None,
+        inboxes: Mapping[str, Inbox],
         staging: Staging,
     ) -> None:
         self._session = session
         self._definition = definition
         self._settings = definition.settings
         self._prepared = prepared
-        self._store = store
+        self._inboxes = inboxes
         self._staging = staging
         self._sources: list[Source] = []
         """The sources of connectors."""
@@ -109,7 +110,7 @@ class Query:
             self._settings.checkpoint,
             self._definition.clock,
             self._staging.fail,
-            self._store,
+            self._inboxes,
         )
         return reduce(DataFrame.unionAll, [*ingresses, *connectors, feedback])
 

@@ -54,7 +54,9 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox, effect_stream
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
-from statefun.runtime.ingress.feedback import FeedbackReader, read_feedback_task
+from statefun.runtime.ingress.feedback import FeedbackReader
+from statefun.runtime.ingress.feedback_tasks import read_feedback_task
+from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX, PlaygroundInbox
 from statefun.runtime.playground_server import Playground
 from statefun.runtime.preflight.recovery import Succession
 from statefun.runtime.release.delivery import Delivery
@@ -145,7 +147,9 @@ class Driver:
         self._clock = _Clock()
         self._program = Program(functions(), sinks_of(module))
         self._outbox = Outbox(self._checkpoint)
-        self._reader = FeedbackReader(self._checkpoint, self._clock, store)
+        self._reader = FeedbackReader(
+            self._checkpoint, self._clock, {PLAYGROUND_INBOX: PlaygroundInbox(store)}
+        )
         self._delivery = Delivery(self._checkpoint)
         self._succession = Succession(-1)
         settings = Settings.resolve({}, None, checkpoint=self._checkpoint.location)

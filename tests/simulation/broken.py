@@ -24,8 +24,10 @@ from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.runtime.egress.lane import Lane, LaneBatch, Marker, UncertainError
 from statefun.runtime.egress.lane_set import Published
 from statefun.runtime.egress.tasks import LaneState, LaneTask
-from statefun.runtime.ingress import feedback
-from statefun.runtime.ingress.feedback import FeedbackReader, ticked
+from statefun.runtime.ingress import feedback_tasks
+from statefun.runtime.ingress.committed_messages import CommittedMessages
+from statefun.runtime.ingress.feedback import FeedbackReader
+from statefun.runtime.ingress.feedback_offset import FeedbackOffset
 from statefun.runtime.preflight.recovery import Succession
 from statefun.runtime.release.publisher import Publisher
 
@@ -41,7 +43,7 @@ _publish, _call, _add, _drop = (
 )
 _run_token, _step = delays._run_token, Publisher._step
 _run_bucket, _move, _deal = buckets.run_bucket, buckets._move, buckets._deal
-_unwrapped = feedback._unwrapped
+_unwrapped = feedback_tasks._unwrapped
 _NOTHING = Marker(-1, 0, b"", "", "")
 
 
@@ -198,11 +200,13 @@ def tick_never_back(reader: Any, start: dict[str, int]) -> dict[str, int]:
     return {**offset, "tick": max(offset["tick"], start["tick"])}
 
 
-def no_ticks_for_arrivals(reader: Any, start: dict[str, int], end: dict[str, int]) -> list[int]:
+def no_ticks_for_arrivals(
+    committed: CommittedMessages, start: FeedbackOffset, end: FeedbackOffset
+) -> list[int]:
     """Treat buckets behind the last tick as empty."""
-    reader._look()
-    due = reader._timers.due(ticked(end))
-    return [bucket for bucket in due if pending.due_tick(bucket) > ticked(start)]
+    committed.look()
+    due = committed._timers.due(end.tick)
+    return [bucket for bucket in due if pending.due_tick(bucket) > start.tick]
 
 
 def drops_too_much(buckets_: PendingBuckets, tick: int) -> None:

@@ -23,7 +23,8 @@ from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.runtime.egress.lane import Lane, LaneBatch
 from statefun.runtime.egress.tasks import LaneTask
-from statefun.runtime.ingress import feedback, holding
+from statefun.runtime.ingress import feedback_tasks, holding
+from statefun.runtime.ingress.committed_messages import CommittedMessages
 from statefun.runtime.ingress.feedback import FeedbackReader
 from statefun.runtime.ingress.holding import WaitingGauge
 from statefun.runtime.preflight.recovery import Succession
@@ -164,7 +165,7 @@ SABOTAGES = {
     ),
     "ticks-of-arrivals": Sabotage(
         "a bucket that arrives behind its tick gets one at once",
-        [Change(FeedbackReader, "_due", broken.no_ticks_for_arrivals)],
+        [Change(CommittedMessages, "due", broken.no_ticks_for_arrivals)],
         14,
     ),
     "dropped-too-early": Sabotage(
@@ -199,7 +200,7 @@ SABOTAGES = {
     ),
     "released-unordered": Sabotage(
         "what is due is delivered by its time, whichever parts it has waited in",
-        [Change(feedback, "_unwrapped", broken.unordered)],
+        [Change(feedback_tasks, "_unwrapped", broken.unordered)],
         6,
     ),
     "cancelled-anyway": Sabotage(

@@ -32,7 +32,8 @@ from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.dispatch.operator import Operator
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
-from statefun.runtime.ingress.feedback import FeedbackReader, read_feedback_task
+from statefun.runtime.ingress.feedback import FeedbackReader
+from statefun.runtime.ingress.feedback_tasks import read_feedback_task
 from statefun.sdk.errors import CheckpointError
 
 Offset = dict[str, int]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.inbox import AcceptedMessage
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 
 logger = logging.getLogger("statefun")
@@ -44,16 +45,6 @@ _MOST_TYPED = 16
 """How many messages wait at most where somebody types them."""
 _READ_AT_ONCE = 10_000
 _BYTES_AT_ONCE = 8 * 1024 * 1024
-
-
-class Posted(NamedTuple):
-    """A message that was accepted."""
-
-    number: int
-    target: bytes
-    """The key of an address."""
-    typename: str
-    value: bytes
 
 
 class Taken(NamedTuple):
@@ -132,7 +123,7 @@ class PlaygroundStore:
     def post(self, target: bytes, typename: str, value: bytes) -> None:
         """Accept a message; it is on the disk when this returns."""
         with self._lock:
-            row = Posted(self._newest + 1, target, typename, value)
+            row = AcceptedMessage(self._newest + 1, target, typename, value)
             with self._transaction():
                 self._database.execute("INSERT INTO posted VALUES (?, ?, ?, ?)", row)
             self._newest = row.number  # not before it is on the disk: a number is never left out
@@ -180,14 +171,14 @@ class PlaygroundStore:
                 last = number
             return last
 
-    def posted(self, after: int, last: int) -> list[Posted]:
+    def posted(self, after: int, last: int) -> list[AcceptedMessage]:
         """Return the messages behind ``after``, up to ``last``."""
         with self._lock, self._named():
             found = self._database.execute(
                 "SELECT * FROM posted WHERE number > ? AND number <= ? ORDER BY number",
                 (after, last),
             )
-            return [Posted(*row) for row in found]
+            return [AcceptedMessage(*row) for row in found]
 
     def forget(self, last: int) -> None:
         """Delete the messages up to ``last``, whose batches are committed."""

@@ -24,7 +24,7 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.runtime.checkpoint.outbox import Outbox, has_messages
 from statefun.runtime.ingress.declared import REPLAYS
-from statefun.runtime.ingress.feedback import delivered
+from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.starting_offsets import (
     EARLIEST,
     LATEST,
@@ -153,7 +153,8 @@ class Bounds:
             stops is None or _is_reached(stops, offsets or {}) for stops, offsets in sources
         ):
             return False
-        manifests = map(self._outbox.manifest, range(delivered(read[-1]) + 1, newest + 1))
+        delivered = feedback_offset(self._commit_log, newest).batch
+        manifests = map(self._outbox.manifest, range(delivered + 1, newest + 1))
         return not any(manifest and has_messages(manifest) for manifest in manifests)
 
 

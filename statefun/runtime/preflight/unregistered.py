@@ -26,7 +26,7 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.ingress.feedback import delivered, feedback_offset
+from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.preflight.stored_state import StoredState, stored_state
 from statefun.runtime.preflight.stored_values import (
     Shapes,
@@ -184,12 +184,12 @@ def kept(typename: str, addresses: int, functions: StatefulFunctions, as_of: str
 def undelivered(checkpoint: Folder) -> Iterator[str]:
     """Yield the function types of the messages that no micro-batch has delivered."""
     outbox, log = Outbox(checkpoint), CommitLog(checkpoint)
-    feedback = feedback_offset(log, log.newest())
+    delivered = feedback_offset(log, log.newest()).batch
     target, typename, value = (
         MESSAGE_SCHEMA.get_field_index(name) for name in ("target", "typename", "value")
     )
     for batch in outbox.batches():
-        manifest = outbox.manifest(batch) if delivered(feedback) < batch <= log.newest() else None
+        manifest = outbox.manifest(batch) if delivered < batch <= log.newest() else None
         for segment in manifest.segments if manifest is not None else ():
             if not segment.messages.records:
                 continue

@@ -10,7 +10,7 @@ from statefun.protocol.runtime_pb2 import Outcome
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
-from statefun.runtime.ingress.feedback import delivered, feedback_offset
+from statefun.runtime.ingress.feedback_offset import feedback_offset
 
 
 class Backlog:
@@ -46,5 +46,4 @@ class Backlog:
             return sum(self._staged.values())
 
     def _delivered(self) -> int:
-        newest = self._log.newest()
-        return -1 if newest < 0 else delivered(feedback_offset(self._log, newest))
+        return feedback_offset(self._log, self._log.newest()).batch

@@ -12,7 +12,7 @@ from __future__ import annotations
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, has_messages
-from statefun.runtime.ingress.feedback import delivered, feedback_offset
+from statefun.runtime.ingress.feedback_offset import feedback_offset
 
 
 class Delivery:
@@ -37,6 +37,5 @@ class Delivery:
         Returns:
             -1 if there was none yet; None if messages of an earlier run are still on their way.
         """
-        feedback = None if batch == 0 else feedback_offset(self._commit_log, batch - 1)
-        before = delivered(feedback)
-        return before if before >= self._earlier else None
+        delivered = feedback_offset(self._commit_log, batch - 1).batch
+        return delivered if delivered >= self._earlier else None

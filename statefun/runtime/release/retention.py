@@ -14,7 +14,7 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Leftovers, Outbox
 from statefun.runtime.checkpoint.timer_log import TimerLog, timer_buckets
-from statefun.runtime.ingress.feedback import delivered, feedback_offset, ticked
+from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.spark_internals.configuration import RETAINED
 from statefun.sdk.errors import ConfigurationError
 
@@ -44,9 +44,7 @@ class Retention:
         self._commit_log = CommitLog(checkpoint)
         self._timer_log = TimerLog(checkpoint)
         self._timers = self._timer_log.recover()
-        newest = self._commit_log.newest()
-        if newest >= 0:
-            self._timers.drop(ticked(feedback_offset(self._commit_log, newest)))
+        self._timers.drop(feedback_offset(self._commit_log, self._commit_log.newest()).tick)
         self._undelivered: list[int] = []
         """A heap, because batches of an earlier run may be newer than the ones published now."""
 
@@ -69,9 +67,9 @@ class Retention:
         if not (self._undelivered or self._timers):
             return
         feedback = feedback_offset(self._commit_log, batch)
-        while self._undelivered and self._undelivered[0] <= delivered(feedback):
-            self._remove(heapq.heappop(self._undelivered), ticked(feedback))
-        self._timers.drop(ticked(feedback))
+        while self._undelivered and self._undelivered[0] <= feedback.batch:
+            self._remove(heapq.heappop(self._undelivered), feedback.tick)
+        self._timers.drop(feedback.tick)
 
     def next_timer(self) -> datetime | None:
         """Return when the next timer is due, if there are any."""

@@ -25,7 +25,7 @@ from statefun.runtime.checkpoint.known_runs import Runs
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.runtime.ingress import identities
-from statefun.runtime.ingress.feedback import delivered, feedback_offset
+from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.stopping import stops_of_last_run
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.preflight.unregistered import FUNCTIONS_FILE, known_functions
@@ -129,7 +129,7 @@ def _check_spark_files(checkpoint: Folder) -> None:
 
 
 def _read_older(checkpoint: Folder) -> None:
-    assert delivered(feedback_offset(CommitLog(checkpoint), 7)) == 6
+    assert feedback_offset(CommitLog(checkpoint), 7).batch == 6
 
 
 SPARKS = [Kind(path, _spark_files, _check_spark_files) for path in ("offsets/7", "commits/7")]

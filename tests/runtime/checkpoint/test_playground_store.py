@@ -11,7 +11,8 @@ import pytest
 from statefun import ConfigurationError
 from statefun.runtime.checkpoint import playground_store
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore, Posted
+from statefun.runtime.checkpoint.inbox import AcceptedMessage
+from statefun.runtime.checkpoint.playground_store import PLAYGROUND_FILE, PlaygroundStore
 from statefun.sdk.errors import CheckpointError
 
 
@@ -30,7 +31,10 @@ def test_messages_are_numbered_over_restarts(tmp_path: Path) -> None:
     with closing(PlaygroundStore(Folder.at(tmp_path))) as store:
         store.post(b"a", "a/T", b"3")
         assert store.readable(0) == 3
-        assert store.posted(1, 3) == [Posted(2, b"b", "a/T", b""), Posted(3, b"a", "a/T", b"3")]
+        assert store.posted(1, 3) == [
+            AcceptedMessage(2, b"b", "a/T", b""),
+            AcceptedMessage(3, b"a", "a/T", b"3"),
+        ]
         store.forget(3)
         assert store.posted(0, 3) == []
     with closing(PlaygroundStore(Folder.at(tmp_path), read=3)) as store:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,12 @@ from statefun.engine.effects import EffectRows
 from statefun.engine.groups import Row
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.inbox import Inbox
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
-from statefun.runtime.ingress.feedback import FeedbackReader, read_feedback_task
+from statefun.runtime.ingress.feedback import FeedbackReader
+from statefun.runtime.ingress.feedback_tasks import read_feedback_task
+from statefun.runtime.ingress.playground_inbox import PlaygroundInbox
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
 from statefun.runtime.rows.envelope import ROW_SCHEMA
 from statefun.sdk.errors import CheckpointError
@@ -340,51 +343,79 @@ def test_messages_that_are_gone_are_an_error(checkpoint: Path) -> None:
 
 
 @pytest.fixture
-def played(checkpoint: Path) -> Iterator[PlaygroundStore]:
-    """Open a playground in the checkpoint."""
-    checkpoint.mkdir()
-    with closing(PlaygroundStore(Folder.at(checkpoint))) as store:
-        yield store
+def stores(tmp_path: Path) -> Iterator[dict[str, PlaygroundStore]]:
+    """Open two databases of accepted messages."""
+    with ExitStack() as stack:
+        folders = {name: tmp_path / name for name in ("requests", "replies")}
+        for folder in folders.values():
+            folder.mkdir()
+        yield {
+            name: stack.enter_context(closing(PlaygroundStore(Folder.at(folder))))
+            for name, folder in folders.items()
+        }
 
 
-def test_what_somebody_types_comes_in_order_with_what_it_causes(
-    checkpoint: Path, played: PlaygroundStore
+def inboxes(stores: Mapping[str, PlaygroundStore]) -> dict[str, Inbox]:
+    """Return the inboxes of databases."""
+    return {name: PlaygroundInbox(store) for name, store in stores.items()}
+
+
+def test_each_inbox_has_a_number_of_its_own(
+    checkpoint: Path, stores: dict[str, PlaygroundStore]
 ) -> None:
-    """The next message for an address waits until the last one's messages are delivered."""
+    """Their messages come after those of functions, and each of them once."""
     files = Checkpoint(checkpoint)
-    reader = FeedbackReader(files.folder, SystemClock(), played)
-    for name in (b"stock", b"cart", b"cart"):
-        played.post(name, "t/v", b"")
-    position, read = reader.initial_offset(), []
-    for batch, sends in enumerate(
-        (1, 1, 0, 0)
-    ):  # the stock answers the cart, and then all is quiet
-        position = reader.latest_offset(position)
-        read.append((position["batch"], position.get("posted")))
-        files.send(batch, sends)
-        files.commit(batch)
+    reader = FeedbackReader(files.folder, SystemClock(), inboxes(stores))
+    stores["replies"].post(b"a", "t/v", b"reply")
+    first = reader.latest_offset(reader.initial_offset())
+    stores["requests"].post(b"b", "t/v", b"request 1")
+    stores["requests"].post(b"c", "t/v", b"request 2")
+    files.send(0, 2)
+    files.commit(0)
+    stores["replies"].post(b"d", "t/v", b"reply 2")
+    reader = FeedbackReader(files.folder, SystemClock(), dict(reversed(inboxes(stores).items())))
+    second = reader.latest_offset({**first, "batch": 0})
 
-    assert read == [(-1, 2), (0, 2), (1, 2), (1, 3)]
+    assert first["inboxes"] == {"replies": 1}
+    assert list(second["inboxes"].items()) == [("replies", 2), ("requests", 2)]
+    [task] = reader.tasks(first, second)
+    rows = pa.Table.from_batches(read_feedback_task(files.outbox, task))
+    assert rows["offset"].to_pylist() == list(range(5))
+    assert rows["value"].to_pylist() == [b"0", b"1", b"reply 2", b"request 1", b"request 2"]
+    assert rows["caller"].to_pylist()[2:] == [None] * 3
+    assert reader.latest_offset(second) == second
 
 
-def test_functions_that_send_without_end_hold_nothing_up(
-    checkpoint: Path, played: PlaygroundStore
+def test_delivered_messages_of_inboxes_are_forgotten(
+    checkpoint: Path, stores: dict[str, PlaygroundStore]
 ) -> None:
-    """Neither does a program that sends more than anybody types."""
+    """Each inbox forgets up to its own number, and no more."""
+    reader = FeedbackReader(Checkpoint(checkpoint).folder, SystemClock(), inboxes(stores))
+    for store in stores.values():
+        for _ in range(3):
+            store.post(b"a", "t/v", b"")
+
+    reader.latest_offset({**offset(-1), "inboxes": {"requests": 2}})
+
+    assert [each.number for each in stores["requests"].posted(0, 3)] == [3]
+    assert [each.number for each in stores["replies"].posted(0, 3)] == [1, 2, 3]
+
+
+def test_an_inbox_may_come_and_go(checkpoint: Path, stores: dict[str, PlaygroundStore]) -> None:
+    """A run without it keeps its number; messages that it has to deliver are not left out."""
     files = Checkpoint(checkpoint)
-    reader = FeedbackReader(files.folder, SystemClock(), played)
-    position, batches = reader.initial_offset(), itertools.count()
+    reader = FeedbackReader(files.folder, SystemClock())
+    start = {**offset(-1), "inboxes": {"requests": 2}}
+    assert reader.latest_offset(start) == start
+    files.send(0, 1)
+    files.commit(0)
+    assert reader.latest_offset(start)["inboxes"] == {"requests": 2}
 
-    def next_posted() -> int:
-        nonlocal position
-        batch = next(batches)
-        files.send(batch, 1)
-        files.commit(batch)
-        position = reader.latest_offset(position)
-        return int(position.get("posted", 0))
-
-    played.post(b"a", "t/v", b"")
-    assert [next_posted() for _ in range(17)] == [0] * 16 + [1]
-    for _ in range(17):
-        played.post(b"a", "t/v", b"")
-    assert next_posted() == 18
+    with pytest.raises(
+        CheckpointError, match="messages 1 to 2 of the inbox requests are no longer"
+    ):
+        reader.tasks(offset(-1), start)
+    reader = FeedbackReader(files.folder, SystemClock(), inboxes(stores))
+    stores["requests"].post(b"a", "t/v", b"")
+    with pytest.raises(CheckpointError, match="have not been delivered yet; restore"):
+        reader.tasks(offset(-1), start)

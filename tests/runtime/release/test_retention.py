@@ -26,7 +26,7 @@ from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox, effect_stream
 from statefun.runtime.checkpoint.timer_log import TimerLog, timer_buckets
-from statefun.runtime.ingress.feedback import ticked
+from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.release.retention import Retention
 from statefun.runtime.spark.session import open_session
 from statefun.sdk.errors import ConfigurationError
@@ -153,7 +153,7 @@ def forgotten(disk: Folder, batches: Sequence[Batch]) -> set[int]:
     newest = commit_log.newest()
     if newest < 0:
         return set()
-    tick = ticked(commit_log.end_offsets(newest)[-1])
+    tick = feedback_offset(commit_log, newest).tick
     known = set(TimerLog(disk).load().all())
     for number in outbox.batches():
         known |= timer_buckets(outbox.manifest(number) or Manifest())

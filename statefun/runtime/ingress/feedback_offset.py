@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The offset of the feedback source: how far messages between functions and timers are delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.spark_internals.driver_source import Offset
+from statefun.sdk.errors import CheckpointError
+
+_NONE = -1
+
+
+def _sorted(inboxes: Mapping[str, int]) -> dict[str, int]:
+    """Return the numbers in one order, without zeros: equal offsets have the same JSON."""
+    return {name: number for name, number in sorted(inboxes.items()) if number}
+
+
+@attrs.frozen
+class FeedbackOffset:
+    """A position in the feedback source; without arguments, the position before everything.
+
+    >>> FeedbackOffset(4, 70, {"playground": 2}).encode()
+    {'batch': 4, 'tick': 70, 'inboxes': {'playground': 2}}
+    >>> FeedbackOffset.decode({"batch": 4, "tick": 70})
+    FeedbackOffset(batch=4, tick=70, inboxes={})
+    """
+
+    batch: int = _NONE
+    """All messages that functions have sent in micro-batches up to this one are delivered; -1 if none."""
+    tick: int = _NONE
+    """All timers that are due by this tick are released; -1 if none."""
+    inboxes: Mapping[str, int] = attrs.field(factory=dict, converter=_sorted)
+    """The number of the last delivered message of each inbox, by the inbox's name.
+
+    Inboxes of which no message is delivered yet are absent.
+    """
+
+    @classmethod
+    def decode(cls, offset: Offset | None) -> FeedbackOffset:
+        """Return the position that Spark's log holds; None stands for a source without any data yet.
+
+        Raises:
+            ValueError: if it is not a position in the feedback source.
+        """
+        if offset is None:
+            return cls()
+        try:
+            inboxes = {str(name): int(n) for name, n in offset.get("inboxes", {}).items()}
+            return cls(int(offset["batch"]), int(offset["tick"]), inboxes)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{offset} is not an offset of the feedback source") from error
+
+    def encode(self) -> Offset:
+        """Return the position as JSON has it, for Spark's log."""
+        offset: dict[str, Any] = {"batch": self.batch, "tick": self.tick}
+        if self.inboxes:
+            offset["inboxes"] = dict(self.inboxes)
+        return offset
+
+    def last_of(self, inbox: str) -> int:
+        """Return the number of the last delivered message of an inbox; 0 if there is none."""
+        return self.inboxes.get(inbox, 0)
+
+
+def feedback_offset(log: CommitLog, batch: int) -> FeedbackOffset:
+    """Return the end offset of a micro-batch in the feedback source.
+
+    Args:
+        log: the log that has the offsets.
+        batch: the micro-batch; -1 stands for the time before the first one.
+
+    Raises:
+        CheckpointError: if the log has no such batch, or its file is damaged.
+    """
+    if batch < 0:
+        return FeedbackOffset()
+    offsets = log.end_offsets(batch)
+    try:
+        return FeedbackOffset.decode(offsets[-1] if offsets else {})
+    except ValueError as error:
+        raise CheckpointError(
+            f"{log.offsets_file(batch)} is damaged: it does not end with the offset of messages "
+            "between functions; restore the checkpoint from a copy"
+        ) from error

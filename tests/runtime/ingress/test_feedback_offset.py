@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The offset of the feedback source, as Spark's log has it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statefun.runtime.checkpoint.commit_log import CommitLog
+from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.ingress.feedback_offset import FeedbackOffset, feedback_offset
+from statefun.sdk.errors import CheckpointError
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [FeedbackOffset(), FeedbackOffset(3, 4), FeedbackOffset(3, 4, {"b": 1, "a": 2, "new": 0})],
+)
+def test_offsets_go_through_json(offset: FeedbackOffset) -> None:
+    """Spark compares offsets by their JSON: equal ones have the same."""
+    text = json.dumps(offset.encode())
+
+    assert FeedbackOffset.decode(json.loads(text)) == offset
+    assert json.dumps(FeedbackOffset.decode(json.loads(text)).encode()) == text
+    assert "new" not in text
+
+
+def test_inboxes_count_from_one() -> None:
+    """An inbox of which nothing is delivered yet has the number 0."""
+    offset = FeedbackOffset(inboxes={"requests": 2})
+
+    assert (offset.last_of("requests"), offset.last_of("replies")) == (2, 0)
+    assert FeedbackOffset.decode(None) == FeedbackOffset()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"batch": 1}, {"batch": 1, "tick": None}, {"batch": 1, "tick": 2, "inboxes": [1]}],
+)
+def test_another_offset_is_refused(tmp_path: Path, content: Any) -> None:
+    """The error names the file of Spark's log."""
+    with pytest.raises(ValueError, match="is not an offset of the feedback source"):
+        FeedbackOffset.decode(content)
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(content)}")
+    with pytest.raises(CheckpointError, match="offsets/0 is damaged: it does not end with"):
+        feedback_offset(CommitLog(Folder.at(tmp_path)), 0)
+
+
+def test_nothing_is_delivered_before_the_first_batch(tmp_path: Path) -> None:
+    """A fresh checkpoint has no offsets yet."""
+    log = CommitLog(Folder.at(tmp_path))
+
+    assert feedback_offset(log, log.newest()) == FeedbackOffset()
