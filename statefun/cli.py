@@ -29,7 +29,7 @@ from statefun.module.schema import module_schema
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError
-from statefun.runtime.table import counted
+from statefun.runtime.terminal.table import counted
 from statefun.sdk.errors import ConfigurationError, EngineError, StatefunError
 from statefun.serving import serve_command
 

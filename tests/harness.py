@@ -21,9 +21,9 @@ from statefun.engine.clock import Clock, SystemClock
 from statefun.module.loader import parse_module
 from statefun.module.model import Module
 from statefun.runtime.application import Application
-from statefun.runtime.release.metrics import SOURCE
+from statefun.runtime.reporting.metrics import SOURCE
+from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
-from statefun.runtime.summary import Summary
 from statefun.sdk.functions import StatefulFunctions
 
 Record = tuple[str | bytes | None, str | bytes | None]

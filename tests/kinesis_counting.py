@@ -20,7 +20,7 @@ from statefun import (
 from statefun.module.loader import parse_module
 from statefun.runtime.application import Application
 from statefun.runtime.settings import Settings
-from statefun.runtime.terminal import StatusLine
+from statefun.runtime.terminal.status_line import StatusLine
 
 REGION = "eu-west-1"
 CONNECTION = f"""

@@ -95,11 +95,10 @@ FORBIDDEN = {
 }
 
 ROOMS = [
-    *("columns", "garbage", "spark_internals", "table", "rows", "kafka", "checkpoint"),
+    *("columns", "garbage", "spark_internals", "terminal", "rows", "kafka", "checkpoint"),
     *("connector_failures", "egress", "dispatch", "ingress"),
-    *("summary", "terminal", "settings", "definition", "spark", "release", "status", "preflight"),
-    *("staging", "query", "reporting", "explanation"),
-    *("playground_requests", "playground_server", "application_run", "application", "run"),
+    *("settings", "definition", "spark", "release", "preflight", "staging", "query"),
+    *("reporting", "playground", "application_run", "application", "run"),
 ]
 """The rooms of the runtime; each may import the rooms before it."""
 

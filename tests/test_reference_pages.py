@@ -21,9 +21,9 @@ import statefun.components
 import statefun.dev
 import statefun.testing
 from statefun.components import running
+from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.run import run
 from statefun.runtime.settings import KEYS, SETTINGS_PREFIX, Settings, keyword_of
-from statefun.runtime.summary import Summary
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.failure import OnFailure
 

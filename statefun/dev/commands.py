@@ -21,7 +21,7 @@ from statefun.dev.kafka import EmbeddedKafka
 from statefun.dev.kafka_storage import forget
 from statefun.dev.progress import Progress
 from statefun.dev.records import PlacedRecord, follow_records, placed_records, send_record
-from statefun.runtime.table import counted, print_table
+from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import PlatformError
 from statefun.sdk.printable import json_content, printable
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TextIO, final
 
-from statefun.runtime.terminal import StatusLine, renews_lines
+from statefun.runtime.terminal.status_line import StatusLine, renews_lines
 
 _REDRAW_EVERY = timedelta(milliseconds=100)
 

@@ -27,7 +27,7 @@ from statefun.inspect.letter_texts import (
     value_text,
 )
 from statefun.module.model import Module
-from statefun.runtime.table import counted, print_table
+from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import ConfigurationError
 
 _REASONS = 20

@@ -15,7 +15,7 @@ from statefun.engine.sinks import EgressRecord
 from statefun.inspect.unpublished import Waiting, skip, to_skip, waiting
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lock import shows_runs
-from statefun.runtime.table import counted, print_table
+from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 from statefun.sdk.printable import printable
 

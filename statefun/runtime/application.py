@@ -12,9 +12,9 @@ from statefun.remote.endpoint_functions import with_endpoints
 from statefun.runtime.application_run import WATCH_SECONDS, Run
 from statefun.runtime.checkpoint.lock import checkpoint_lock, create_privately, unlocked
 from statefun.runtime.definition import Definition
+from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
-from statefun.runtime.summary import Summary
-from statefun.runtime.terminal import StatusLine
+from statefun.runtime.terminal.status_line import StatusLine
 from statefun.sdk.errors import BindingError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions

@@ -19,22 +19,22 @@ from statefun.runtime.definition import Definition
 from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.egress.lane_set import LaneFactory
-from statefun.runtime.explanation import explained
 from statefun.runtime.garbage import frozen
 from statefun.runtime.ingress.feedback_offset import feedback_offset
 from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX, PlaygroundInbox
-from statefun.runtime.playground_server import Playground
+from statefun.runtime.playground.server import Playground
 from statefun.runtime.preflight.preparation import prepare
 from statefun.runtime.preflight.unregistered import check_functions, write_functions
 from statefun.runtime.query import Query
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention, check_retained
-from statefun.runtime.reporting import Reports
+from statefun.runtime.reporting.explanation import explained
+from statefun.runtime.reporting.reports import Reports, count_records
+from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.spark.session import keep_checkpoint_locally, open_session
 from statefun.runtime.spark_internals.jvm import jvm
 from statefun.runtime.staging import Staging
-from statefun.runtime.summary import Summary
 
 logger = logging.getLogger("statefun")
 
@@ -89,7 +89,7 @@ class Run:
                 self._publisher.drain(self._commit_log.newest(), self._stopping)
             finally:
                 self._publisher.stop()
-        self._publisher.tally(self._summary)
+        count_records(self._publisher, self._summary)
         self._summary.next_timer = self._retention.next_timer()
         return self._summary
 

@@ -8,7 +8,7 @@ import attrs
 from statefun.engine.clock import Clock
 from statefun.module.model import Module
 from statefun.runtime.settings import Settings
-from statefun.runtime.terminal import StatusLine
+from statefun.runtime.terminal.status_line import StatusLine
 from statefun.sdk.functions import StatefulFunctions
 
 

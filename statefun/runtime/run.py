@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from statefun.module.loader import load_module_files
 from statefun.module.model import KafkaEgress, KafkaIngress
 from statefun.runtime.dispatch.main_program import end_on_worker
+from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import SETTINGS_PREFIX, Settings, running_script
 from statefun.runtime.spark.session import shows_terminal
 from statefun.runtime.spark.shipping import lacks_statefun
@@ -25,8 +26,7 @@ from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JvmError, spark_conf
 from statefun.runtime.spark_internals.logs import silent_connections
 from statefun.runtime.spark_internals.versions import check_release
-from statefun.runtime.summary import Summary
-from statefun.runtime.terminal import LogHandler, StatusLine
+from statefun.runtime.terminal.status_line import LogHandler, StatusLine
 from statefun.sdk.errors import EngineError, StatefunError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions, default_functions

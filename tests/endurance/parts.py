@@ -57,7 +57,7 @@ from statefun.runtime.egress.connector_lanes import ConnectorLaneFactory
 from statefun.runtime.ingress.feedback import FeedbackReader
 from statefun.runtime.ingress.feedback_tasks import read_feedback_task
 from statefun.runtime.ingress.playground_inbox import PLAYGROUND_INBOX, PlaygroundInbox
-from statefun.runtime.playground_server import Playground
+from statefun.runtime.playground.server import Playground
 from statefun.runtime.preflight.recovery import Succession
 from statefun.runtime.release.delivery import Delivery
 from statefun.runtime.release.publisher import Publisher

@@ -23,7 +23,7 @@ from local_servers import free_port
 from pyspark.sql import SparkSession
 
 from statefun import ConnectorError
-from statefun.runtime.terminal import StatusLine
+from statefun.runtime.terminal.status_line import StatusLine
 
 pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=2)]
 

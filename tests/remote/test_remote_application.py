@@ -30,8 +30,8 @@ from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed
 from statefun.runtime.ingress.holding import WAITING
+from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
-from statefun.runtime.summary import Summary
 from statefun.sdk.errors import EndpointError
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1)]

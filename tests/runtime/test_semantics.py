@@ -22,8 +22,8 @@ from statefun import FunctionError
 from statefun.dev.spark_application import FileClock
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.outbox import Outbox
+from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.spark.session import open_session
-from statefun.runtime.summary import Summary
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=3)]
 

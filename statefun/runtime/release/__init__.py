@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps after a commit: publishing, deleting, consumer-group offsets, metrics."""
+"""The steps after a commit: publishing, deleting, consumer-group offsets."""

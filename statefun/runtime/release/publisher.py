@@ -31,7 +31,6 @@ from statefun.runtime.egress.thread import EgressThread
 from statefun.runtime.release.group_offsets import GroupOffsets
 from statefun.runtime.release.retention import BACKLOG, Retention
 from statefun.runtime.settings import Settings
-from statefun.runtime.summary import Summary
 from statefun.sdk.errors import CheckpointError, EngineError, StatefunError
 
 logger = logging.getLogger("statefun.egress")
@@ -155,10 +154,6 @@ class Publisher:
                 )
         if self.error is not None:
             raise self.error
-
-    def tally(self, summary: Summary) -> None:
-        """Write into a summary how many records were published and refused since the start."""
-        summary.egress_records, summary.refused = self.records, self.refused
 
     def stop(self) -> None:
         """Stop; unpublished records stay in the outbox."""

@@ -23,7 +23,7 @@ from statefun.runtime.spark_internals.hadoop import start_no_processes, write_no
 from statefun.runtime.spark_internals.jvm import is_submitted, jvm, spark_conf
 from statefun.runtime.spark_internals.logs import quieten_jvm
 from statefun.runtime.spark_internals.versions import is_tested
-from statefun.runtime.terminal import renews_lines
+from statefun.runtime.terminal.status_line import renews_lines
 from statefun.sdk.errors import ConfigurationError
 
 logger = logging.getLogger("statefun")

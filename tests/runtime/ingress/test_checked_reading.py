@@ -19,13 +19,13 @@ from statefun.components.running import RECORDS, RECORDS_ARROW
 from statefun.module.connectors import owner_of
 from statefun.module.location import Location
 from statefun.runtime.connector_failures import named_failures
-from statefun.runtime.explanation import error_of_task
 from statefun.runtime.ingress.checked_reading import (
     CheckedSource,
     checked_batches,
     with_checked_rows,
 )
 from statefun.runtime.ingress.connector_source import read_connector
+from statefun.runtime.reporting.explanation import error_of_task
 from statefun.runtime.spark.session import open_session
 from statefun.sdk.address import TypeName
 from statefun.sdk.errors import ConnectorError

@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 
 from statefun.protocol.runtime_pb2 import Outcome
-from statefun.runtime.summary import EndpointLog, FailureLog, Summary
+from statefun.runtime.reporting.summary import EndpointLog, FailureLog, Summary
 
 
 def failed(kind: str, text: str, count: int = 1) -> Outcome:

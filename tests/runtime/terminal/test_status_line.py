@@ -12,7 +12,7 @@ from typing import TextIO
 
 import pytest
 
-from statefun.runtime.terminal import LogHandler, StatusLine, renews_lines
+from statefun.runtime.terminal.status_line import LogHandler, StatusLine, renews_lines
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ from statefun.module.model import KafkaIngress
 from statefun.runtime.ingress.positions import positions, records_read
 from statefun.runtime.ingress.stopping import Offsets
 from statefun.runtime.release.group_offsets import GroupOffsets
+from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.spark_internals.error_texts import first_words
 from statefun.runtime.spark_internals.jvm import JVM_GONE, JvmError
 from statefun.runtime.spark_internals.metrics_system import MetricsSource
-from statefun.runtime.summary import Summary
 
 logger = logging.getLogger("statefun")
 

@@ -41,7 +41,7 @@ from statefun.runtime.settings import Settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.takes(minutes=1)]
 
-DOCUMENTS = Path(__file__).resolve().parents[1] / "module" / "documents"
+DOCUMENTS = Path(__file__).resolve().parents[2] / "module" / "documents"
 RECORD = make_json_type("io.statefun.playground/EgressRecord")
 
 

@@ -12,7 +12,7 @@ from harness import KafkaHarness, run
 from statefun import Address, Context, Message, StatefulFunctions
 from statefun.protocol.runtime_pb2 import EffectStream, Outcome, Segment
 from statefun.runtime.checkpoint.folder import Folder
-from statefun.runtime.release.backlog import Backlog
+from statefun.runtime.reporting.backlog import Backlog
 
 
 def test_staged_messages_count_until_they_are_delivered(checkpoint: Path) -> None:

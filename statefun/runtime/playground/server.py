@@ -26,7 +26,7 @@ from statefun.module.location import Location
 from statefun.module.model import Module, PlaygroundDoor
 from statefun.remote.endpoint_functions import lacks
 from statefun.runtime.checkpoint.playground_store import OPEN, PlaygroundStore
-from statefun.runtime.playground_requests import (
+from statefun.runtime.playground.requests import (
     LONGEST_NUMBER,
     PlaygroundHandler,
     RefusedError,

@@ -23,11 +23,11 @@ from statefun.runtime.application import Application
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.release.group_offsets import GroupOffsets
-from statefun.runtime.release.metrics import Metrics
+from statefun.runtime.reporting.metrics import Metrics
+from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
 from statefun.runtime.spark.session import open_session
 from statefun.runtime.spark_internals.metrics_system import MetricsSource
-from statefun.runtime.summary import Summary
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -117,7 +117,7 @@ def test_partitions_are_told_little_by_little(
     """An update goes on where the last one has ended, and begins anew when all were told."""
     ingresses = parse_module(kafka.module({"users": ["test.fns/f"]})).ingresses
     spark = open_session(debug=False, state_partitions=2)
-    monkeypatch.setattr("statefun.runtime.release.metrics._TURN", timedelta(0))
+    monkeypatch.setattr("statefun.runtime.reporting.metrics._TURN", timedelta(0))
     prefix = "ingress.test/in.topic.users.partition"
     names = [f"{prefix}.{n}.{kind}" for kind in ("currentOffset", "lag") for n in range(2)]
     told = []

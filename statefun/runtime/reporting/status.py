@@ -15,8 +15,8 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from statefun.module.model import KafkaIngress
 from statefun.runtime.ingress.positions import positions, records_read, total
 from statefun.runtime.ingress.stopping import Offsets
-from statefun.runtime.summary import Summary
-from statefun.runtime.terminal import StatusLine
+from statefun.runtime.reporting.summary import Summary
+from statefun.runtime.terminal.status_line import StatusLine
 
 logger = logging.getLogger("statefun")
 

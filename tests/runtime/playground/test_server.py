@@ -27,11 +27,11 @@ from statefun.module.loader import parse_module
 from statefun.remote.endpoint_functions import with_endpoints
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
-from statefun.runtime.playground_server import Playground
+from statefun.runtime.playground.server import Playground
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.foreign_requests import is_this_machine
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "playground.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "playground.md"
 _PATHS = st.lists(st.sampled_from(["/", "a.fns", "any", "%FF", "%2F", "%00", "%20", "\xe9", "Ada"]))
 _LINES = st.tuples(
     st.sampled_from(["PUT", "GET", "POST", "HEAD", "put", "", "P\xe9"]),

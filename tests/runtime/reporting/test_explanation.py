@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from statefun import ConnectorError
-from statefun.runtime.explanation import error_of_task
+from statefun.runtime.reporting.explanation import error_of_task
 
 SPARKS_TEXT = """\
 [STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure:

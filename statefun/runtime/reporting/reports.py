@@ -13,11 +13,11 @@ from statefun.runtime.definition import Definition
 from statefun.runtime.ingress.identities import NewTopics
 from statefun.runtime.ingress.watch import IngressWatch
 from statefun.runtime.preflight.preparation import Prepared
-from statefun.runtime.release.backlog import Backlog
-from statefun.runtime.release.metrics import Metrics
 from statefun.runtime.release.publisher import Publisher
-from statefun.runtime.status import Status
-from statefun.runtime.summary import EndpointLog, FailureLog, Summary
+from statefun.runtime.reporting.backlog import Backlog
+from statefun.runtime.reporting.metrics import Metrics
+from statefun.runtime.reporting.status import Status
+from statefun.runtime.reporting.summary import EndpointLog, FailureLog, Summary
 
 
 class Reports:
@@ -73,7 +73,7 @@ class Reports:
         """Report whatever is due; call this about once a second."""
         self._failure_log.tell()
         self._endpoint_log.look()
-        self._publisher.tally(self._summary)
+        count_records(self._publisher, self._summary)
         self._summary.backlog = self._backlog.count()
         progress = query.lastProgress
         self._metrics.update(progress)
@@ -92,3 +92,8 @@ class Reports:
         self._status.close()
         self._metrics.close()
         self._new_topics.look(at_once=True)
+
+
+def count_records(publisher: Publisher, summary: Summary) -> None:
+    """Write into a summary how many records were published and refused since the start."""
+    summary.egress_records, summary.refused = publisher.records, publisher.refused

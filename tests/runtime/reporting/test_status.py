@@ -17,12 +17,12 @@ from patience import PATIENCE
 
 from statefun import Context, KafkaEgressMessage, Message, StatefulFunctions
 from statefun.module.loader import parse_module
-from statefun.runtime import status
 from statefun.runtime.application import Application
+from statefun.runtime.reporting import status
+from statefun.runtime.reporting.status import Status
+from statefun.runtime.reporting.summary import Summary
 from statefun.runtime.settings import Settings
-from statefun.runtime.status import Status
-from statefun.runtime.summary import Summary
-from statefun.runtime.terminal import StatusLine
+from statefun.runtime.terminal.status_line import StatusLine
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
