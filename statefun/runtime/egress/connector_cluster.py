@@ -26,7 +26,7 @@ from statefun.sdk.errors import ConnectorError
 
 _METHODS = ("open", "write", "close")
 _SIGNALS = (UncertainError, UndeliveredError)
-"""Exceptions by which a connection tells its lane to try again, or to stop."""
+"""Exceptions by which a connection makes its lane try again, or stop."""
 
 
 class CheckedCluster:
@@ -34,7 +34,7 @@ class CheckedCluster:
 
     Args:
         owner: the egress and its writer, for messages.
-        connect: calls the writer. Its argument is the function that the connection calls during
+        connect: calls the writer. Its argument is a function that the connection calls during
             ``write`` with the number of records that are safe.
         on_written: called with each such number that is valid and larger than the one before.
 
@@ -49,9 +49,9 @@ class CheckedCluster:
         on_written: Callable[[int], None],
     ) -> None:
         self._on_written = on_written
-        self._given: int | None = None
+        self._record_count: int | None = None
         """The number of records in the present call of ``write``; None between calls."""
-        self._safe = 0
+        self._safe_count = 0
         """The number of them that are safe."""
         with named_failures(owner, *_SIGNALS):
             cluster = connect(self._has_written)
@@ -67,18 +67,19 @@ class CheckedCluster:
             marker = self._cluster.open()
         if marker is not None and not isinstance(marker, Marker):
             raise ConnectorError(
-                f"{self._owner}: open returns {marker!r}; it returns a Marker that it was given, or "
+                f"{self._owner}: open returns {marker!r}; it returns a Marker that `write` has "
+                "got, or "
                 "None"
             )
         return marker
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Write records and the marker."""
-        self._given, self._safe = len(records), 0
+        self._record_count, self._safe_count = len(records), 0
         try:
             answer = self._cluster.write(records, marker)
         finally:
-            self._given = None
+            self._record_count = None
         if answer is not None:
             raise ConnectorError(
                 f"{self._owner}: write returns {answer!r}; it returns None when all records are "
@@ -88,37 +89,37 @@ class CheckedCluster:
     def tend(self, *, is_last: bool) -> timedelta | None:
         """Let the connection show readers the records that it keeps, if it keeps any."""
         tend = getattr(self._cluster, "tend", None)
-        later = None if tend is None else tend(is_last=is_last)
-        if not isinstance(later, timedelta | None):
+        wait = None if tend is None else tend(is_last=is_last)
+        if not isinstance(wait, timedelta | None):
             raise ConnectorError(
-                f"{self._owner}: tend returns {later!r}; it returns a timedelta, or None if nothing "
+                f"{self._owner}: tend returns {wait!r}; it returns a timedelta, or None if nothing "
                 "is kept"
             )
-        return later
+        return wait
 
     def close(self) -> None:
         """Close the connection."""
         self._cluster.close()
 
     def _has_written(self, count: int) -> None:
-        """Pass on how many records are safe: a later start does not write them again."""
-        given = self._given
-        if given is None:
+        """Check how many records are safe, and report the number if it is larger than the last one."""
+        record_count = self._record_count
+        if record_count is None:
             raise ConnectorError(
                 f"{self._owner}: has_written is called while no call of write is under way"
             )
-        if type(count) is not int or not 0 <= count <= given:  # which a flag is not
+        if type(count) is not int or not 0 <= count <= record_count:  # which a flag is not
             raise ConnectorError(
                 f"{self._owner}: has_written is called with {count!r}; it takes how many of the "
-                f"{given} records of the present call of write are safe, from the first one on"
+                f"{record_count} records of the present call of write are safe, from the first one on"
             )
-        if count > self._safe:
-            self._safe = count
+        if count > self._safe_count:
+            self._safe_count = count
             self._on_written(count)
 
 
 class KeptProgress:
-    """A connection without markers, with a file of the checkpoint that has the lane's progress.
+    """A connection without markers, and a file of the checkpoint that has the lane's progress.
 
     After a crash, the records that were written later than the file are written once more.
 
@@ -140,10 +141,10 @@ class KeptProgress:
         self._folder = folder
         self._file = f"lane.{lane}"
         self._run = run
-        self._kept: Marker | None = None
-        self._next: Marker | None = None
+        self._marker: Marker | None = None
+        self._next_marker: Marker | None = None
         """The progress after the present call of ``write``."""
-        self._first = 0
+        self._first_number = 0
         """The number of the first record of that call, among the lane's records of the batch."""
         self._cluster = connect(self._has_written)
 
@@ -151,19 +152,19 @@ class KeptProgress:
         """Open the connection; return the lane's progress, also that of an earlier run."""
         self._cluster.open()
         if self._folder.has(self._file):
-            kept = Marker.of_json(json.loads(read_framed(self._folder, self._file)))
-            # Runs of one checkpoint exclude each other, so that there is nobody to be fenced.
-            self._kept = kept._replace(publisher=self._run, owner=self._run)
-        return self._kept
+            stored = Marker.of_json(json.loads(read_framed(self._folder, self._file)))
+            # Runs of one checkpoint exclude each other, so that no earlier run has to be fenced.
+            self._marker = stored._replace(publisher=self._run, owner=self._run)
+        return self._marker
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
-        """Write records, and keep the marker."""
-        kept = self._kept
-        goes_on = kept is not None and (kept.batch, kept.digest) == (marker.batch, marker.digest)
-        self._first = kept.records if kept is not None and goes_on else 0
-        self._next = marker
+        """Write records, and store the marker in the file."""
+        last = self._marker
+        goes_on = last is not None and (last.batch, last.digest) == (marker.batch, marker.digest)
+        self._first_number = last.records if last is not None and goes_on else 0
+        self._next_marker = marker
         self._cluster.write(records, marker)
-        self._keep(marker)
+        self._store(marker)
 
     def tend(self, *, is_last: bool) -> timedelta | None:
         """Let the connection show readers the records that it keeps, if it keeps any."""
@@ -175,14 +176,14 @@ class KeptProgress:
         self._cluster.close()
 
     def _has_written(self, count: int) -> None:
-        """Keep the progress within a call of ``write``.
+        """Store the progress within a call of ``write``.
 
-        Records that are left out are not counted, so the lane may be further than the file says.
+        ``count`` lacks the records that are left out, so the lane may be further than the file says.
         """
-        following = self._next
-        if following is not None:
-            self._keep(following._replace(records=self._first + count))
+        next_marker = self._next_marker
+        if next_marker is not None:
+            self._store(next_marker._replace(records=self._first_number + count))
 
-    def _keep(self, marker: Marker) -> None:
+    def _store(self, marker: Marker) -> None:
         write_framed(self._folder, self._file, json.dumps(marker.to_json()).encode())
-        self._kept = marker
+        self._marker = marker

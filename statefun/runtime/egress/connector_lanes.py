@@ -31,17 +31,17 @@ class Writing:
 
     Empty for an egress that is not exactly-once: it may connect before its checkpoint has an id."""
     lane: int
-    """The number of the lane: records of one sender always have the same."""
+    """The number of the lane: records of one sender always have the same lane."""
     should_stop: Callable[[timedelta], bool]
-    """Returns whether to give up, with UndeliveredError, after such a time without progress."""
+    """Returns whether to give up, with UndeliveredError, given the time without progress so far."""
     waits: Callable[[str], None]
     """Call it now and then while records wait, with the reason, which is logged."""
     went_well: Callable[[], None]
-    """Call it when records are written: then they no longer wait."""
+    """Call it when records are written, so that they no longer count as waiting."""
     has_written: Callable[[int], None] = lambda _: None
-    """Call it during ``write`` with the number of its first records that are safe already.
+    """Call it during ``write`` with the number of records that are safe already, from the first on.
 
-    After a crash those are not written again. It is useful where one call may take long."""
+    After a crash these records are not written again. It is useful where one call may take long."""
 
 
 @attrs.frozen
@@ -81,7 +81,7 @@ class ConnectorLaneFactory:
     def _lane(self, number: int, query_id: str, turn: LaneTurn) -> Lane:
         egress, patience = self.egress, Patience(self.egress)
 
-        def checked(on_written: Callable[[int], None]) -> CheckedCluster:
+        def checked_cluster(on_written: Callable[[int], None]) -> CheckedCluster:
             def connection(has_written: Callable[[int], None]) -> object:
                 signals = turn.should_stop, patience.wait, patience.end, has_written
                 return resolve_name(egress.writer)(Writing(egress, query_id, number, *signals))
@@ -90,9 +90,9 @@ class ConnectorLaneFactory:
 
         def connect() -> Cluster:
             if self.needs_progress:
-                return checked(lambda _: None)
+                return checked_cluster(lambda _: None)
             return KeptProgress(
-                connector_folder(self.checkpoint, egress.id), number, self.run, checked
+                connector_folder(self.checkpoint, egress.id), number, self.run, checked_cluster
             )
 
         return Lane(

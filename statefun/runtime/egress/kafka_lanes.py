@@ -15,7 +15,7 @@ from statefun.module.model import DeliverySemantic, KafkaEgress
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.egress.lane import Cluster, Lane, Marker
 from statefun.runtime.egress.lane_set import DriverLanes, LaneTurn, pausing
-from statefun.runtime.egress.patience import Patience, Tally
+from statefun.runtime.egress.patience import Patience, RecordCounter
 from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce, ShouldStop, Unconfirmed
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import OutboxPlace, Refusals
@@ -23,7 +23,7 @@ from statefun.runtime.egress.refusals import OutboxPlace, Refusals
 
 @attrs.frozen
 class KafkaLaneFactory:
-    """Makes the lanes of one egress to Kafka; Spark sends it to tasks."""
+    """Makes the lanes of one egress to Kafka; Spark sends this factory to tasks."""
 
     egress: KafkaEgress
     checkpoint: Folder
@@ -55,7 +55,7 @@ class KafkaLaneFactory:
             progress, lanes = self.create_progress(query_id, lanes)
             return [self.lane(number, progress, refusals, turn) for number in range(first, lanes)]
 
-        return DriverLanes(self, missing_lanes, refusals.tally)
+        return DriverLanes(self, missing_lanes, refusals.counter)
 
     def create_progress(self, query_id: str, lanes: int) -> tuple[ProgressTopic, int]:
         """Create the topic for markers, if the egress needs one.
@@ -78,12 +78,12 @@ class KafkaLaneFactory:
 
         Args:
             turn: decides how long dead letters may take.
-            alone: whether the handler that it continues has let each record travel alone.
-            written: the records whose dead letters that handler has written to another egress.
+            alone: :attr:`Refusals.alone` of the handler that the new handler continues.
+            written: :attr:`Refusals.written` of that handler.
         """
         letters = self.dead_letters
-        elsewhere = None if letters is None or letters.id == self.egress.id else letters
-        write = None if elsewhere is None else partial(_write_letters, elsewhere, turn.should_stop)
+        other_egress = None if letters is None or letters.id == self.egress.id else letters
+        write = partial(_write_letters, other_egress, turn.should_stop) if other_egress else None
         return Refusals(
             self.egress, DeadLetterTopic.of(letters), write, alone=alone, written=written
         )
@@ -106,7 +106,7 @@ class KafkaLaneFactory:
             marker: the lane's progress, if known.
         """
         egress = self.egress
-        patience, losses = Patience(egress), Tally(egress, "lost")
+        patience, losses = Patience(egress), RecordCounter(egress, "lost")
         stop = turn.should_stop
 
         def connect() -> Cluster:
@@ -132,9 +132,9 @@ class KafkaLaneFactory:
 def _write_letters(
     egress: KafkaEgress, should_stop: ShouldStop, letters: Sequence[EgressRecord]
 ) -> None:
-    """Write dead letters to another egress than the records' one.
+    """Write dead letters to an egress that is not the egress of the refused records.
 
-    No transaction covers both: after a crash they may come again.
+    No transaction covers both egresses: after a crash the letters may be written again.
     """
     refusals = Refusals(egress, DeadLetterTopic.of(egress), alone=True)
     cluster = AtLeastOnce(egress, should_stop, Patience(egress), refusals)

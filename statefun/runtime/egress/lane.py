@@ -58,7 +58,7 @@ class Marker(NamedTuple):
     digest: bytes
     """The digest of the batch's manifest."""
     publisher: str
-    """The run that has published this."""
+    """The run that has published the batch."""
     owner: str
     """The run that the lane belongs to."""
 
@@ -84,7 +84,7 @@ class Cluster(Protocol):
     """
 
     def open(self) -> Marker | None:
-        """Fence the lane's former publisher; return the lane's progress, if known."""
+        """Fence the lane's former publisher; return the lane's progress, or None if it has none."""
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Write ``records`` in order, or their replacements, together with ``marker``."""
@@ -153,13 +153,13 @@ class Lane:
         connect: makes a connection to the cluster.
         pause: called with the reason when an answer is missing, to wait before the next attempt;
             raises UndeliveredError to give up.
-        is_late: whether to leave the remaining records to another lane that goes on from
-            ``marker``; asked after each chunk.
+        is_late: returns whether to leave the remaining records to another lane, which goes on from
+            :attr:`marker`; called after each chunk.
         marker: the lane's progress, if known.
         chunk_records: how many records are written at a time.
     """
 
-    def __init__(  # noqa: PLR0913 - all of it is one seam each, and there is one caller
+    def __init__(  # noqa: PLR0913 - each argument is a seam for tests or for a kind of egress
         self,
         name: str,
         run: str,
@@ -194,13 +194,13 @@ class Lane:
 
         Raises:
             CheckpointError: if records are published that this checkpoint does not know.
-            UndeliveredError: if given up.
+            UndeliveredError: if ``pause`` gives up.
         """
         self._owners, self._publishers = None, known_runs
         self._persist(self._opened)
         # Without a marker, a first run that has not quite ended may still publish: it claims late.
-        found = [self._marker.owner] if self._marker else ["", *known_runs]
-        self._owners = {self._run, *found}
+        earlier_owners = [self._marker.owner] if self._marker else ["", *known_runs]
+        self._owners = {self._run, *earlier_owners}
 
     def connect(self) -> None:
         """Connect to a cluster without markers, so that the first batch does not wait for that.
@@ -216,13 +216,14 @@ class Lane:
             self.close()
 
     def claim(self) -> str:
-        """Keep other runs from publishing; return the run that has published last, if any.
+        """Claim the lane, so that no other run publishes; return the run that has published last.
 
-        A lane that was not opened before must be new, or the run's own.
+        The answer is empty if no run has published. A lane that was not opened before must be new,
+        or belong to this run.
 
         Raises:
             CheckpointError: if the lane has changed since it was opened.
-            UndeliveredError: if given up.
+            UndeliveredError: if ``pause`` gives up.
         """
         self._persist(self._claim)
         self._owners, self._publishers = {self._run}, None
@@ -235,17 +236,23 @@ class Lane:
             CheckpointError: if another run has taken over, another attempt at the batch is
                 published, or batches are published that the checkpoint does not know.
             KafkaError: if the cluster refuses a record for good.
-            UndeliveredError: if given up.
+            UndeliveredError: if ``pause`` gives up.
         """
         if batch.total:
             self._persist(lambda: self._publish(batch))
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """Let a cluster show the records that it keeps; return the time after which to do so again.
+        """Let the cluster show readers the records that it keeps, if it keeps any.
+
+        Args:
+            is_last: whether no batch follows; then readers are shown all records.
+
+        Returns:
+            The time after which to call this again; None if nothing is kept.
 
         Raises:
             CheckpointError: if another run has taken over.
-            UndeliveredError: if given up; the records are kept.
+            UndeliveredError: if ``pause`` gives up; the cluster still keeps the records.
         """
         later: timedelta | None = None
 
@@ -270,6 +277,7 @@ class Lane:
             cluster.close()
 
     def _persist(self, attempt: Callable[[], object]) -> None:
+        """Call ``attempt`` until it gets all answers; pause, and reconnect, after each failure."""
         while True:
             try:
                 attempt()
@@ -283,6 +291,7 @@ class Lane:
                 return
 
     def _opened(self) -> Cluster:
+        """Return the connection; make and open it if there is none."""
         if self._cluster is None:
             self._cluster = self._connect()
             marker = self._cluster.open() or self._marker
@@ -290,7 +299,11 @@ class Lane:
         return self._cluster
 
     def _accepted(self, marker: Marker) -> Marker:
-        """Return the marker, if the lane may go on from it."""
+        """Return the marker from which the lane goes on.
+
+        Raises:
+            CheckpointError: if this run must not publish in the lane.
+        """
         newest = self._commit_log.newest()
         if self._owners is not None and marker.owner not in self._owners:
             raise CheckpointError(
@@ -307,12 +320,12 @@ class Lane:
             return marker
         staged = self._outbox.staged(marker.batch)
         if staged is not None and staged.digest == marker.digest:
-            # A run on a copy has published it before the copy had a history of its own. Later runs
-            # cannot compare it any more, because the batch is deleted by then.
+            # A run on a copy of the checkpoint has published this very batch. The marker gets this
+            # run's name, as later runs cannot compare the digests: the batch is deleted by then.
             return marker._replace(publisher=self._run)
         raise CheckpointError(
-            f"{self._name}: batch {marker.batch} was published with a copy of this checkpoint "
-            f"that has since gone its own way. {_ADVICE}"
+            f"{self._name}: batch {marker.batch} was published with a copy of this checkpoint, "
+            f"and is not this checkpoint's batch {marker.batch}. {_ADVICE}"
         )
 
     def _claim(self) -> None:
@@ -324,22 +337,22 @@ class Lane:
 
     def _publish(self, batch: LaneBatch) -> None:
         cluster = self._opened()
-        done = self._published(batch)
-        records = islice(batch.records(self._outbox), done, None)
+        count = self._published_count(batch)
+        records = islice(batch.records(self._outbox), count, None)
         for chunk in _chunks(records, self._chunk_records):
-            wanted = [
+            outgoing = [
                 record
-                for position, record in enumerate(chunk, done)
+                for position, record in enumerate(chunk, count)
                 if position not in batch.left_out
             ]
-            done += len(chunk)
-            marker = Marker(batch.number, done, batch.digest, self._run, self._run)
-            cluster.write(wanted, marker)
+            count += len(chunk)
+            marker = Marker(batch.number, count, batch.digest, self._run, self._run)
+            cluster.write(outgoing, marker)
             self._marker = marker
-            if done < batch.total and self._is_late():
+            if count < batch.total and self._is_late():
                 raise UndeliveredError
 
-    def _published(self, batch: LaneBatch) -> int:
+    def _published_count(self, batch: LaneBatch) -> int:
         """Return how many of the batch's records are published."""
         marker = self._marker
         if marker is None or marker.batch < batch.number:
@@ -355,6 +368,7 @@ class Lane:
 
 
 def _chunks(records: Iterable[EgressRecord], limit: int) -> Iterator[list[EgressRecord]]:
+    """Divide records into chunks of at most ``limit`` records, and of about ``_CHUNK_BYTES``."""
     chunk: list[EgressRecord] = []
     size = 0
     for record in records:

@@ -14,47 +14,47 @@ from statefun.module.connectors import ConnectorEgress
 from statefun.module.model import KafkaEgress
 from statefun.runtime.checkpoint.outbox import Staged
 from statefun.runtime.egress.lane import Lane, LaneBatch, UndeliveredError
-from statefun.runtime.egress.patience import Patience, Tally
+from statefun.runtime.egress.patience import Patience, RecordCounter
 
 _PAUSE = timedelta(seconds=1)
 
 
 class Published(NamedTuple):
-    """Reports that a batch is published."""
+    """A published batch."""
 
     staged: Staged
     refused: int
-    """The number of records that the cluster has refused since the last report."""
+    """The number of records that the cluster has refused since the published batch before."""
 
 
 class Lanes(Protocol):
     """Publishes batches to one egress."""
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
-        """Publish ``batches``; report each one."""
+        """Publish ``batches`` in order; yield each one when it is published."""
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
         """Show readers the records that are kept for them.
 
         Args:
-            is_last: whether no batch follows: then all records are shown.
+            is_last: whether no batch follows; then readers are shown all records.
 
         Returns:
             The time after which to call this again; None if nothing is kept.
         """
 
     def cancel(self) -> None:
-        """Make a call in another thread end soon, with UndeliveredError."""
+        """Make a call of :meth:`publish` in another thread raise UndeliveredError soon."""
 
     def close(self) -> None:
         """Disconnect."""
 
 
 class LaneTurn(Protocol):
-    """Decides how long a lane may go on."""
+    """Decides how long a lane may go on publishing."""
 
     def should_stop(self, stalled: timedelta) -> bool:
-        """Return whether to give up after such a time without progress."""
+        """Return whether to give up after ``stalled``, a time without progress."""
 
     def is_over(self) -> bool:
         """Return whether to end after the present chunk."""
@@ -72,10 +72,10 @@ class LaneFactory(Protocol):
 
     @property
     def needs_progress(self) -> bool:
-        """Whether markers of progress are kept where the egress publishes."""
+        """Whether the cluster of the egress stores markers."""
 
     def driver_lanes(self, turn: LaneTurn) -> DriverLanes:
-        """Return lanes for the driver, which end with ``turn``."""
+        """Return lanes that the driver publishes until ``turn`` is over."""
 
 
 @attrs.frozen
@@ -113,18 +113,19 @@ class DriverLanes:
     """Lanes that the driver publishes, one after the other.
 
     Args:
-        factory: the factory that has made this.
-        missing_lanes: creates the place for markers, if the egress needs one; returns the lanes from
-            the second argument on, up to the third one or to the number that earlier runs had. The
-            first argument is the id of the checkpoint's query.
-        refused: counts the refused records of all lanes, if publishing goes on without them.
+        factory: the factory that has made these lanes.
+        missing_lanes: returns the lanes that do not exist yet. Its arguments are the id of the
+            checkpoint's query, the number of existing lanes, and the number of needed lanes. It
+            creates the place of the markers, if the egress needs one, and returns more lanes than
+            needed if earlier runs had more.
+        refused: counts the refused records of all lanes; None if the cluster refuses no records.
     """
 
     def __init__(
         self,
         factory: LaneFactory,
         missing_lanes: Callable[[str, int, int], list[Lane]],
-        refused: Tally | None = None,
+        refused: RecordCounter | None = None,
     ) -> None:
         self._factory = factory
         self._missing_lanes = missing_lanes
@@ -132,7 +133,7 @@ class DriverLanes:
         self._lanes: list[Lane] = []
 
     def connect(self) -> None:
-        """Connect a lane ahead of the first batch, if the cluster has no markers.
+        """Connect a lane before the first batch, if the cluster stores no markers.
 
         Raises:
             ConfigurationError: if the egress's properties are wrong.
@@ -143,9 +144,10 @@ class DriverLanes:
                 lane.connect()
 
     def open(self, query_id: str, lanes: int, known_runs: Collection[str]) -> None:
-        """Connect this number of lanes, and all lanes of earlier runs, before :meth:`claim`.
+        """Connect ``lanes`` lanes, and all further lanes of earlier runs; then call :meth:`claim`.
 
-        An older copy of the checkpoint may be behind in a single lane that this run does not use.
+        If the checkpoint is an older copy, a single lane may show it, also one that this run does
+        not use.
 
         Raises:
             StatefunError: if nothing can be published.
@@ -155,20 +157,20 @@ class DriverLanes:
             lane.open(known_runs)
 
     def claim(self) -> set[str]:
-        """Keep other runs from publishing; return the runs that have published."""
+        """Claim all lanes, so that no other run publishes; return the runs that have published."""
         return {lane.claim() for lane in self._lanes}
 
     def claim_more(self, query_id: str, lanes: int) -> None:
-        """Connect this number of lanes, and claim all if there were fewer, as in a first run.
+        """Create the missing lanes up to ``lanes``; claim all if any was missing, as in a first run.
 
         Raises:
-            StatefunError: if they cannot be created, or another run has claimed one of them.
+            StatefunError: if lanes cannot be created, or another run has claimed one of them.
         """
         if self._create(query_id, lanes) and self._factory.needs_progress:
             self.claim()
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
-        """Publish ``batches``; report each one."""
+        """Publish ``batches`` in order; yield each one when it is published."""
         for staged in batches:
             before = self._count_refused()
             self.claim_more(staged.manifest.query_id, staged.lanes)
@@ -177,7 +179,7 @@ class DriverLanes:
             yield Published(staged, self._count_refused() - before)
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """Show readers the records that were kept for long enough, or all if no batch follows."""
+        """Show readers the records that were kept for long enough, or all records if ``is_last``."""
         waits = [lane.tend(is_last=is_last) for lane in self._lanes]
         return min((wait for wait in waits if wait is not None), default=None)
 
@@ -195,8 +197,8 @@ class DriverLanes:
         return 0 if self._refused is None else self._refused.count
 
     def _create(self, query_id: str, lanes: int) -> bool:
-        """Add lanes up to this number; return whether there were fewer."""
-        before = len(self._lanes)
-        if before < lanes:
-            self._lanes += self._missing_lanes(query_id, before, lanes)
-        return before < lanes
+        """Add the missing lanes up to ``lanes``; return whether any was missing."""
+        existing_lanes = len(self._lanes)
+        if existing_lanes < lanes:
+            self._lanes += self._missing_lanes(query_id, existing_lanes, lanes)
+        return existing_lanes < lanes

@@ -50,7 +50,7 @@ class Patience:
         self._since, self._is_logged = None, False
 
     def _trouble(self) -> str:
-        """Return what is known of Kafka's cluster; a connector says more in its reason."""
+        """Return why records wait, as far as this process can find out; a reason may add details."""
         if isinstance(self._egress, KafkaEgress) and not self._answers(self._egress):
             return "does not answer"
         is_kafka = isinstance(self._egress, KafkaEgress)
@@ -66,12 +66,12 @@ class Patience:
         return True
 
 
-class Tally:
+class RecordCounter:
     """Counts records that an egress does not take, and logs the count now and then.
 
     Args:
         egress: the egress.
-        fate: the word for their fate, such as ``lost``.
+        fate: what becomes of the records, such as ``lost``; it follows their number in the log.
     """
 
     def __init__(self, egress: KafkaEgress, fate: str) -> None:

@@ -19,7 +19,7 @@ def write_playground(writing: Writing) -> PlaygroundCluster:
 
 
 class PlaygroundCluster:
-    """The store of a playground; see :class:`~statefun.components.running.Cluster`."""
+    """A lane's connection to the store of a playground."""
 
     def __init__(self, writing: Writing) -> None:
         door: PlaygroundDoor = writing.egress.settings
@@ -27,7 +27,7 @@ class PlaygroundCluster:
         self._lane = f"{writing.egress.id}/{writing.lane}"
         self._went_well = writing.went_well
         self._progress: str | None = None
-        """The lane's progress, as this connection has read or written it last."""
+        """The lane's progress that this connection has read or written last."""
 
     def open(self) -> Marker | None:
         """Return the lane's progress."""
@@ -37,11 +37,11 @@ class PlaygroundCluster:
         return Marker.of_json(json.loads(self._progress))
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
-        """Add records, and the progress."""
+        """Add records and the progress to the store, in one transaction."""
         content = json.dumps(marker.to_json())
         values = [(record.topic, record.value or b"") for record in records]
         if not self._store.publish(self._lane, self._progress, content, values):
-            raise UncertainError("another run has taken over")
+            raise UncertainError("another run has written to the lane")
         self._progress = content
         self._went_well()
 

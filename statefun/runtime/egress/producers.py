@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException, Message, Producer
 from statefun.engine.sinks import EgressRecord
 from statefun.module.model import KafkaEgress
 from statefun.runtime.egress.lane import Marker, UncertainError, UndeliveredError
-from statefun.runtime.egress.patience import Patience, Tally
+from statefun.runtime.egress.patience import Patience, RecordCounter
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import OF_CLIENTS, OF_RECORDS, Refusals, Refused, numbered
 from statefun.runtime.kafka.client import connect, reason_of
@@ -31,14 +31,17 @@ _PROPAGATION = timedelta(seconds=5)
 """How long a topic may be unknown to a broker, because it may have just been created."""
 
 ShouldStop = Callable[[timedelta], bool]
-"""Returns whether to give up after such a time without progress."""
+"""Returns whether to give up, given the time without progress so far."""
 
 
-def _others(record: EgressRecord) -> dict[str, Any]:
-    """Return the parts of a record other than key and value."""
-    others = {"headers": record.headers, "partition": record.partition}
-    given: dict[str, Any] = {name: value for name, value in others.items() if value is not None}
-    return given if record.timestamp is None else {**given, "timestamp": record.timestamp}
+def _other_arguments(record: EgressRecord) -> dict[str, Any]:
+    """Return the arguments of ``produce`` for headers, partition and timestamp, where they are set."""
+    values = {
+        "headers": record.headers,
+        "partition": record.partition,
+        "timestamp": record.timestamp,
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 class AtLeastOnce:
@@ -61,8 +64,8 @@ class AtLeastOnce:
         self._alone = refusals.alone
         self._refused: list[Refused] = []
         self._error: ClientError | None = None
-        self._left = 0
-        self._moved = time.monotonic()
+        self._unanswered = 0
+        self._progress_at = time.monotonic()
         settings: dict[str, Any] = {
             # Retries of the producer keep the order and add no duplicates.
             "enable.idempotence": True,
@@ -110,28 +113,28 @@ class AtLeastOnce:
             self._serve(self._producer.flush, timedelta())
 
     def _check_alone(self) -> None:
-        """Check that the producer's batching is right for the records; it cannot change later.
+        """Check that the producer sends records alone, or in batches, as the refusals require.
 
         Raises:
-            UncertainError: if it is wrong; then the lane makes another producer.
+            UncertainError: if it does not; a producer cannot change that, so the lane makes another.
         """
         if self._alone != self._refusals.alone:
             raise UncertainError("records are to travel in batches again")
 
     def _deliver(self, records: Mapping[int, EgressRecord]) -> Sequence[Refused]:
-        """Write ``records``; return the finally refused ones, when all others are written.
+        """Write ``records``; return those records that are refused for good, once all others are written.
 
         Raises:
             UncertainError: if some records are neither written nor refused.
             UndeliveredError: if publishing stops before all answers are known.
         """
         self._refused, self._error = [], None
-        self._left, self._moved = 0, time.monotonic()
+        self._unanswered, self._progress_at = 0, time.monotonic()
         self._produce(records)
         self._flush()
-        # In a failed transaction, other records for a refused topic count as refused without a try.
-        taken_back = records if self._has_failed() else {}
-        return self._refusals.certain(self._refused, taken_back)
+        # In a failed transaction, other records for a refused topic count as refused untried.
+        aborted_records = records if self._has_failed() else {}
+        return self._refusals.certain(self._refused, aborted_records)
 
     def _produce(self, records: Mapping[int, EgressRecord]) -> None:
         produce, on_delivery_of = self._producer.produce, self._on_delivery
@@ -143,12 +146,14 @@ class AtLeastOnce:
                     if headers is None and partition is None and timestamp is None:
                         produce(topic, value, key, on_delivery=on_delivery)
                     else:
-                        produce(topic, value, key, on_delivery=on_delivery, **_others(record))
+                        produce(
+                            topic, value, key, on_delivery=on_delivery, **_other_arguments(record)
+                        )
                 except BufferError:
                     self._wait()
                 except KafkaException as error:
                     if self._has_failed():
-                        return  # it takes no more
+                        return  # the transaction takes no more records
                     reason = reason_of(error)
                     self._add_failure(number, record, reason, alone=True)
                     if reason.code() == ClientError._STATE:  # noqa: SLF001 - as above
@@ -161,17 +166,18 @@ class AtLeastOnce:
                 return
 
     def _flush(self) -> None:
+        """Wait for the answers to all records, unless the present chunk has failed."""
         while self._serve(self._producer.flush) > 0 and not self._has_failed():
             self._wait()
         self._check()
         self._patience.end()
 
     def _has_failed(self) -> bool:
-        """Return whether the present chunk does not count any more."""
+        """Return whether the present chunk will be taken back, and the wait for answers can end."""
         return False
 
     def _serve(self, call: Callable[[float], int], time: timedelta = _POLL) -> int:
-        """Let callbacks run for a while."""
+        """Let the producer call callbacks, by ``call``, for up to ``time``; return its answer."""
         try:
             return call(time.total_seconds())
         except Exception as error:
@@ -180,15 +186,20 @@ class AtLeastOnce:
             raise UncertainError(f"the producer has failed: {error.__cause__ or error}") from error
 
     def _wait(self) -> None:
+        """Let the producer work for a moment.
+
+        Raises:
+            UndeliveredError: if publishing stops.
+        """
         self._serve(self._producer.poll)
         self._check()
-        left, now = len(self._producer), time.monotonic()
-        if left == self._left:
+        unanswered, now = len(self._producer), time.monotonic()
+        if unanswered == self._unanswered:
             self._patience.wait()
         else:
-            self._left, self._moved = left, now
+            self._unanswered, self._progress_at = unanswered, now
             self._patience.end()
-        if self._should_stop(timedelta(seconds=now - self._moved)):
+        if self._should_stop(timedelta(seconds=now - self._progress_at)):
             raise UndeliveredError
 
     def _on_delivery(
@@ -206,6 +217,7 @@ class AtLeastOnce:
             self._error = error
 
     def _check(self) -> None:
+        """Raise the error that the cluster has reported, if there is one that is no refusal."""
         if self._error is not None:
             raise self._explained(self._error)
 
@@ -226,7 +238,7 @@ class Unconfirmed(AtLeastOnce):
         egress: KafkaEgress,
         should_stop: ShouldStop,
         patience: Patience,
-        losses: Tally,
+        losses: RecordCounter,
     ) -> None:
         super().__init__(
             egress, should_stop, patience, Refusals(egress), **{"message.timeout.ms": None}
@@ -234,10 +246,10 @@ class Unconfirmed(AtLeastOnce):
         self._losses = losses
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:  # noqa: ARG002 - there is nowhere to write it
-        """Hand ``records`` to the producer.
+        """Hand ``records`` to the producer, without waiting for answers.
 
         Raises:
-            UncertainError: if the producer has failed for good: another one takes the records.
+            UncertainError: if the producer has failed for good: then the lane makes another.
         """
         for record in records:
             try:
@@ -246,7 +258,7 @@ class Unconfirmed(AtLeastOnce):
                     record.value,
                     record.key,
                     on_delivery=partial(self._on_loss, record),
-                    **_others(record),
+                    **_other_arguments(record),
                 )
             except BufferError:
                 self._losses.add(record.topic, "the queue is full")
@@ -259,7 +271,7 @@ class Unconfirmed(AtLeastOnce):
         self._patience.end()
 
     def close(self) -> None:
-        """Wait a moment for records on their way, and log the number of lost ones."""
+        """Wait for the last answers, for a few seconds at most; log the number of lost records."""
         with contextlib.suppress(UncertainError):
             self._serve(self._producer.flush, _FAREWELL)
         super().close()
@@ -303,8 +315,9 @@ class ExactlyOnce(AtLeastOnce):
 
         In this order: once it is fenced, no other producer can move the marker.
         """
-        # librdkafka looks for its coordinator at once: without a connection in vain, and then only
-        # half a second later again. To ask for a topic that is gone would create it anew.
+        # Connect first: without a connection, librdkafka looks for the transaction coordinator in
+        # vain, and tries again only half a second later. This lists all topics, since a request for
+        # a topic that was deleted would create it anew.
         with contextlib.suppress(KafkaException):
             self._producer.list_topics(timeout=_POLL.total_seconds())
         self._call(self._producer.init_transactions)
@@ -327,16 +340,16 @@ class ExactlyOnce(AtLeastOnce):
         while newly_refused := self._transact(remaining):
             refused += newly_refused
             letters = self._refusals.replace(newly_refused, self._lane, marker)
-            gone = {each.number for each in newly_refused} - letters.keys()
+            omitted = {each.number for each in newly_refused} - letters.keys()
             remaining = {
                 number: letters.get(number, record)
                 for number, record in remaining.items()
-                if number not in gone
+                if number not in omitted
             }
         self._refusals.settle(refused)
 
     def _transact(self, records: Mapping[int, EgressRecord]) -> Sequence[Refused]:
-        """Write all ``records`` in one transaction, or none, and return the refused ones."""
+        """Write all ``records`` in one transaction, or none; return the refused records."""
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
@@ -351,7 +364,7 @@ class ExactlyOnce(AtLeastOnce):
         return bool(self._refused)
 
     def _check(self) -> None:
-        if not self._refused:  # which is why others were not delivered
+        if not self._refused:  # a refused record is the reason why others were not delivered
             super()._check()
 
     def _call(self, call: Callable[[float], None]) -> None:
@@ -363,5 +376,5 @@ class ExactlyOnce(AtLeastOnce):
         try:
             call(_TRANSACTION_CALL.total_seconds())
         except KafkaException as error:
-            self._check()  # the reason, if it was a record
+            self._check()  # raises the error of a record, if that is the reason
             raise self._explained(reason_of(error)) from error

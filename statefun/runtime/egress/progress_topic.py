@@ -41,7 +41,7 @@ _READABLE = 150
 """Characters of an egress's id in its topic's name; a topic's name has 249 at most."""
 _TIMEOUT = timedelta(seconds=10)
 _WINDOW = 200
-"""Offsets that are read first, from the end; a transaction takes two."""
+"""How many of the last offsets are read at first; a transaction takes two offsets."""
 _CONFIG = {
     "cleanup.policy": "compact",
     # Old markers are of no use: keep the topic small.
@@ -55,7 +55,7 @@ class ProgressTopic:
 
     Args:
         egress: the egress of the markers.
-        query_id: the checkpoint's id, which tells its batches from other checkpoints' batches.
+        query_id: the id of the checkpoint's query, by which a marker belongs to this checkpoint.
     """
 
     def __init__(self, egress: KafkaEgress, query_id: str) -> None:
@@ -74,17 +74,17 @@ class ProgressTopic:
 
         Raises:
             KafkaError: if no broker answers.
-            TopicError: if no topic exists and none can be created, or if it would delete markers.
+            TopicError: if the topic is missing and cannot be created, or if it would delete markers.
         """
         admin = self._admin()
         metadata = cluster_metadata(self._owner, self._egress.address, admin, timeout)
-        found = metadata.topics.get(self.name)
+        topic = metadata.topics.get(self.name)
         try:
-            if found is None:
+            if topic is None:
                 self._create(admin, lanes, timeout)
             else:
                 self._check(admin, timeout)
-                if len(found.partitions) < lanes:
+                if len(topic.partitions) < lanes:
                     more = NewPartitions(self.name, lanes)
                     admin.create_partitions([more])[self.name].result(timeout.total_seconds())
         except KafkaException as error:
@@ -95,10 +95,10 @@ class ProgressTopic:
                     f"{self._egress.address}, which cannot be created or checked: "
                     f"{reason_of(error).str()}"
                 ) from error
-        return max(lanes, len(found.partitions) if found else 0)
+        return max(lanes, len(topic.partitions) if topic else 0)
 
     def _create(self, admin: AdminClient, lanes: int, timeout: timedelta) -> None:
-        """Create the topic; one that somebody else has just created is checked."""
+        """Create the topic; if another process has just created it, check it."""
         topic = NewTopic(self.name, lanes, config=_CONFIG)
         try:
             admin.create_topics([topic])[self.name].result(timeout.total_seconds())
@@ -117,7 +117,7 @@ class ProgressTopic:
 
         Raises:
             CheckpointError: if the topic has other records than markers.
-            UncertainError: if it cannot be read now.
+            UncertainError: if the topic cannot be read now.
         """
         try:
             return self._read(lane)
@@ -170,7 +170,7 @@ class ProgressTopic:
         return admin_for(self._owner, self._egress.address, self._egress.properties)
 
     def _check(self, admin: AdminClient, timeout: timedelta) -> None:
-        """Refuse a topic that forgets; one that the asked broker does not know (yet) passes."""
+        """Refuse a topic that deletes markers; accept a topic that the broker does not know yet."""
         resource = ConfigResource(ResourceType.TOPIC, self.name)
         try:
             described: dict[str, Any] = admin.describe_configs([resource])[resource].result(
@@ -184,7 +184,7 @@ class ProgressTopic:
         if policy != _CONFIG["cleanup.policy"]:
             raise TopicError(
                 f"{self._owner}: topic {self.name} at {self._egress.address} has the "
-                f"cleanup.policy {policy}, and would forget what is published; set it to compact"
+                f"cleanup.policy {policy}, which deletes markers; set it to compact"
             )
 
 

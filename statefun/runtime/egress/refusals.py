@@ -25,7 +25,7 @@ from statefun.engine.letters import DeadLetterTopic, Original
 from statefun.engine.sinks import EgressRecord
 from statefun.module.model import KafkaEgress
 from statefun.runtime.egress.lane import Marker, UncertainError
-from statefun.runtime.egress.patience import Tally
+from statefun.runtime.egress.patience import RecordCounter
 from statefun.runtime.egress.progress_topic import PROGRESS_PREFIX
 from statefun.runtime.kafka.client import admin_for, cluster_metadata
 from statefun.sdk.egress import topic_problem
@@ -43,7 +43,7 @@ _MISSING = {
 _OF_TOPIC = {ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.TOPIC_EXCEPTION}
 """Error codes that concern all records of a topic."""
 _OF_BATCH = {
-    ClientError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001 - as above; several others are to blame
+    ClientError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001 - as above; another record of the batch is invalid
     ClientError.INVALID_MSG,
     ClientError.INVALID_MSG_SIZE,
     ClientError.INVALID_RECORD,
@@ -53,7 +53,7 @@ _OF_BATCH = {
 }
 """Error codes for a whole batch that a single record can cause."""
 OF_RECORDS = _MISSING | _OF_TOPIC | _OF_BATCH
-"""Error codes about records that stay until a person acts."""
+"""Error codes about records that the cluster will refuse until a person acts."""
 OF_CLIENTS = {
     ClientError._INVALID_ARG,  # noqa: SLF001 - as above
     ClientError.CLUSTER_AUTHORIZATION_FAILED,
@@ -62,7 +62,7 @@ OF_CLIENTS = {
     ClientError.POLICY_VIOLATION,
     ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-"""Error codes about the client that stay until a person acts."""
+"""Error codes about the client, which it will get until a person acts."""
 
 
 class Refused(NamedTuple):
@@ -87,7 +87,7 @@ class OutboxPlace(NamedTuple):
 
 
 def numbered(records: Sequence[EgressRecord], marker: Marker) -> dict[int, EgressRecord]:
-    """Return the records of a chunk by their numbers, which end before the marker's count."""
+    """Return the records of a chunk by their numbers; ``marker`` counts up to the last one."""
     return dict(enumerate(records, marker.records - len(records)))
 
 
@@ -118,7 +118,7 @@ class Refusals:
         default = OnFailure.DEAD_LETTER if dead_letters else OnFailure.FAIL
         self._policy = egress.on_refused or default
         fates = {OnFailure.DEAD_LETTER: "refused, which are dead letters now,"}
-        self.tally = Tally(egress, fates.get(self._policy, "refused and left out"))
+        self.counter = RecordCounter(egress, fates.get(self._policy, "refused and left out"))
         """Counts the refused records that the policy was applied to."""
         self.alone = alone
         """Whether each record travels in a separate batch, for a while."""
@@ -126,14 +126,14 @@ class Refusals:
         """The records of the present chunk whose dead letters another egress has written."""
 
     def certain(
-        self, refused: Sequence[Refused], taken_back: Mapping[int, EgressRecord]
+        self, refused: Sequence[Refused], aborted_records: Mapping[int, EgressRecord]
     ) -> Sequence[Refused]:
         """Return the records that are refused for good.
 
         Args:
             refused: the refused records.
-            taken_back: the records of an aborted transaction, by their numbers; the ones for a topic
-                that refuses all records count as refused, too.
+            aborted_records: the records of an aborted transaction, by their numbers. Of them, records
+                for a topic that refuses all records count as refused, too.
 
         Raises:
             UncertainError: if it is not certain; then the records are tried again.
@@ -143,13 +143,13 @@ class Refusals:
             raise UncertainError(f"a batch was refused: {refused[0].reason.str()}")
         missing = {_partition(each.record) for each in refused if each.reason.code() in _MISSING}
         self._check_missing(missing)
-        whole = {
+        topic_reasons = {
             each.record.topic: each.reason for each in refused if each.reason.code() in _OF_TOPIC
         }
         certain = {each.number: each for each in refused}
         reasons = {_partition(each.record): each.reason for each in refused}
-        for number, record in taken_back.items():
-            reason = whole.get(record.topic)
+        for number, record in aborted_records.items():
+            reason = topic_reasons.get(record.topic)
             if reason is None and _partition(record) in missing:
                 reason = reasons[_partition(record)]
             if reason is not None:
@@ -197,12 +197,12 @@ class Refusals:
         self.written.clear()
         if refused:
             first = refused[0]
-            self.tally.add(first.record.topic, first.reason.str(), len(refused))
+            self.counter.add(first.record.topic, first.reason.str(), len(refused))
 
     def _explained(self, record: EgressRecord, reason: ClientError) -> KafkaError:
         """Return an error that explains why a record was refused."""
         topic, address = record.topic, self._egress.address
-        if topic_problem(topic):  # a client calls it unknown once it has found out
+        if topic_problem(topic):  # the client reports a name that is no topic as an unknown topic
             return KafkaError(f"{self._owner}: {topic_problem(topic)}")
         if reason.code() in _MISSING and record.partition is not None:
             return TopicError(
@@ -233,10 +233,10 @@ class Refusals:
             raise UncertainError(error.message) from error
         for topic, partition in places:
             if topic in topics and (partition is None or partition in topics[topic].partitions):
-                raise UncertainError(f"topic {topic} was not known, and is there now")
+                raise UncertainError(f"topic {topic} was unknown, and exists now")
 
     def _is_last_resort(self, record: EgressRecord) -> bool:
-        """Return whether a record is a dead letter or a marker, which no policy covers."""
+        """Return whether a record is a dead letter or a marker, to which no policy applies."""
         letters = self._dead_letters
         return record.topic.startswith(PROGRESS_PREFIX) or (
             letters is not None
@@ -244,8 +244,9 @@ class Refusals:
         )
 
     def _letter(self, record: EgressRecord, error: KafkaError) -> EgressRecord:
-        place = self._dead_letters
-        if place is None:
+        """Return the dead letter of a record, for the error that explains its refusal."""
+        letters = self._dead_letters
+        if letters is None:
             raise AssertionError("a policy without its topic does not pass the binding check")
         facts = {
             "error-code": error.code,
@@ -258,11 +259,11 @@ class Refusals:
             **({} if record.timestamp is None else {"timestamp": str(record.timestamp)}),
         }
         original = Original(record.key, record.value, record.headers or ())
-        letter, left_out = place.letter(original, facts.items())
+        letter, left_out = letters.letter(original, facts.items())
         if left_out:
             raise _stopping(
                 error,
-                f"; its dead letter would be larger than egress {place.egress} takes: raise its "
+                f"; its dead letter would be larger than egress {letters.egress} takes: raise its "
                 "property max.request.size",
             )
         return letter

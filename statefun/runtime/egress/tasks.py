@@ -2,8 +2,9 @@
 """Lanes that Spark tasks publish, side by side.
 
 A task does not keep its core for long, because other tasks need it. It ends between two
-chunks and reports its progress, and the next task of its lane goes on from there. It also ends
-when it makes no progress; but never because a chunk takes long, since the chunk would start anew.
+chunks and returns its progress, and the next task of its lane goes on from that progress. It also
+ends when it makes no progress; but never because a chunk takes long, since the next task would
+have to start the chunk anew.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from statefun.runtime.egress.refusals import OutboxPlace
 from statefun.sdk.errors import StatefunError, restored
 
 _TASK_TIME = timedelta(seconds=10)
-"""A task that has had its core for this long ends, and another one goes on."""
+"""A task that has had its core for this long ends, and the next task goes on."""
 _STALL = timedelta(seconds=30)
 """A task without progress for this long ends, too; the client gives up requests by then."""
 
@@ -51,7 +52,13 @@ class LaneState:
 
 
 class TaskLanes:
-    """Lanes that Spark tasks publish, side by side."""
+    """Lanes that Spark tasks publish, side by side.
+
+    Args:
+        factory: makes the lanes, in the driver and in tasks.
+        context: runs the tasks.
+        turn: ends the publishing when the driver stops.
+    """
 
     def __init__(self, factory: KafkaLaneFactory, context: SparkContext, turn: LaneTurn) -> None:
         self._factory = factory
@@ -63,32 +70,32 @@ class TaskLanes:
         self._patience = Patience(factory.egress)
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
-        """Publish ``batches``; report each one."""
-        for lanes, group in groupby(batches, key=lambda staged: staged.lanes):
-            together = list(group)
+        """Publish ``batches`` in order; yield each one when it is published."""
+        for lanes, same_lanes in groupby(batches, key=lambda staged: staged.lanes):
+            batches_of_job = list(same_lanes)
             if self._progress is None or self._created < lanes:
-                query_id = together[0].manifest.query_id
+                query_id = batches_of_job[0].manifest.query_id
                 self._progress, _ = self._factory.create_progress(query_id, lanes)
-                # A lane of a first run has no owner yet, which its tasks could miss.
-                with closing(self._factory.driver_lanes(self._turn)) as own:
-                    own.claim_more(query_id, lanes)
+                # Lanes of a first run have no owner, and a task would take such a lane for its own.
+                with closing(self._factory.driver_lanes(self._turn)) as driver_lanes:
+                    driver_lanes.claim_more(query_id, lanes)
                 self._created = lanes
-            numbers = tuple(staged.manifest.batch for staged in together)
+            numbers = tuple(staged.manifest.batch for staged in batches_of_job)
             task = LaneTask(self._factory, self._progress, numbers)
             states, refused = [LaneState(lane) for lane in range(lanes)], 0
             while states:
                 before, states = states, self._run(task, states)
-                self._look(before, states)
+                self._log_waiting(before, states)
                 refused += sum(state.refused for state in states)
                 states = [state for state in states if not state.is_done]
                 if states and self._turn.is_over():
                     raise UndeliveredError
-            for staged in together:
+            for staged in batches_of_job:
                 yield Published(staged, refused)
                 refused = 0
 
-    def _look(self, before: Sequence[LaneState], after: Sequence[LaneState]) -> None:
-        """Log when a lane keeps waiting; its tasks are too short-lived to do so."""
+    def _log_waiting(self, before: Sequence[LaneState], after: Sequence[LaneState]) -> None:
+        """Log when a lane makes no progress: its tasks are too short-lived to log that."""
         pairs = zip(before, after, strict=True)
         if any(new.marker == old.marker and not new.is_done for old, new in pairs):
             self._patience.wait()
@@ -146,7 +153,7 @@ class LaneTask:
     batches: tuple[int, ...]
 
     def __call__(self, states: Iterable[LaneState]) -> Iterator[LaneState]:
-        """Publish lanes; yields their progress."""
+        """Publish the lanes of ``states``; yield the progress of each."""
         for state in states:
             turn = _TaskTurn()
             refusals = self.factory.refusals(turn, alone=state.alone, written=state.written)
@@ -160,13 +167,13 @@ class LaneTask:
                 failure = Failure(code=error.code, message=error.message).SerializeToString()
             finally:
                 lane.close()
-                refusals.tally.log_remaining()
+                refusals.counter.log_remaining()
             yield LaneState(
                 state.lane,
                 lane.marker,
                 refusals.alone,
                 frozenset(refusals.written),
-                refusals.tally.count,
+                refusals.counter.count,
                 is_done,
                 failure,
             )
@@ -174,7 +181,7 @@ class LaneTask:
     def _publish(self, lane: Lane, state: LaneState, turn: _TaskTurn) -> bool:
         """Publish batch by batch; return whether all are published.
 
-        It does not end without progress, however long the first chunk takes.
+        The turn ends only after some progress, however long the first chunk takes.
         """
         outbox = Outbox(self.factory.checkpoint)
         for batch in self.batches:

@@ -47,7 +47,7 @@ class EgressThread:
         )
 
     def connect(self) -> None:
-        """Connect ahead of the first batch to a cluster that has no markers.
+        """Connect before the first batch to a cluster that stores no markers.
 
         Raises:
             ConfigurationError: if the egress's properties are wrong.
@@ -63,7 +63,7 @@ class EgressThread:
         self._driver_lanes.open(query_id, lanes, known_runs)
 
     def claim(self) -> set[str]:
-        """Keep other runs from publishing to the opened egress; return the runs that have.
+        """Claim the opened egress, so that no other run publishes; return the runs that have published.
 
         Raises:
             StatefunError: if another run claims the egress, too.
@@ -75,7 +75,7 @@ class EgressThread:
         self._thread.start()
 
     def use(self, lanes: Lanes) -> None:
-        """Publish by other lanes from now on; allowed only while nothing waits."""
+        """Publish through ``lanes`` from now on; call this only while no batch waits."""
         self._lanes.close()
         self._lanes = lanes
 
@@ -112,16 +112,16 @@ class EgressThread:
             self._on_error(error)
         except Exception as error:  # noqa: BLE001 - a silent end would hang the driver
             where = f"batch {self._queue[0].manifest.batch}" if self._queue else "the last batch"
-            failed = EngineError(
+            failure = EngineError(
                 f"{where} cannot be published to egress {self.factory.egress.id}: "
                 f"{type(error).__name__}: {error}; it is kept in the outbox"
             )
-            failed.__cause__ = error  # with its traceback, which debug shows
-            self._on_error(failed)
+            failure.__cause__ = error  # with its traceback, which debug shows
+            self._on_error(failure)
 
-    def _next(self, most: timedelta | None) -> list[Staged]:
-        """Wait for batches, for ``most`` if it is given; return none after :meth:`stop`."""
-        seconds = None if most is None else min(most.total_seconds(), threading.TIMEOUT_MAX)
+    def _next(self, limit: timedelta | None) -> list[Staged]:
+        """Wait for batches, up to ``limit`` if it is given; return no batches after :meth:`stop`."""
+        seconds = None if limit is None else min(limit.total_seconds(), threading.TIMEOUT_MAX)
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._stop.is_set(), seconds)
             return [] if self._stop.is_set() else list(self._queue)

@@ -50,7 +50,7 @@ from statefun.runtime.egress import progress_topic
 from statefun.runtime.egress.kafka_lanes import KafkaLaneFactory
 from statefun.runtime.egress.lane import Cluster, Lane, LaneBatch, Marker, UncertainError
 from statefun.runtime.egress.lane_set import UntilStopped
-from statefun.runtime.egress.patience import Patience, Tally
+from statefun.runtime.egress.patience import Patience, RecordCounter
 from statefun.runtime.egress.producers import ExactlyOnce, Unconfirmed
 from statefun.runtime.egress.progress_topic import ProgressTopic
 from statefun.runtime.egress.refusals import Refusals
@@ -284,7 +284,7 @@ def test_an_egress_that_promises_nothing_outlives_its_producer(bench: Bench) -> 
             Producer(settings).init_transactions(10)
 
     named = attrs.evolve(bench.egress, properties={"transactional.id": bench.out})
-    patience, losses = Patience(named), Tally(named, "lost")
+    patience, losses = Patience(named), RecordCounter(named, "lost")
     broken = Fenced(named, lambda _: False, patience, losses)
     clusters = [broken, Unconfirmed(bench.egress, lambda _: False, patience, losses)]
     reasons: list[str] = []

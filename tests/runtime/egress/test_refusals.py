@@ -353,7 +353,7 @@ def test_a_chunk_that_is_tried_again_has_its_letters_elsewhere(
     with caplog.at_level(logging.WARNING, "statefun.egress"):
         refusals.settle(refused)
         refusals.settle(attempt(1, b"c", b"d"))
-        refusals.tally.log_remaining()
+        refusals.counter.log_remaining()
 
     assert again == [b"a", b"b", b"c", b"d"]
     assert written == [*again, b"c", b"d"]
