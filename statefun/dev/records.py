@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import attrs
@@ -21,8 +21,8 @@ from confluent_kafka import KafkaError as ClientError
 from statefun.dev.dev_topics import OWNER, TIMEOUT, cluster_topics
 from statefun.runtime.kafka.client import connect, partitions_of, read_committed
 from statefun.sdk.errors import KafkaError
+from statefun.sdk.times import from_epoch_millis
 
-_EPOCH = datetime.fromtimestamp(0, timezone.utc)
 _LOOK = timedelta(milliseconds=500)
 
 
@@ -53,7 +53,7 @@ class PlacedRecord:
             _bytes(record.value()),
             record.partition() or 0,
             record.offset() or 0,
-            None if kind == TIMESTAMP_NOT_AVAILABLE else _EPOCH + timedelta(milliseconds=millis),
+            None if kind == TIMESTAMP_NOT_AVAILABLE else from_epoch_millis(millis),
             [(name, _bytes(value)) for name, value in record.headers() or ()],
         )
 

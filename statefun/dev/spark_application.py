@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -35,6 +35,7 @@ from statefun.runtime.spark.shipping import own_modules
 from statefun.runtime.spark_internals.closures import pickle_by_value
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.errors import DefinitionError
+from statefun.sdk.times import from_epoch_millis
 from statefun.sdk.types import Type
 from statefun.testing.in_process import START
 from statefun.testing.outcomes import PublishedRecord, argument_of, content
@@ -47,8 +48,6 @@ from statefun.testing.tested import (
     route_in,
 )
 
-_EPOCH = datetime.fromtimestamp(0, timezone.utc)
-_MILLISECOND = timedelta(milliseconds=1)
 _PATIENCE = timedelta(seconds=30)
 _OWNER = "a test"
 
@@ -117,7 +116,7 @@ class SparkApplication(TestedApplication):
     @property
     def now(self) -> datetime:
         """The time, in UTC."""
-        return _EPOCH + self._clock.now() * _MILLISECOND
+        return from_epoch_millis(self._clock.now())
 
     @property
     def module(self) -> Module:

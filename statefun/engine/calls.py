@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import repeat
 from types import MappingProxyType
@@ -22,9 +21,9 @@ from statefun.sdk.errors import StatefunError
 from statefun.sdk.invocation_batch import FailedInvocation, Invocation, InvocationBatch
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.stateful_function import StatefulFunction
+from statefun.sdk.times import from_epoch_millis
 from statefun.sdk.types import TypedValue
 
-_EPOCH = datetime.fromtimestamp(0, timezone.utc)
 _NO_ROW = -1
 _NONE: Mapping[int, RetriedMessage] = MappingProxyType({})
 
@@ -149,7 +148,7 @@ def ingress_record(origin: RecordOrigin) -> IngressRecord:
         origin.topic,
         origin.partition,
         origin.offset,
-        _EPOCH + timedelta(milliseconds=origin.timestamp),
+        from_epoch_millis(origin.timestamp),
         tuple(
             (header.key, header.value if header.HasField("value") else None)
             for header in origin.headers

@@ -10,7 +10,6 @@ from typing import Protocol
 
 logger = logging.getLogger("statefun")
 
-_MILLISECOND = timedelta(milliseconds=1)
 _LAG = 3_600_000
 """The longest trusted delay of a task's start after its micro-batch's, in milliseconds.
 
@@ -87,13 +86,3 @@ class JumpLog:
                 "ahead" if jump > 0 else "back",
                 timedelta(seconds=abs(jump) // 1000),
             )
-
-
-def in_milliseconds(duration: timedelta) -> int:
-    """Return a duration in whole milliseconds, rounded up, so that no timer comes early.
-
-    >>> in_milliseconds(timedelta(microseconds=1500))
-    2
-    """
-    whole, rest = divmod(duration, _MILLISECOND)
-    return whole + bool(rest)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from statefun.engine import delays
 from statefun.engine.address_keys import SEPARATOR, address_of, typename_of
-from statefun.engine.clock import Clock, in_milliseconds
+from statefun.engine.clock import Clock
 from statefun.engine.effects import Effects
 from statefun.engine.groups import Row
 from statefun.engine.letters import Original, facts, origin_text
@@ -26,6 +26,7 @@ from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.sdk.printable import printable
+from statefun.sdk.times import in_milliseconds
 
 RETRY = "statefun.failures/retry"
 """The type of a retry envelope, which carries the original message."""

@@ -14,7 +14,7 @@ import attrs
 from google.protobuf.message import DecodeError
 
 from statefun.engine.address_keys import address_of
-from statefun.engine.clock import Clock, in_milliseconds
+from statefun.engine.clock import Clock
 from statefun.engine.origin import headers_of, original
 from statefun.engine.row_flags import ENCODED, KEYLESS, REPLAYED
 from statefun.engine.wheel import rounded_up
@@ -23,6 +23,7 @@ from statefun.sdk.address import Address
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.invocation_batch import NO_TROUBLE, Invocation, Trouble
 from statefun.sdk.storage import Expiration
+from statefun.sdk.times import in_milliseconds
 from statefun.sdk.types import TypedValue
 
 OWN_PREFIX = "statefun."

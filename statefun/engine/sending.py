@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from statefun.engine import delays
 from statefun.engine.address_keys import SEPARATOR
-from statefun.engine.clock import BatchClock, in_milliseconds
+from statefun.engine.clock import BatchClock
 from statefun.engine.effects import Effects
 from statefun.engine.groups import Row
 from statefun.engine.program import Program
@@ -17,6 +17,7 @@ from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import UnknownFunctionError
 from statefun.sdk.message import Message
+from statefun.sdk.times import in_milliseconds
 
 
 class _Target(NamedTuple):

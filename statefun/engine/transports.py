@@ -15,7 +15,7 @@ from typing import NamedTuple
 from statefun.engine import chunks, delays
 from statefun.engine.address_keys import address_of
 from statefun.engine.calls import Call, call_for, retry_of
-from statefun.engine.clock import BatchClock, in_milliseconds
+from statefun.engine.clock import BatchClock
 from statefun.engine.effects import Effects
 from statefun.engine.failures import FailureCounts
 from statefun.engine.groups import Group
@@ -29,6 +29,7 @@ from statefun.sdk.invocation_batch import (
     Turn,
 )
 from statefun.sdk.stateful_function import StatefulFunction
+from statefun.sdk.times import in_milliseconds
 
 
 class PendingCall(NamedTuple):

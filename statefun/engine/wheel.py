@@ -17,9 +17,10 @@ from __future__ import annotations
 import heapq
 import zlib
 from collections.abc import Collection, Iterable
-from datetime import datetime, timezone
+from datetime import datetime
 
 from statefun.engine.address_keys import SEPARATOR
+from statefun.sdk.times import from_epoch_millis
 
 TIMERS_NAMESPACE = "statefun.timers"
 BUCKET = "bucket"
@@ -105,7 +106,7 @@ def date_of(tick: int) -> datetime:
     >>> date_of(tick_of(1_000_000_000_000)).isoformat()
     '2001-09-09T01:46:40+00:00'
     """
-    return datetime.fromtimestamp(min(time_of(tick), LATEST) / 1000, timezone.utc)
+    return from_epoch_millis(min(time_of(tick), LATEST))
 
 
 def bucket_key(bucket: int) -> bytes:

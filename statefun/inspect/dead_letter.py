@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 
 import attrs
 
@@ -15,6 +15,7 @@ from statefun.engine.letters import (
     LEFT_OUT,
     TARGET_TYPE_HEADER,
 )
+from statefun.sdk.times import EPOCH, from_epoch_millis
 
 LetterHeaders = list[tuple[str, str | bytes | None]]
 
@@ -63,13 +64,13 @@ class DeadLetter:
     @property
     def time(self) -> datetime:
         """When the message was given up; 1970 if the header is missing or malformed."""
-        return self.moment("time") or datetime.fromtimestamp(0, timezone.utc)
+        return self.moment("time") or EPOCH
 
     def moment(self, name: str) -> datetime | None:
         """Return a fact that is a time, in milliseconds; None if it is missing or malformed."""
         try:
-            return datetime.fromtimestamp(int(self.facts[name]) / 1000, timezone.utc)
-        except (KeyError, ValueError, OverflowError, OSError):
+            return from_epoch_millis(int(self.facts[name]))
+        except (KeyError, ValueError, OverflowError):
             return None
 
     @property

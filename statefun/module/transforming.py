@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
 from functools import partial
 
 import attrs
@@ -20,13 +19,12 @@ from statefun.sdk.errors import (
 )
 from statefun.sdk.raised import line_of, text_of
 from statefun.sdk.record import EncodedRecord, IngressRecord, KafkaRecord
+from statefun.sdk.times import from_epoch_millis, to_epoch_millis
 from statefun.sdk.types import SimpleType
 from statefun.transforms.chain import Chain
 from statefun.transforms.data import TransformError
 from statefun.transforms.transform import Part
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MILLISECOND = timedelta(milliseconds=1)
 _make_record = partial(tuple.__new__, EncodedRecord)
 _KEY, _VALUE, _TOPIC = (frozenset({part}) for part in (Part.KEY, Part.VALUE, Part.TOPIC))
 
@@ -114,8 +112,7 @@ def transformed_topic(chain: Chain, record: IngressRecord) -> str:
 def encoded_record(record: KafkaRecord) -> EncodedRecord:
     """Return a record of an ingress as its topic has it."""
     key, value, topic, partition, offset, time, _ = record
-    millis = (time - _EPOCH) // _MILLISECOND
-    return _make_record((topic, partition, offset, millis, key, value))
+    return _make_record((topic, partition, offset, to_epoch_millis(time), key, value))
 
 
 def _text(error: Exception) -> str:
@@ -157,7 +154,5 @@ def transformed_record(
         value=made.value,
         headers=message.headers,
         partition=message.partition,
-        timestamp=_EPOCH + timedelta(milliseconds=millis)
-        if chosen.chain.reads_time
-        else message.timestamp,
+        timestamp=from_epoch_millis(millis) if chosen.chain.reads_time else message.timestamp,
     )

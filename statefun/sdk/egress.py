@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -16,12 +16,12 @@ from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.sdk.address import checked_typename
 from statefun.sdk.errors import DefinitionError
 from statefun.sdk.shortening import shortened
+from statefun.sdk.times import EPOCH, from_epoch_millis, to_epoch_millis
 from statefun.sdk.types import Type, TypedValue, as_typed_value, typed
 
 Headers = Mapping[str, "str | bytes | None"] | Iterable[tuple[str, "str | bytes | None"]]
 """Names and values; given as pairs, a name may occur more than once."""
 
-_EPOCH = datetime.fromtimestamp(0, timezone.utc)
 _MAX_PARTITION = 2**31 - 1
 _TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 _TOPIC_SHOWN = 300
@@ -177,9 +177,7 @@ class KafkaEgressMessage(EgressMessage):
     @property
     def timestamp_millis(self) -> int | None:
         """The timestamp as Kafka has it: milliseconds since the epoch."""
-        if self.timestamp is None:
-            return None
-        return (self.timestamp - _EPOCH) // timedelta(milliseconds=1)
+        return None if self.timestamp is None else to_epoch_millis(self.timestamp)
 
     @classmethod
     def from_typed_value(cls, typename: str, typed_value: TypedValue) -> KafkaEgressMessage:
@@ -211,7 +209,7 @@ class KafkaEgressMessage(EgressMessage):
                 for header in record.headers
             ],
             partition=record.partition if record.HasField("partition") else None,
-            timestamp=_EPOCH + timedelta(milliseconds=record.timestamp) if has_time else None,
+            timestamp=from_epoch_millis(record.timestamp) if has_time else None,
         )
 
     @staticmethod
@@ -387,7 +385,7 @@ def _check_placement(typename: str, topic: str, partition: object, timestamp: ob
         wrong = f"a partition is a number from 0 on, not {partition!r}"
     elif not (timestamp is None or (isinstance(timestamp, datetime) and timestamp.tzinfo)):
         wrong = f"a timestamp is a datetime with a time zone, not {timestamp!r}"
-    elif isinstance(timestamp, datetime) and timestamp < _EPOCH:
+    elif isinstance(timestamp, datetime) and timestamp < EPOCH:
         wrong = f"a timestamp is not before 1970, as {timestamp} is"
     if wrong:
         raise DefinitionError(f"a record for egress {typename}, topic {topic}: {wrong}")

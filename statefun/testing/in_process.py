@@ -13,7 +13,7 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,11 @@ from statefun.sdk.address import Address, TypeName
 from statefun.sdk.errors import StatefunError
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.record import KafkaRecord
+from statefun.sdk.times import EPOCH, from_epoch_millis, in_milliseconds, to_epoch_millis
 from statefun.sdk.types import Type
 from statefun.testing.due_times import DueTimes
 from statefun.testing.message_rows import (
-    EPOCH,
     MessageRow,
-    in_milliseconds_since_epoch,
     rows_of_record,
 )
 from statefun.testing.micro_batch import Done, MicroBatches, StoppedClock
@@ -230,7 +229,7 @@ class InProcessApplication(TestedApplication):
 
     def _set_time(self, now: datetime) -> None:
         # The engine counts whole milliseconds; rounded down, a timer would come early.
-        self._now = now + -(now - EPOCH) % timedelta(milliseconds=1)
+        self._now = from_epoch_millis(in_milliseconds(now - EPOCH))
 
     def egress(self, topic: str) -> list[PublishedRecord]:
         """Return the records that were published to a topic so far."""
@@ -258,12 +257,12 @@ class InProcessApplication(TestedApplication):
         if self._reserved:  # a failure policy has stopped what was due
             return self._now
         due = self._due_times.next()
-        return None if due is None else EPOCH + timedelta(milliseconds=due)
+        return None if due is None else from_epoch_millis(due)
 
     @property
     def _milliseconds(self) -> int:
         """The time, in milliseconds since the epoch."""
-        return in_milliseconds_since_epoch(self._now)
+        return to_epoch_millis(self._now)
 
     def _enqueue(self, sender: Hashable, message: MessageRow) -> None:
         channels = self._ready.get(message.target)

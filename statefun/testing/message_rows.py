@@ -7,7 +7,6 @@ import json
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 from statefun.engine.address_keys import SEPARATOR
@@ -18,11 +17,9 @@ from statefun.engine.row_flags import ENCODED, KEYLESS
 from statefun.module.topic_routes import TopicRoute
 from statefun.sdk.address import TypeName
 from statefun.sdk.record import KafkaRecord
+from statefun.sdk.times import to_epoch_millis
 from statefun.sdk.tracing import TRACE_HEADERS
 from statefun.testing.arriving import id_of_record
-
-EPOCH = datetime.fromtimestamp(0, timezone.utc)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class MessageRow(NamedTuple):
@@ -51,7 +48,7 @@ class MessageRow(NamedTuple):
             return None
         match name:
             case "timestamp":
-                return in_milliseconds_since_epoch(record.timestamp)
+                return to_epoch_millis(record.timestamp)
             case "headers":
                 return self._headers()
             case "key":
@@ -105,11 +102,6 @@ def rows_of_record(
     targets = [f"{REJECTION_NAMESPACE}/{reason}"] if reason else map(str, route.targets)
     for typename in targets:
         yield row._replace(target=place.encode() + SEPARATOR + typename.encode())
-
-
-def in_milliseconds_since_epoch(time: datetime) -> int:
-    """Return a time in whole milliseconds since the epoch."""
-    return (time - EPOCH) // _MILLISECOND
 
 
 def _trace_of(record: KafkaRecord) -> str | None:

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import attrs
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+from statefun.sdk.times import EPOCH, from_epoch_millis, to_epoch_millis
+
 _PART = re.compile(
     r"(?P<quoted>'(?:[^']|'')*')|(?P<open>')|(?P<letter>[A-Za-z])(?P=letter)*|(?P<text>[^A-Za-z']+)"
 )
@@ -85,7 +86,7 @@ class DateFormat:
             ValueError: if its year has more than four digits.
         """
         try:
-            moment = _EPOCH + timedelta(milliseconds=millis)
+            moment = from_epoch_millis(millis)
         except OverflowError:
             raise ValueError("the year is not from 1 to 9999") from None
         return "".join(_formatted(part, moment) for part in self._parts)
@@ -192,7 +193,7 @@ def _value(part: _Part, match: re.Match[str]) -> int:
 def _millis(fields: Mapping[str, int]) -> int:
     """Return the time of fields, where later units carry over into earlier ones."""
     months = fields.get("M", 1) - 1
-    year = fields.get("y", _EPOCH.year) + months // 12
+    year = fields.get("y", EPOCH.year) + months // 12
     zone = next((fields[letter] for letter in _ZONE_LETTERS if letter in fields), 0)
     try:
         moment = datetime(year, months % 12 + 1, 1, tzinfo=timezone.utc)
@@ -207,7 +208,7 @@ def _millis(fields: Mapping[str, int]) -> int:
         )
     except (ValueError, OverflowError):
         raise ValueError("is out of range: years are from 1 to 9999") from None
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    return to_epoch_millis(moment)
 
 
 def _hour(fields: Mapping[str, int]) -> int:

@@ -41,7 +41,7 @@ from statefun import (
     make_json_type,
     message_builder,
 )
-from statefun.engine.clock import BatchClock, in_milliseconds
+from statefun.engine.clock import BatchClock
 from statefun.engine.dispatcher import Dispatcher
 from statefun.engine.effects import Effects
 from statefun.engine.groups import AddressValues, Columns, Group
@@ -65,6 +65,7 @@ from statefun.runtime.release.retention import Retention
 from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, MESSAGE_SCHEMA, arrow_stream
 from statefun.runtime.settings import Settings
 from statefun.sdk.failure import FailurePolicy
+from statefun.sdk.times import in_milliseconds
 
 MODULE = """
 kind: io.statefun.file.v1/egress

@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta, timezone
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+from statefun.sdk.times import from_epoch_millis
+
 _EPOCH_MILLIS = re.compile(r"[0-9]{1,15}")
 _DATE = re.compile(
     r"""
@@ -41,7 +42,7 @@ def parse_date(text: str) -> datetime:
     match = _DATE.fullmatch(text)
     try:
         if _EPOCH_MILLIS.fullmatch(text):
-            return _EPOCH + timedelta(milliseconds=int(text))
+            return from_epoch_millis(int(text))
         if match is not None and match["zone"] is not None:
             return _moment(match)
     except (ValueError, OverflowError):

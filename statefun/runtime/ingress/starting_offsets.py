@@ -35,6 +35,7 @@ from statefun.runtime.kafka.client import (
     watermarks,
 )
 from statefun.sdk.errors import KafkaError
+from statefun.sdk.times import EPOCH, in_milliseconds
 
 logger = logging.getLogger("statefun.ingress")
 
@@ -143,7 +144,7 @@ def _wanted(
     """Return the offsets of the startup position; negative for partitions where it has none."""
     position = ingress.startup_position
     if isinstance(position, FromDate):
-        millis = round(position.date.timestamp() * 1000)
+        millis = in_milliseconds(position.date - EPOCH)
         asked = [KafkaPartition(p.topic, p.partition, millis) for p in every]
         found = consumer.offsets_for_times(asked, timeout=timeout.total_seconds())
     elif ingress.consumer_group_id is None:

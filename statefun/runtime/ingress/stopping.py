@@ -33,6 +33,7 @@ from statefun.runtime.ingress.starting_offsets import (
     warn_of_strangers,
 )
 from statefun.runtime.kafka.client import connect, raising_kafka_errors
+from statefun.sdk.times import EPOCH, in_milliseconds
 
 Offsets = Mapping[str, Mapping[str, int]]
 """Offsets by topic and partition, as Spark writes them."""
@@ -200,7 +201,7 @@ def _asked(
             warn_of_strangers(ingress, "stopPosition", offsets, there)
             return dict(offsets)
         case FromDate(date):
-            millis = round(date.timestamp() * 1000)
+            millis = in_milliseconds(date - EPOCH)
             asked = [TopicPartition(p.topic, p.partition, millis) for p in every]
             found = consumer.offsets_for_times(asked, timeout=timeout.total_seconds())
             for partition in found:

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converts dates and durations to whole milliseconds, which Kafka and the engine count, and back."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def from_epoch_millis(millis: int) -> datetime:
+    """Return the date, in UTC, of a number of milliseconds since the epoch.
+
+    >>> from_epoch_millis(1_000_000_000_250).isoformat()
+    '2001-09-09T01:46:40.250000+00:00'
+
+    Raises:
+        OverflowError: if the year is not from 1 to 9999.
+    """
+    return EPOCH + timedelta(milliseconds=millis)
+
+
+def to_epoch_millis(date: datetime) -> int:
+    """Return the milliseconds from the epoch to a date with a time zone, rounded down.
+
+    >>> to_epoch_millis(datetime(2001, 9, 9, 1, 46, 40, 250_999, tzinfo=timezone.utc))
+    1000000000250
+    """
+    return (date - EPOCH) // _MILLISECOND
+
+
+def in_milliseconds(duration: timedelta) -> int:
+    """Return a duration in whole milliseconds, rounded up, so that no timer comes early.
+
+    >>> in_milliseconds(timedelta(microseconds=1500))
+    2
+    """
+    whole, rest = divmod(duration, _MILLISECOND)
+    return whole + bool(rest)
