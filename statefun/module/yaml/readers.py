@@ -59,12 +59,14 @@ def text(node: Node, problems: Problems) -> str:
 @described(text.schema)
 def file_content(node: Node, problems: Problems) -> bytes:
     """Read a file; its path is relative to the module file's folder."""
-    path = Path(text(node, problems)).expanduser()
+    path = text(node, problems)
     try:
-        return (Path(node.location.file).parent / path).read_bytes()
+        return (Path(node.location.file).parent / Path(path).expanduser()).read_bytes()
     except OSError as error:
         sentence = f"cannot be read: {error.strerror}"
-        raise problems.report(node.location, node.path, sentence) from None
+    except (RuntimeError, ValueError):  # an unknown user after ~, or a NUL character
+        sentence = "is not the path of a file"
+    raise problems.report(node.location, node.path, sentence)
 
 
 def integer(minimum: int, maximum: int = 2**31 - 1) -> Reader[int]:

@@ -215,6 +215,14 @@ _NO_URL = "is not a URL with one of the schemes http, https, http+unix"
             "5:30: spec.transport.trust_cacerts: cannot be read: No such file or directory",
         ),
         (
+            SECURE + "  transport: {trust_cacerts: ~no-such-user/ca.pem}\n",
+            "5:30: spec.transport.trust_cacerts: is not the path of a file",
+        ),
+        (
+            SECURE + '  transport: {trust_cacerts: "a\\0b"}\n',
+            "5:30: spec.transport.trust_cacerts: is not the path of a file",
+        ),
+        (
             ENDPOINT + "  transport: {trust_cacerts: /dev/null}\n",
             "3:3: spec: 'trust_cacerts' is only used with https",
         ),
