@@ -154,6 +154,8 @@ def cast(data: Data, kind: Kind) -> Any:
 
 
 def _number(value: Any, kind: Kind) -> Any:
+    if isinstance(value, bytes):
+        raise TypeError  # Python would parse their digits; Connect does not
     if kind is Kind.BOOLEAN:
         if isinstance(value, str):
             return value.lower() == "true"
@@ -168,8 +170,6 @@ def _number(value: Any, kind: Kind) -> Any:
         return parsed_integer(value, bits)
     if isinstance(value, float):
         return truncated(value, bits)
-    if isinstance(value, bytes):
-        raise TypeError
     return wrapped(int(value), bits)
 
 

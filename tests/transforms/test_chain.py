@@ -10,8 +10,9 @@ from statefun.module.value_types import register_types
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.sdk.errors import RecordError
 from statefun.sdk.record import EncodedRecord
+from statefun.transforms.casting import cast
 from statefun.transforms.chain import Chain, Transformed
-from statefun.transforms.data import TransformError
+from statefun.transforms.data import Data, Kind, Schema, TransformError
 from statefun.transforms.transform import Part
 
 INGRESS = """\
@@ -198,3 +199,11 @@ def test_a_cast_tells_what_json_has_not() -> None:
     assert str(raised.value) == (
         "transforms[0], Cast: field 'n': a text cannot be cast to float32: JSON has no number inf"
     )
+
+
+@pytest.mark.parametrize("kind", [Kind.INT8, Kind.FLOAT32, Kind.FLOAT64, Kind.BOOLEAN])
+def test_bytes_are_not_cast_to_numbers(kind: Kind) -> None:
+    """Bytes that happen to be digits are not parsed as a text."""
+    with pytest.raises(TransformError) as raised:
+        cast(Data(Schema(Kind.BYTES), b"1"), kind)
+    assert str(raised.value) == f"a value of type bytes cannot be cast to {kind.value}"
