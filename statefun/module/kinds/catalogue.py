@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All kinds of components, and the names that older documents call them by."""
+"""All kinds of components, and the names that older documents have for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from statefun.module.kinds.endpoints import ENDPOINTS
 from statefun.module.kinds.kafka_egress import KAFKA_EGRESS, read_kafka_egress
 from statefun.module.kinds.kafka_ingress import KAFKA_INGRESS, read_kafka_ingress
 from statefun.module.kinds.kind import Kind
-from statefun.module.kinds.other_kinds import LEGACY_ONLY_KINDS
+from statefun.module.kinds.legacy_kinds import LEGACY_ONLY_KINDS
 from statefun.module.yaml.shapes import Shape
 
 logger = logging.getLogger("statefun")
@@ -51,17 +51,17 @@ _LEGACY = tuple(
 
 @cache
 def kinds() -> Mapping[str, Kind]:
-    """Return the kinds that current documents may name, those of installed packages as well."""
-    found = {kind.name: kind for kind in own_kinds()}
+    """Return the kinds that current documents may name, including the kinds of installed packages."""
+    by_name = {kind.name: kind for kind in own_kinds()}
     for package, kind in _installed():
-        if found.setdefault(kind.name, kind) is not kind:
-            logger.warning("package %s adds kind %s, which there is already", package, kind.name)
-    return found
+        if by_name.setdefault(kind.name, kind) is not kind:
+            logger.warning("package %s adds kind %s, which exists already", package, kind.name)
+    return by_name
 
 
 @cache
 def own_kinds() -> tuple[Kind, ...]:
-    """Return the kinds of this package."""
+    """Return the kinds that statefun itself has."""
     connectors: list[Kind] = []
     for module in _CONNECTORS:
         connectors += import_module(module).KINDS
@@ -80,14 +80,14 @@ def _installed() -> Iterator[tuple[str, Kind]]:
         package = entry.dist.name if entry.dist else entry.value
         try:
             added = entry.load()
-            found = [added] if isinstance(added, Kind) else list(added)
-            if not all(isinstance(kind, Kind) for kind in found):
-                raise TypeError(f"{entry.value} is no Kind, and no list of them")
-        except Exception as error:  # noqa: BLE001 - programs that name none of its kinds can run
+            package_kinds = [added] if isinstance(added, Kind) else list(added)
+            if not all(isinstance(kind, Kind) for kind in package_kinds):
+                raise TypeError(f"{entry.value} is neither a Kind nor a list of Kinds")
+        except Exception as error:  # noqa: BLE001 - programs without kinds of this package can run
             reason = f"{type(error).__name__}: {error}"
             logger.warning("package %s cannot add its kinds of components: %s", package, reason)
             continue
-        for kind in found:
+        for kind in package_kinds:
             yield package, kind
 
 
@@ -96,13 +96,13 @@ class LegacySection:
     """A list below ``module.spec``, such as ``ingresses``."""
 
     wrapper: str
-    """The key that every item of the list consists of, such as ``ingress``."""
+    """The only key of each item of the list, such as ``ingress``."""
     discriminator: str
     """The key of ``meta`` that names the kind."""
     kinds: dict[str, str]
-    """Current names of kinds by the discriminator's values."""
+    """The current name of a kind, by the value of the discriminator."""
     id_name: str | None = None
-    """The key of ``meta`` that current documents have in ``spec``."""
+    """The key of ``meta`` that belongs to ``spec`` in current documents."""
 
 
 LEGACY_SECTIONS = {

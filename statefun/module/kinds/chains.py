@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transforms of a topic, put together with the formats of its records and checked."""
+"""Builds the chain of a topic from its transforms and formats, and checks it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from statefun.transforms.transform import Transform
 
 
 class ChainKeys(NamedTuple):
-    """The keys of a topic that its transforms depend on."""
+    """The keys of a topic that decide its chain."""
 
     transforms: Key[tuple[Transform, ...]]
     key_format: Key[JsonValues | AvroValues | None]
@@ -51,16 +51,16 @@ INGRESS = ChainKeys(TRANSFORMS, KEY_FORMAT, VALUE_FORMAT)
 
 
 def read_chain(keys: ChainKeys, values: Values, node: Node, problems: Problems) -> Chain | None:
-    """Return the transforms of a topic; None if its records stay as they are.
+    """Read the chain of a topic; return None if it changes no record.
 
     Args:
-        keys: as its kind declares them.
-        values: of the topic.
-        node: of the topic.
-        problems: so far.
+        keys: the keys of the topic that decide its chain.
+        values: the values of all keys of the topic.
+        node: the topic's node, for the location of problems.
+        problems: gets the problems.
 
     Raises:
-        Invalid: if they do not go with the formats of its keys and values, or one is invalid itself.
+        Invalid: if a transform or a format is invalid, or they do not fit each other.
     """
     if any(values.attempted(key) and key not in values for key in keys):
         raise Invalid
@@ -76,7 +76,7 @@ def read_chain(keys: ChainKeys, values: Values, node: Node, problems: Problems) 
         if not chain.changes:
             return None
         if chain.reads_value and isinstance(chain.value_codec, OpaqueCodec):
-            raise TransformError(_unread(value_format))
+            raise TransformError(_unreadable(value_format))
         format_after(chain)
     except TransformError as error:
         place = node.get(TRANSFORMS.name) if isinstance(node, MapNode) else None
@@ -116,15 +116,16 @@ def _avro(schema: str) -> AvroCodec:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise TransformError(
-            f"the schema is no Avro schema: {type(error).__name__}: {error}"
+            f"the schema is not an Avro schema: {type(error).__name__}: {error}"
         ) from None
 
 
-def _unread(value_format: ValueFormat | Deserializer | None) -> str:
+def _unreadable(value_format: ValueFormat | Deserializer | None) -> str:
+    """Return why transforms cannot read values of a format."""
     if isinstance(value_format, RegistryValues):
-        return f"values are transformed as one schema: give it, as {READER_SCHEMA.name}"
+        return f"transforms need one schema for all values; set {READER_SCHEMA.name}"
     return (
-        "transforms of values need a valueFormat that they can read: text, json, avro or "
+        "transforms of values need a valueFormat that they can read; set text, json, avro or "
         "schema-registry"
     )
 
@@ -133,7 +134,7 @@ def format_after(chain: Chain) -> ValueFormat:
     """Return the format of the values that functions get.
 
     Raises:
-        TransformError: if the transforms do not fit each other, or the schemas.
+        TransformError: if the transforms do not fit each other or the schemas.
     """
     schema = chain.after().value
     if isinstance(chain.value_codec, AvroCodec | RegistryCodec) and schema is not None:
@@ -142,16 +143,16 @@ def format_after(chain: Chain) -> ValueFormat:
 
 
 def check_outgoing(chain: Chain) -> None:
-    """Check the transforms of records on their way out.
+    """Check the chain of an egress's topic.
 
     Raises:
-        TransformError: if no record could pass.
+        TransformError: if every record would fail.
     """
     if chain.reads_offset:
-        raise TransformError("InsertField: a record that is still to be written has no offset")
-    made = format_after(chain)
-    if isinstance(made, AvroValues):
+        raise TransformError("InsertField: a record has no offset before it is written")
+    new_format = format_after(chain)
+    if isinstance(new_format, AvroValues):
         try:
-            avro.check_schema("the values that come out", made.schema)
+            avro.check_schema("the transformed values", new_format.schema)
         except StatefunError as error:
             raise TransformError(error.message) from None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``topics`` of an egress: those whose records are transformed."""
+"""Reads the ``topics`` of an egress: the topics whose records are transformed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _TOPIC = attrs.evolve(
     example="greetings",
 )
 _PATTERN = attrs.evolve(
-    TOPIC_PATTERN, doc="in the place of topic: a regular expression for the whole names of topics"
+    TOPIC_PATTERN, doc="instead of topic: a regular expression that matches whole topic names"
 )
 _FORMAT = attrs.evolve(
-    VALUE_FORMAT, doc="what the values that functions write are encoded in, for the transforms"
+    VALUE_FORMAT, doc="the encoding of the values that functions write, for the transforms"
 )
 _TRANSFORMS = attrs.evolve(TRANSFORMS, required=True, default=None)
 _KEYS = ChainKeys(_TRANSFORMS, EGRESS_KEY_FORMAT, _FORMAT)
@@ -37,23 +37,23 @@ _SHAPE = Shape((_TOPIC, _PATTERN, _FORMAT, EGRESS_KEY_FORMAT, _TRANSFORMS))
 @described(_SHAPE.schema)
 def _egress_topic(node: Node, problems: Problems) -> TransformedTopic:
     values = _SHAPE.read(node, problems)
-    given = [key for key in (_TOPIC, _PATTERN) if values.attempted(key)]
-    if len(given) != 1:
+    written_keys = [key for key in (_TOPIC, _PATTERN) if values.attempted(key)]
+    if len(written_keys) != 1:
         sentence = f"needs either {_TOPIC.name} or {_PATTERN.name}"
         raise problems.report(node.location, node.path, sentence)
-    name, value_format = values[given[0]], values.get(_FORMAT)
+    name, value_format = values[written_keys[0]], values.get(_FORMAT)
     chain = read_chain(_KEYS, values, node, problems)
     if isinstance(value_format, RegistryValues) and value_format.subject is None:
         sentence = f"missing required key {SUBJECT.name!r}: {SUBJECT.doc}"
         problems.report(node.location, f"{node.path}.{_FORMAT.name}", sentence)
     if chain is None:
-        raise Invalid  # it was reported: transforms are required
+        raise Invalid  # the missing transforms were reported
     try:
         check_outgoing(chain)
     except TransformError as error:
         raise problems.report(node.location, f"{node.path}.{TRANSFORMS.name}", str(error)) from None
-    return TransformedTopic(name, chain, is_pattern=given == [_PATTERN])
+    return TransformedTopic(name, chain, is_pattern=written_keys == [_PATTERN])
 
 
 egress_topics = routes(_egress_topic, TOPIC.name, TOPIC_PATTERN.name)
-"""Reader of the topics of an egress."""
+"""Reads the topics of an egress."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading ``io.statefun.endpoints.v2/http`` and ``v1``: functions that run elsewhere."""
+"""Reads ``io.statefun.endpoints.v2/http`` and ``v1``: functions behind an endpoint."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PLACEHOLDER = re.compile(r"\{[^}]*\}?")
 
 @described(schema_of(text))
 def url(node: Node, problems: Problems) -> str:
-    """The URL of an endpoint, perhaps with a placeholder."""
+    """Read the URL of an endpoint, which may contain ``{function.name}``."""
     written = text(node, problems)
     scalar = expect(node, ScalarNode, "a URL", problems)
     quoted = "the URL" if "@" in scalar.source else scalar.quoted  # it may hold a password
@@ -51,11 +51,11 @@ def url(node: Node, problems: Problems) -> str:
         raise problems.report(node.location, node.path, sentence)
     file = socket_file(written)
     if parts.scheme.endswith("+unix") and (file is None or FUNCTION_NAME in file):
-        sentence = f"{quoted} names no socket: its path begins with one file that ends in .sock"
+        sentence = f"{quoted} names no socket; its path has to begin with a file that ends in .sock"
         raise problems.report(node.location, node.path, sentence)
     for placeholder in _PLACEHOLDER.findall(written):
         if placeholder != FUNCTION_NAME:
-            sentence = f"{placeholder} stands for nothing; there is {FUNCTION_NAME}"
+            sentence = f"{placeholder} is not a placeholder; the only one is {FUNCTION_NAME}"
             raise problems.report(node.location, node.path, sentence)
     return written
 
@@ -64,7 +64,7 @@ def url(node: Node, problems: Problems) -> str:
 def _time(node: Node, problems: Problems) -> timedelta:
     time = duration(node, problems)
     if isinstance(node, ScalarNode) and time < timedelta(milliseconds=1):
-        sentence = f"{node.quoted} is out of range; a timeout has a millisecond at least"
+        sentence = f"{node.quoted} is out of range; the least duration is 1 ms"
         raise problems.report(node.location, node.path, sentence)
     return time
 
@@ -76,29 +76,36 @@ def _timeout(name: str, doc: str, default: str, example: str) -> Key[timedelta]:
 FUNCTIONS = Key(
     "functions",
     functions,
-    "the functions behind it, <namespace>/<name> or /*",
+    "the functions behind the endpoint: <namespace>/<name>, or <namespace>/* for all other functions "
+    "of a namespace",
     required=True,
     example="com.example.fns/*",
 )
 URL_TEMPLATE = Key(
     "urlPathTemplate",
     url,
-    f"the URL, which may hold {FUNCTION_NAME}",
+    f"the URL; {FUNCTION_NAME} in it stands for the name of the function",
     required=True,
     example=f"https://functions/{FUNCTION_NAME}",
 )
 MAX_BATCH = Key(
     "maxNumBatchRequests",
     integer(1),
-    "how many messages to send at once",
+    "the largest number of messages in a request",
     default=1000,
     example=100,
 )
-_ATTEMPTS = Key("attempts", integer(2), "how often to try, all in all", required=True, example=5)
+_ATTEMPTS = Key(
+    "attempts",
+    integer(2),
+    "the number of attempts, the first one included",
+    required=True,
+    example=5,
+)
 _BACKOFF = Key(
     "backoff",
     _time,
-    "how long to wait before the second attempt; each later wait is twice as long",
+    "the wait before the second attempt; each later wait is twice as long as the one before",
     required=True,
     example="10s",
 )
@@ -106,7 +113,7 @@ _THEN = Key(
     "then",
     member("then", OnFailure),
     "the policy after the last attempt",
-    default="(as without attempts)",
+    default="(dead-letter if an egress has a deadLetterTopic, else fail)",
     example="dead-letter",
 )
 _RETRY = Shape((_ATTEMPTS, _BACKOFF, _THEN))
@@ -115,7 +122,7 @@ _WORD = member("failurePolicy", OnFailure)
 
 @described({"title": "policy", "anyOf": [schema_of(_WORD), _RETRY.schema]})
 def _policy(node: Node, problems: Problems) -> FailurePolicy:
-    """A word, or when to try again."""
+    """Read a failure policy: a word, or a mapping that says when to try again."""
     if isinstance(node, ScalarNode):
         return _WORD(node, problems)
     values = _RETRY.read(node, problems)
@@ -125,30 +132,30 @@ def _policy(node: Node, problems: Problems) -> FailurePolicy:
 FAILURE_POLICY = Key(
     "failurePolicy",
     _policy,
-    "what becomes of messages on which the functions fail: stop, leave them out, make them dead "
-    "letters, or try again later",
+    "what happens to a message on which a function fails: fail stops the application, skip leaves "
+    "the message out, dead-letter makes it a dead letter, and a mapping tries again first",
     default="(dead-letter if an egress has a deadLetterTopic, else fail)",
     example={"attempts": 5, "backoff": "10s", "then": "dead-letter"},
 )
-_CALL_DOC = "how long a request may take, with all attempts"
-_CONNECT_DOC = "how long to try to connect"
+_CALL_DOC = "the time limit of a request, with all its attempts"
+_CONNECT_DOC = "the time limit of opening a connection"
 CALL = _timeout("call", _CALL_DOC, "1min", "10s")
 CONNECT = _timeout("connect", _CONNECT_DOC, "10s", "5s")
-READ = _timeout("read", "how long to wait for more of a reply", "10s", "5s")
-WRITE = _timeout("write", "how long the sending of a request may take", "10s", "5s")
+READ = _timeout("read", "how long to wait for the next bytes of a reply", "10s", "5s")
+WRITE = _timeout("write", "the time limit of sending a request", "10s", "5s")
 TIMEOUTS = Key(
     "timeouts",
     Shape((CALL, CONNECT, READ, WRITE)).reader,
-    "how long things may take",
+    "the time limits of the parts of a request",
     default={"call": "1min", "connect": "10s", "read": "10s", "write": "10s"},
     example={"call": "30s"},
 )
-_CALL_FLAT = _timeout("call", f"{_CALL_DOC}, as in timeouts", "2min", "10s")
-_CONNECT_FLAT = _timeout("connect", f"{_CONNECT_DOC}, as in timeouts", "20s", "5s")
+_CALL_FLAT = _timeout("call", f"{_CALL_DOC}; timeouts.call overrides it", "2min", "10s")
+_CONNECT_FLAT = _timeout("connect", f"{_CONNECT_DOC}; timeouts.connect overrides it", "20s", "5s")
 _TRANSPORT_TIMEOUTS = Key(
     "timeouts",
     Shape((CALL, CONNECT, READ, WRITE)).reader,
-    "how long things may take",
+    "the time limits of the parts of a request",
     default="(async: call 2min, connect 20s; okhttp: call 1min, and 10s each)",
     example={"call": "30s"},
 )
@@ -158,7 +165,7 @@ TYPE = Key(
         "transport type",
         {f"io.statefun.transports.v1/{name}": name for name in ("async", "okhttp")},
     ),
-    "the transport: which defaults the timeouts have",
+    "the transport, which decides the defaults of the timeouts and nothing else",
     default="io.statefun.transports.v1/async",
     example="io.statefun.transports.v1/okhttp",
 )
@@ -166,37 +173,40 @@ POOL_TTL = _timeout("pool_ttl", "how long to keep an idle connection", "15s", "5
 POOL_SIZE = Key(
     "pool_size",
     integer(1),
-    "how many connections a process keeps at most",
+    "the largest number of connections of a process",
     default=1024,
     example=64,
 )
 MAX_BYTES = Key(
     "payload_max_bytes",
     integer(1),
-    "how large a request or reply may be",
+    "the largest size of a request or reply, in bytes",
     default=33_554_432,
     example=1_000_000,
 )
 TRUSTED = Key(
     "trust_cacerts",
     file_content,
-    "the file of the certificate authorities to trust, in PEM",
-    default="(those that the machine trusts)",
+    "the file with the certificate authorities to trust, in PEM",
+    default="(the certificate authorities of the machine)",
     example="cacerts.pem",
 )
 CERTIFICATE = Key(
     "client_cert",
     file_content,
-    "the file of the client's certificate, in PEM",
+    "the file with the client's certificate, in PEM",
     example="client.pem",
 )
 PRIVATE_KEY = Key(
-    "client_key", file_content, "the file of the client's private key, in PEM", example="client.key"
+    "client_key",
+    file_content,
+    "the file with the client's private key, in PEM",
+    example="client.key",
 )
 PASSWORD = Key(
     "client_key_password",
     file_content,
-    "the file of the private key's password",
+    "the file with the password of the private key",
     example="client.password",
 )
 TRANSPORT = Key(
@@ -226,7 +236,7 @@ _ASYNC = Timeouts(timedelta(minutes=2), timedelta(seconds=20))
 
 @attrs.frozen
 class EndpointKind:
-    """A kind of endpoints; they differ in how the transport is declared."""
+    """A kind of endpoint; the kinds differ in the keys for timeouts and transport."""
 
     shape: Shape
 
@@ -236,22 +246,24 @@ class EndpointKind:
         transport = values.get(TRANSPORT)
         defaults = _OKHTTP
         others: dict[str, Any] = {}
-        given: list[tuple[Values, tuple[Key[timedelta], ...]]] = []
+        sections: list[tuple[Values, tuple[Key[timedelta], ...]]] = []
         if TIMEOUTS in self.shape.keys and (timeouts := values.get(TIMEOUTS)):
-            given.append((timeouts, (CALL, CONNECT, READ, WRITE)))
+            sections.append((timeouts, (CALL, CONNECT, READ, WRITE)))
         if TRANSPORT in self.shape.keys:
             defaults = _ASYNC
         if transport is not None:
             if transport.get(TYPE) == "okhttp":
                 defaults = _OKHTTP
-            given.append((transport, (_CALL_FLAT, _CONNECT_FLAT)))
+            sections.append((transport, (_CALL_FLAT, _CONNECT_FLAT)))
             if nested := transport.get(_TRANSPORT_TIMEOUTS):
-                given.append((nested, (CALL, CONNECT, READ, WRITE)))
+                sections.append((nested, (CALL, CONNECT, READ, WRITE)))
             others = _present(
                 transport, {"pool_ttl": POOL_TTL, "pool_size": POOL_SIZE, "max_bytes": MAX_BYTES}
             )
             others["tls"] = _tls(transport, component, values.get(URL_TEMPLATE, ""), problems)
-        times = {key.name: there[key] for there, keys in given for key in keys if key in there}
+        times = {
+            key.name: section[key] for section, keys in sections for key in keys if key in section
+        }
         others |= _present(values, {"max_batch": MAX_BATCH, "failure_policy": FAILURE_POLICY})
         return Endpoint(
             functions=TypeName.parse(values[FUNCTIONS]),
@@ -268,12 +280,12 @@ def _present(values: Values, keys: Mapping[str, Key[Any]]) -> dict[str, Any]:
 
 def _tls(transport: Values, component: Component, url_template: str, problems: Problems) -> Tls:
     keys = (TRUSTED, CERTIFICATE, PRIVATE_KEY, PASSWORD)
-    given = [key.name for key in keys if transport.attempted(key)]
+    written_keys = [key.name for key in keys if transport.attempted(key)]
     spec = component.spec
-    if given and url_template and not url_template.startswith("https"):
-        problems.report(spec.location, spec.path, f"{given[0]!r} is only used with https")
+    if written_keys and url_template and not url_template.startswith("https"):
+        problems.report(spec.location, spec.path, f"{written_keys[0]!r} is only used with https")
     if transport.attempted(CERTIFICATE) != transport.attempted(PRIVATE_KEY):
-        text = f"{CERTIFICATE.name!r} and {PRIVATE_KEY.name!r} need each other"
+        text = f"{CERTIFICATE.name!r} and {PRIVATE_KEY.name!r} are only used together"
         problems.report(spec.location, spec.path, text)
     password = transport.get(PASSWORD)
     return Tls(

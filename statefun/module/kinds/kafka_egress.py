@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading ``io.statefun.kafka.v1/egress``."""
+"""Reads ``io.statefun.kafka.v1/egress``."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def _timeout(node: Node, problems: Problems) -> timedelta:
     return timeout
 
 
-# The documents use both names, and durations under both.
+# The documents of Stateful Functions use both names, and give durations to both.
 TRANSACTION_TIMEOUT = Key(
     "transactionTimeout",
     _timeout,
-    "how long a transaction may stay open, such as 15min",
+    "how long a transaction may stay open",
     default="15min",
     example="5min",
 )
@@ -71,7 +71,7 @@ def _delivery(node: Node, problems: Problems) -> tuple[DeliverySemantic, timedel
 DELIVERY_SEMANTIC = Key(
     "deliverySemantic",
     _delivery,
-    "what is promised when something crashes",
+    "the guarantee for records when a process crashes",
     default={"type": "at-least-once"},
     example={"type": "exactly-once"},
 )
@@ -88,42 +88,43 @@ def _topic(node: Node, problems: Problems) -> str:
 ON_REFUSED = Key(
     "onRefused",
     member("onRefused", OnFailure),
-    "what becomes of a record that the cluster refuses for good, being too large, or for a topic "
-    "that is not there: stop and keep it, leave it out, or make it a dead letter",
+    "what happens to a record that the cluster refuses for good, because it is too large or its "
+    "topic does not exist: fail stops the application and keeps the record, skip leaves it out, and "
+    "dead-letter makes it a dead letter",
     default="(dead-letter if an egress has a deadLetterTopic, else fail)",
     example="skip",
 )
 DEAD_LETTER_TOPIC = Key(
     "deadLetterTopic",
     _topic,
-    "the topic for messages and records that could not be handled; one egress may have it",
-    default="(none: they stop the application)",
+    "the topic for messages and records that could not be handled; only one egress may have it",
+    default="(none: such a message or record stops the application)",
     example="dead-letters",
 )
 REPLAY_TOPIC = Key(
     "replayTopic",
     _topic,
-    "a topic beside deadLetterTopic: what 'statefun dlq replay --to-target' writes there goes "
-    "straight to the functions that it is for",
+    "a topic for replays, used together with deadLetterTopic: 'statefun dlq replay --to-target' "
+    "writes dead letters to it, and each goes straight to the function that it is for",
     default="(none)",
     example="replays",
 )
 TOPICS = Key(
     "topics",
     egress_topics,
-    "the topics whose records are transformed; records for others stay as they are",
+    "the topics whose records are transformed; records for other topics stay as they are",
     default="(none)",
     example=[{"topic": "greetings", "transforms": [{"type": "Flatten$Value"}]}],
 )
 _SIZE_PROPERTIES = ("max.request.size", "message.max.bytes")
-"""Java's name of how large a record may be, and librdkafka's."""
+"""The names of the limit of a record's size: in Java, and in librdkafka."""
 _size = integer(1000, 1_000_000_000)
-_MESSAGES = "functions say what records hold, by KafkaEgressMessage"
+_MESSAGES = "functions decide the content of records, with KafkaEgressMessage"
 _FORBIDDEN = {
     "key.serializer": _MESSAGES,
     "value.serializer": _MESSAGES,
     "interceptor.classes": _MESSAGES,
-    "transactional.id": "exactly-once has one of its own for every lane of a checkpoint",
+    "transactional.id": "exactly-once has its own id for every lane of a checkpoint",
 }
 KAFKA_EGRESS = Shape(
     (
@@ -140,7 +141,7 @@ KAFKA_EGRESS = Shape(
 
 
 def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
-    """Read an egress."""
+    """Read a Kafka egress."""
     values = KAFKA_EGRESS.read(component.spec, problems)
     settings = KafkaSettings(component.spec, values, problems)
     settings.forbid(_FORBIDDEN)
@@ -152,14 +153,14 @@ def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
         problems.report(
             component.spec.location,
             component.spec.path,
-            f"{ON_REFUSED.name!r} does not go with deliverySemantic none, by which refused records "
-            "are lost, and counted",
+            f"{ON_REFUSED.name!r} cannot be used with deliverySemantic none, which only counts "
+            "refused records",
         )
     if values.attempted(REPLAY_TOPIC) and not values.attempted(DEAD_LETTER_TOPIC):
         problems.report(
             component.spec.location,
             component.spec.path,
-            f"{REPLAY_TOPIC.name!r} needs {DEAD_LETTER_TOPIC.name!r} beside it",
+            f"{REPLAY_TOPIC.name!r} needs {DEAD_LETTER_TOPIC.name!r} in the same egress",
         )
     return KafkaEgress(
         max_record_size=_record_size(settings, component, problems),
@@ -177,10 +178,10 @@ def read_kafka_egress(component: Component, problems: Problems) -> KafkaEgress:
 
 
 def _record_size(settings: KafkaSettings, component: Component, problems: Problems) -> int:
-    """Read how large records may be, if it is said, by whichever name."""
-    given = {name: settings.take_property(name, _size) for name in _SIZE_PROPERTIES}
-    sizes = {size for size in given.values() if size is not None}
+    """Read the limit of a record's size; either property may set it."""
+    by_name = {name: settings.take_property(name, _size) for name in _SIZE_PROPERTIES}
+    sizes = {size for size in by_name.values() if size is not None}
     if len(sizes) > 1:
-        sentence = f"{' and '.join(map(repr, given))} are different; give one of them"
+        sentence = f"{' and '.join(map(repr, by_name))} are different; give one of them"
         problems.report(component.spec.location, component.spec.path, sentence)
     return max(sizes, default=MAX_RECORD_SIZE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading ``io.statefun.kafka.v1/ingress``."""
+"""Reads ``io.statefun.kafka.v1/ingress``."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ OFFSETS = Key(
     required=True,
     example=[{"users/0": 123}],
 )
-# The documents have `date` for both types, and show no example of at-timestamp.
+# The documents of Stateful Functions name `date` for both types; at-timestamp has no example.
 DATE = Key(
     "date",
     date,
-    "when the first record to read was written, with a time zone",
+    "the time to start at, with a time zone; reading begins at the first record of this time or later",
     example="2026-01-31 12:00:00.000 +0100",
 )
 TIMESTAMP = Key(
@@ -62,7 +62,9 @@ STARTUP_POSITIONS = Variants(
 
 _STOP_OFFSETS = attrs.evolve(OFFSETS, doc="the offset of each 'topic/partition' to stop before")
 _STOP_DATE = attrs.evolve(
-    DATE, doc="when the first record was written that is not read any more, with a time zone"
+    DATE,
+    doc="the time to stop at, with a time zone; reading ends before the first record of this time or "
+    "later",
 )
 _STOP_TIMESTAMP = attrs.evolve(TIMESTAMP, doc=f"{_STOP_DATE.doc}; another name of {DATE.name}")
 STOP_POSITIONS = Variants(
@@ -78,7 +80,7 @@ STOP_POSITIONS = Variants(
 
 @described(STOP_POSITIONS.schema)
 def stop_position(node: Node, problems: Problems) -> StopPosition:
-    """Where to end."""
+    """Read the position at which reading stops."""
     chosen, values = STOP_POSITIONS.read(node, problems)
     if chosen == "specific-offsets":
         return FromSpecificOffsets(values[_STOP_OFFSETS])
@@ -87,7 +89,7 @@ def stop_position(node: Node, problems: Problems) -> StopPosition:
 
 @described(STARTUP_POSITIONS.schema)
 def startup_position(node: Node, problems: Problems) -> StartupPosition:
-    """Where to start on a fresh checkpoint."""
+    """Read the position at which reading starts on a fresh checkpoint."""
     chosen, values = STARTUP_POSITIONS.read(node, problems)
     match chosen:
         case "group-offsets":
@@ -105,21 +107,21 @@ def _latest_or_date(
 ) -> FromLatest | FromDate:
     if chosen == "latest":
         return FromLatest()
-    given = [key for key in keys if values.attempted(key)]
-    if len(given) != 1:
+    written_keys = [key for key in keys if values.attempted(key)]
+    if len(written_keys) != 1:
         sentence = (
             "has both 'date' and 'timestamp'; give one of them"
-            if given
+            if written_keys
             else f"missing required key 'date': {keys[0].doc}"
         )
         raise problems.report(node.location, node.path, sentence)
-    return FromDate(values[given[0]])
+    return FromDate(values[written_keys[0]])
 
 
 CONSUMER_GROUP_ID = Key(
     "consumerGroupId",
     text,
-    "the consumer group whose offsets are committed; required to start at group-offsets",
+    "the consumer group that offsets are committed to; the startup position group-offsets needs it",
     default="(the property `group.id`)",
     example="greeter",
 )
@@ -133,9 +135,10 @@ STARTUP_POSITION = Key(
 STOP_POSITION = Key(
     "stopPosition",
     stop_position,
-    "where to stop reading: before these offsets, at what is there when the application starts "
-    "(latest, also for partitions without an offset), or before the first record of a date; when "
-    "all ingresses have reached theirs, the application ends, and a later run goes on there",
+    "where to stop reading: before given offsets, before the first record of a date, or at the end "
+    "that a partition has when the application starts (latest, also for partitions without a given "
+    "offset); the application ends when all ingresses have reached their stop positions, and a "
+    "later run goes on from there",
     default="(never)",
     example={"type": "latest"},
 )
@@ -149,47 +152,49 @@ AUTO_OFFSET_RESET = Key(
 COMMIT_OFFSETS = Key(
     "commitOffsets",
     flag("commitOffsets"),
-    "whether the consumer group's offsets follow what is processed, for tools that show lags",
+    "whether the offsets of processed records are committed to the consumer group, for tools that "
+    "show its lag",
     default=True,
     example=False,
 )
 ON_DATA_LOSS = Key(
     "onDataLoss",
     member("onDataLoss", OnDataLoss),
-    "what to do when records are gone before they were read, with their topic or by its retention (a topic that was made anew under its name is refused in any case)",
+    "what to do when records were deleted before they were read, by retention or with their topic; "
+    "a topic that was deleted and created again is refused in any case",
     default="fail",
     example="go-on",
 )
-_MESSAGES = "records become messages by the valueType of their topic"
+_MESSAGES = "the valueType of a topic says how its records become messages"
 _FORBIDDEN = {
-    "key.deserializer": "keys are ids of addresses, in UTF-8",
+    "key.deserializer": "keys are the ids of addresses, in UTF-8",
     "value.deserializer": _MESSAGES,
     "interceptor.classes": _MESSAGES,
     "enable.auto.commit": "offsets are committed with micro-batches; see commitOffsets",
     "auto.commit.interval.ms": "offsets are committed with micro-batches; see commitOffsets",
 }
-_BEFORE = (ID, ADDRESS, CONSUMER_GROUP_ID, STARTUP_POSITION, AUTO_OFFSET_RESET)
+_BEFORE_TOPICS = (ID, ADDRESS, CONSUMER_GROUP_ID, STARTUP_POSITION, AUTO_OFFSET_RESET)
 _PROPERTIES = attrs.evolve(
     PROPERTIES,
-    doc=f"{PROPERTIES.doc}; isolation.level is read_committed if it is not among them",
+    doc=f"{PROPERTIES.doc}; isolation.level is read_committed unless it is set",
 )
-_BEHIND = (STOP_POSITION, FAILURE_POLICY, COMMIT_OFFSETS, ON_DATA_LOSS, _PROPERTIES)
-KAFKA_INGRESS = Shape((*_BEFORE, TOPICS, *_BEHIND))
-_LEGACY = Shape((*_BEFORE, LEGACY_TOPICS, *_BEHIND))
+_AFTER_TOPICS = (STOP_POSITION, FAILURE_POLICY, COMMIT_OFFSETS, ON_DATA_LOSS, _PROPERTIES)
+KAFKA_INGRESS = Shape((*_BEFORE_TOPICS, TOPICS, *_AFTER_TOPICS))
+_LEGACY = Shape((*_BEFORE_TOPICS, LEGACY_TOPICS, *_AFTER_TOPICS))
 
 
 def read_kafka_ingress(component: Component, problems: Problems) -> KafkaIngress:
-    """Read an ingress."""
+    """Read a Kafka ingress."""
     topics = LEGACY_TOPICS if component.legacy else TOPICS
     values = (_LEGACY if component.legacy else KAFKA_INGRESS).read(component.spec, problems)
     settings = KafkaSettings(component.spec, values, problems, _PROPERTIES)
     settings.forbid(_FORBIDDEN)
     position = values.get(STARTUP_POSITION, FromGroupOffsets())
-    # A startup position that is itself wrong may have been meant as another one.
+    # An invalid startup position may have been meant as one that needs no group.
     if position == FromGroupOffsets() and (
         STARTUP_POSITION in values or not values.attempted(STARTUP_POSITION)
     ):
-        because = "startupPosition group-offsets, the default, starts at what this group committed"
+        because = "startupPosition group-offsets, the default, starts at the offsets of this group"
         settings.require(CONSUMER_GROUP_ID, "group.id", because)
     routes = values.get(topics, ())
     if len({bool(route.partitions) for route in routes}) > 1:

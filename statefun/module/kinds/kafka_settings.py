@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that a Kafka component takes as a separate key or as a Kafka property."""
+"""Settings of Kafka components, each of which is a key or a Kafka property."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 ADDRESS = Key(
     "address",
     text,
-    "the Kafka brokers to start from, comma-separated host:port",
+    "the Kafka brokers to connect to first, comma-separated host:port",
     default="(the property `bootstrap.servers`)",
     example="kafka:9092",
 )
@@ -24,14 +24,14 @@ ADDRESS_PROPERTY = "bootstrap.servers"
 PROPERTIES = Key(
     "properties",
     properties,
-    "further Kafka client properties, 'name: value' each",
+    "further properties of the Kafka client, each 'name: value'",
     default=[],
     example=[{"security.protocol": "SASL_SSL"}],
 )
 
 
 class KafkaSettings:
-    """Brings keys and properties together; a key wins over the property of the same meaning."""
+    """Reads settings from keys and properties; a key wins over the property of the same meaning."""
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class KafkaSettings:
         self._unknown_properties = values.attempted(properties_key) and properties_key not in values
 
     def get(self, key: Key[T], property_name: str) -> T | None:
-        """The key's value, or else the property's; the property is not among the `rest` then."""
+        """Return the value of the key, or else of the property; `rest` leaves the property out."""
         if self._values.attempted(key):
             self._properties.pop(property_name, None)
             return self._values.get(key)
         return self.take_property(property_name, key.read)
 
     def take_property(self, name: str, read: Reader[T]) -> T | None:
-        """A property's value; the property is not among the `rest` then."""
+        """Return the value of a property; `rest` leaves the property out."""
         node = self._properties.pop(name, None)
         try:
             return None if node is None else read(node, self._problems)
@@ -62,9 +62,9 @@ class KafkaSettings:
             return None
 
     def require(self, key: Key[T], property_name: str, because: str) -> None:
-        """Report a setting that is given in neither way; to be called before `get`."""
-        given = self._values.attempted(key) or property_name in self._properties
-        if not given and not self._unknown_properties:
+        """Report a setting that has neither a key nor a property; call it before `get`."""
+        is_given = self._values.attempted(key) or property_name in self._properties
+        if not is_given and not self._unknown_properties:
             sentence = f"missing key {key.name!r} or property {property_name!r}: {because}"
             self._problems.report(self._node.location, self._node.path, sentence)
 
@@ -76,11 +76,11 @@ class KafkaSettings:
                 self._problems.report(node.location, node.path, sentence)
 
     def rest(self) -> dict[str, str]:
-        """The properties that no key stands for."""
+        """Return the properties that were not read as settings."""
         nodes = self._properties.items()
         return {name: node.text for name, node in nodes if isinstance(node, ScalarNode)}
 
     def address(self) -> str:
-        """The brokers' addresses, which every Kafka component needs."""
+        """Return the addresses of the brokers; report them if they are missing."""
         self.require(ADDRESS, ADDRESS_PROPERTY, ADDRESS.doc)
         return self.get(ADDRESS, ADDRESS_PROPERTY) or ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``topics`` of a Kafka ingress: their names, and the functions that get their records."""
+"""Reads the ``topics`` of a Kafka ingress, with the functions that get their records."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ TOPIC = Key("topic", text, "the Kafka topic to read", required=True, example="us
 TOPIC_PATTERN = Key(
     "topicPattern",
     regular_expression,
-    "in the place of topic: a regular expression for the whole names of topics, also of those "
-    "that are made later; topics that are listed by their names go before",
+    "instead of topic: a regular expression that matches whole topic names, also of topics that are "
+    "created later; an entry with the name of a topic goes before patterns",
     example="events-.*",
 )
 PARTITIONS = Key(
     "partitions",
     list_of(integer(0), "numbers of partitions"),
     "the only partitions of the topic to read; either all topics of an ingress list them, or none",
-    default="(all, also those that are added later)",
+    default="(all, also partitions that are added later)",
     example=[0, 1],
 )
 KEY_TYPE = Key(
     "keyType",
     typename,
-    "a registered type that keys are decoded as, whose string form is the id; such as "
-    "io.statefun.kafka/int and io.statefun.kafka/long for numbers as Java's serializers write them",
-    default="(none: keys are text, and the id)",
+    "a registered type that decodes keys; the string form of a key is the id. The types "
+    "io.statefun.kafka/int and io.statefun.kafka/long decode numbers of Java's serializers",
+    default="(none: a key is text, and is the id)",
     example="io.statefun.kafka/long",
 )
 _SHAPE = Shape(
@@ -56,19 +56,17 @@ _NAMED = _SHAPE.keys[0]
 @described(_SHAPE.schema)
 def _route(node: Node, problems: Problems) -> TopicRoute:
     values = _SHAPE.read(node, problems)
-    given = [key for key in (_NAMED, TOPIC_PATTERN) if values.attempted(key)]
-    if not given:
+    written_keys = [key for key in (_NAMED, TOPIC_PATTERN) if values.attempted(key)]
+    if not written_keys:
         sentence = f"missing required key {TOPIC.name!r}: {TOPIC.doc}"
         raise problems.report(node.location, node.path, sentence)
-    if len(given) > 1 or (given == [TOPIC_PATTERN] and values.attempted(PARTITIONS)):
-        other = TOPIC if len(given) > 1 else PARTITIONS
+    if len(written_keys) > 1 or (written_keys == [TOPIC_PATTERN] and values.attempted(PARTITIONS)):
+        other = TOPIC if len(written_keys) > 1 else PARTITIONS
         sentence = f"{TOPIC_PATTERN.name!r} and {other.name!r} exclude each other"
         problems.report(node.location, node.path, sentence)
-    route = made_route(values[given[0]], values, node, problems)
+    route = made_route(values[written_keys[0]], values, node, problems)
     if route.changes_key and values.attempted(KEY_TYPE):
-        sentence = (
-            f"{KEY_TYPE.name!r} does not go with transforms or a format of keys, which make the id"
-        )
+        sentence = f"{KEY_TYPE.name!r} cannot be used with a keyFormat or transforms of keys, which make the id"
         problems.report(node.location, node.path, sentence)
     return attrs.evolve(
         route,

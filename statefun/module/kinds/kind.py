@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kind of components: how it is called, and how its components are read."""
+"""A kind of component: its name, its keys, and the reader of its components."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from statefun.module.yaml.shapes import Shape
 
 @attrs.frozen
 class Kind:
-    """A value that ``kind`` may have in a module file."""
+    """A kind of component that module files may declare."""
 
     name: str
-    """Such as ``io.statefun.kafka.v1/ingress``."""
+    """The value of ``kind`` in module files, such as ``io.statefun.kafka.v1/ingress``."""
     read: Callable[[Component, Problems], AnyComponent]
-    """Reads a component; it reports what is wrong, or raises Invalid having reported it."""
+    """Reads a component and reports its problems; raises Invalid if there can be no component."""
     shape: Shape
     """The keys of its spec, in current documents."""
     group: str | None = None
-    """``ingress``, ``egress``, ...: in it ids are unique. None for kinds that may repeat ids."""
+    """The group whose ids are unique, such as ``ingress``; None if ids may repeat."""
     id_name: str = ID.name
-    """The key of the spec that tells one component from another."""
+    """The key of the spec that holds the id."""

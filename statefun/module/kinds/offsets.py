@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offsets to start at: ``topic/partition: offset``."""
+"""Reads offsets of partitions: ``topic/partition: offset``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def parse_topic_partition(text: str) -> TopicPartition:
 
 @described(pairs_schema("list of `topic/partition: offset`", schema_of(_offset)))
 def specific_offsets(node: Node, problems: Problems) -> dict[TopicPartition, int]:
-    """Offsets by partition, as a list of single-key mappings or as one mapping."""
+    """Read offsets by partition, from a list of single-key mappings or from one mapping."""
     offsets: dict[TopicPartition, int] = {}
     keys: dict[TopicPartition, ScalarNode] = {}
     refuse_empty(node, _WHAT, problems)
@@ -47,7 +47,7 @@ def specific_offsets(node: Node, problems: Problems) -> dict[TopicPartition, int
             partition = _partition(key, problems)
             first = keys.setdefault(partition, key)
             if first is not key:
-                sentence = f"{key.quoted} is the partition that has an offset at {first.location}"
+                sentence = f"{key.quoted} is the same partition as the one at {first.location}"
                 problems.report(key.location, key.path, sentence)
             offsets[partition] = offset
     return offsets

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading ``io.statefun.playground.v1/ingress`` and ``/egress``: messages and records over HTTP."""
+"""Reads ``io.statefun.playground.v1/ingress`` and ``/egress``: messages and records over HTTP."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ PORT = Key("port", integer(1, 65_535), "the port to listen on", required=True, e
 HOST = Key(
     "host",
     text,
-    "the address to listen at; others than this machine can reach 0.0.0.0",
+    "the address to listen on; with 0.0.0.0, other machines can connect",
     default=LOOPBACK,
-    example="0.0.0.0",  # noqa: S104 - it has to be asked for
+    example="0.0.0.0",  # noqa: S104 - an example, not the default
 )
 ID = Key(
     "id",
@@ -35,20 +35,26 @@ ID = Key(
     default=str(PLAYGROUND),
     example="com.example/greets",
 )
-TOPICS = Key("topics", list_of(text, "topics"), "its topics", required=True, example=["greetings"])
+TOPICS = Key(
+    "topics",
+    list_of(text, "topics"),
+    "the topics that functions may write to",
+    required=True,
+    example=["greetings"],
+)
 
 INGRESS = Shape((PORT, HOST))
 EGRESS = Shape((PORT, TOPICS, ID, HOST))
 
 
 def read_ingress(component: Component, problems: Problems) -> PlaygroundIngress:
-    """Read an ingress."""
+    """Read an ingress of the playground."""
     values = INGRESS.read(component.spec, problems)
     return PlaygroundIngress(values[PORT], component.location, values.get(HOST, LOOPBACK))
 
 
 def read_egress(component: Component, problems: Problems) -> ConnectorEgress:
-    """Read an egress."""
+    """Read an egress of the playground."""
     values = EGRESS.read(component.spec, problems)
     port, topics, id_ = values[PORT], values[TOPICS], values.get(ID, PLAYGROUND)
     host = values.get(HOST, LOOPBACK)

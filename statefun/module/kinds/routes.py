@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``topics`` or ``streams`` of an ingress, with the functions that get their records."""
+"""Reads the routes of an ingress: topics or streams, with the functions that get their records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PROTOBUF_NAMESPACE = "type.googleapis.com"
 
 @described(schema_of(text))
 def _type_url(node: Node, problems: Problems) -> TypeName:
-    """A type URL, or the full name of a protobuf message, as documents of version 1.0 have it."""
+    """Read a type URL or, in documents of version 1.0, the full name of a protobuf message."""
     name = text(node, problems)
     return typename(node, problems) if "/" in name else TypeName(_PROTOBUF_NAMESPACE, name)
 
@@ -49,27 +49,37 @@ TARGETS = Key(
 FAILURE_POLICY = Key(
     "failurePolicy",
     member("failurePolicy", OnFailure),
-    "what becomes of records that no function can receive",
-    default="(dead-letter where there is a deadLetterTopic, else fail)",
+    "what happens to a record that no function can receive: fail stops the application, skip leaves "
+    "the record out, dead-letter makes it a dead letter",
+    default="(dead-letter if an egress has a deadLetterTopic, else fail)",
     example="skip",
 )
-"""The key with which an ingress or route says what becomes of records that no function can receive."""
+"""The policy of an ingress for records that no function can receive."""
+ROUTE_FAILURE_POLICY = attrs.evolve(FAILURE_POLICY, default="(the policy of the ingress)")
+"""The policy of a route for records that no function can receive."""
 _OPTIONAL_TYPE = attrs.evolve(
-    VALUE_TYPE, required=False, default="(required, but for values in text)"
+    VALUE_TYPE, required=False, default="(required, unless valueFormat is text)"
 )
-COMMON = (_OPTIONAL_TYPE, VALUE_FORMAT, KEY_FORMAT, TRANSFORMS, TARGETS, FAILURE_POLICY)
-"""The keys of a route that do not depend on where its records come from."""
+COMMON = (
+    _OPTIONAL_TYPE,
+    VALUE_FORMAT,
+    KEY_FORMAT,
+    TRANSFORMS,
+    TARGETS,
+    ROUTE_FAILURE_POLICY,
+)
+"""The keys that routes of all kinds of ingresses have."""
 # Legacy documents use either name, so neither is required on its own.
 _LEGACY_VALUE_TYPE = Key("valueType", _type_url, VALUE_TYPE.doc)
 _TYPE_URL = Key("typeUrl", _type_url, "the type of the records' values: a protobuf type URL")
 
 
 def routes(read_route: Reader[T], *sources: str) -> Reader[tuple[T, ...]]:
-    """Reader of a list of routes, each of another topic or stream.
+    """Return a reader of a list of routes, which reports a topic or stream that is listed twice.
 
     Args:
         read_route: reads one route.
-        sources: the keys that name the topic or stream.
+        sources: the keys of a route that name its topic or stream.
     """
     read_list = list_of(read_route, f"mappings with a {sources[0]}")
 
@@ -85,17 +95,23 @@ def routes(read_route: Reader[T], *sources: str) -> Reader[tuple[T, ...]]:
 
 
 def made_route(source: str, values: Values, node: Node, problems: Problems) -> TopicRoute:
-    """Make the route of a topic or stream from the values of :data:`COMMON`.
+    """Make the route of a topic or stream.
+
+    Args:
+        source: the topic or stream.
+        values: the values of the keys :data:`COMMON`.
+        node: the node of the route, for the location of problems.
+        problems: gets the problems.
 
     Raises:
-        Invalid: if it has no targets or value type, or its transforms do not fit.
+        Invalid: if there are no targets or no value type, or the transforms do not fit.
     """
     value_format = values.get(VALUE_FORMAT)
     chain = read_chain(INGRESS, values, node, problems)
     changes = chain is not None and chain.changes_value
     is_text = value_format is TEXT and not changes
     if is_text and values.attempted(_OPTIONAL_TYPE):
-        sentence = f"values in text are of the type {StringType.typename}; leave valueType out"
+        sentence = f"values in text have the type {StringType.typename}; leave valueType out"
         problems.report(node.location, node.path, sentence)
     if not is_text and not values.attempted(_OPTIONAL_TYPE):
         sentence = f"missing required key {VALUE_TYPE.name!r}: {VALUE_TYPE.doc}"
@@ -105,7 +121,7 @@ def made_route(source: str, values: Values, node: Node, problems: Problems) -> T
         TypeName.parse(StringType.typename) if is_text else values[_OPTIONAL_TYPE],
         values[TARGETS],
         node.location,
-        values.get(FAILURE_POLICY),
+        values.get(ROUTE_FAILURE_POLICY),
         deserializer=TEXT if is_text else None,
         value_format=None if isinstance(value_format, Deserializer) else value_format,
         chain=chain,
@@ -120,7 +136,7 @@ def made_route(source: str, values: Values, node: Node, problems: Problems) -> T
 
 
 def plain_route(source: Key[str]) -> Reader[TopicRoute]:
-    """Reader of a route from ``source`` to targets."""
+    """Return a reader of a route whose topic or stream is the value of ``source``."""
     shape = Shape((source, *COMMON))
 
     @described(shape.schema)
@@ -132,23 +148,23 @@ def plain_route(source: Key[str]) -> Reader[TopicRoute]:
 
 
 def legacy_route(source: Key[str]) -> Reader[TopicRoute]:
-    """Reader of a route whose type may be a type URL."""
+    """Return a reader of a route in an older document, whose type may be a type URL."""
     shape = Shape((source, _TYPE_URL, _LEGACY_VALUE_TYPE, TARGETS))
 
     @described(shape.schema)
     def read(node: Node, problems: Problems) -> TopicRoute:
         values = shape.read(node, problems)
-        written = [key for key in (_TYPE_URL, _LEGACY_VALUE_TYPE) if values.attempted(key)]
-        if len(written) != 1:
-            sentence = "needs either typeUrl or valueType" + (", not both" if written else "")
+        written_keys = [key for key in (_TYPE_URL, _LEGACY_VALUE_TYPE) if values.attempted(key)]
+        if len(written_keys) != 1:
+            sentence = "needs either typeUrl or valueType" + (", not both" if written_keys else "")
             raise problems.report(node.location, node.path, sentence)
-        return TopicRoute(values[source], values[written[0]], values[TARGETS], node.location)
+        return TopicRoute(values[source], values[written_keys[0]], values[TARGETS], node.location)
 
     return read
 
 
 def _report_duplicates(node: Node, source: str, problems: Problems) -> None:
-    """Report sources that are listed twice, by their nodes: routes with problems count as well."""
+    """Report sources that are listed twice, also in routes that have problems."""
     first: dict[str, Node] = {}
     for item in node.items if isinstance(node, ListNode) else ():
         name = item.get(source) if isinstance(item, MapNode) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``valueFormat`` of a topic: the encoding of its values."""
+"""Reads ``valueFormat`` and ``keyFormat`` of a topic: the encodings of its values and keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TEXT = Deserializer("text", _read_text, StringType)
 DESCRIPTOR_SET = Key(
     "descriptorSet",
     file_content,
-    "the file that protoc --include_imports --descriptor_set_out has written, relative to this one",
+    "the output file of protoc --include_imports --descriptor_set_out, relative to the module file",
     required=True,
     example="users.desc",
 )
@@ -45,21 +45,21 @@ URL = Key("url", text, "the registry's URL", required=True, example="https://reg
 READER_SCHEMA = Key(
     "schema",
     text,
-    "the Avro schema, in JSON, that values are to have",
-    default="(the one that they were written with)",
+    "the Avro schema, in JSON, that values are read with",
+    default="(the schema that a value was written with)",
     example="${file:user.avsc}",
 )
 SUBJECT = Key(
     "subject",
     text,
-    "where the schema is registered when functions write values of this type",
-    default="(none: they cannot)",
+    "the subject under which the schema is registered when functions write values of this type",
+    default="(none: functions cannot write such values)",
     example="users-value",
 )
 REGISTRY_PROPERTIES = Key(
     "properties",
     properties,
-    "further settings of confluent-kafka's SchemaRegistryClient, 'name: value' each",
+    "further settings of confluent-kafka's SchemaRegistryClient, each 'name: value'",
     default=[],
     example=[{"basic.auth.user.info": "${REGISTRY_LOGIN}"}],
 )
@@ -67,8 +67,8 @@ REGISTRY_PROPERTIES = Key(
 SCHEMAS_ENABLE = Key(
     "schemasEnable",
     flag("schemasEnable"),
-    "whether each is an object of schema and payload, as Kafka Connect's JsonConverter writes with "
-    "schemas.enable; functions get the payload",
+    "whether each JSON document is an object with schema and payload, as Kafka Connect's "
+    "JsonConverter writes with schemas.enable; functions get the payload",
     default=False,
     example=True,
 )
@@ -106,7 +106,7 @@ def _key_format(formats: Variants) -> Reader[JsonValues | AvroValues | None]:
 KEY_FORMAT = Key(
     "keyFormat",
     _key_format(KEY_FORMATS),
-    "what keys are encoded in; an id is a text as it is, and anything else in JSON",
+    "the encoding of keys; a key that is a text is the id, and any other key is the id in JSON",
     default={"type": "text"},
     example={"type": "json"},
 )
@@ -119,7 +119,8 @@ _EGRESS_KEY_FORMATS = Variants(
 EGRESS_KEY_FORMAT = attrs.evolve(
     KEY_FORMAT,
     read=_key_format(_EGRESS_KEY_FORMATS),
-    doc="what keys are encoded in, for the transforms; without a format, a text that they make is written as it is",
+    doc="the encoding of keys, for the transforms; format text writes a text as it is, and any other "
+    "key in JSON",
 )
 
 
@@ -136,12 +137,12 @@ def _value_format(node: Node, problems: Problems) -> ValueFormat | Deserializer 
         case "avro":
             return AvroValues(values[AVRO_SCHEMA])
         case "schema-registry":
-            given = values.get(REGISTRY_PROPERTIES, {}).items()
+            items = values.get(REGISTRY_PROPERTIES, {}).items()
             return RegistryValues(
                 values[URL],
                 values.get(READER_SCHEMA),
                 values.get(SUBJECT),
-                {name: item.text for name, item in given if isinstance(item, ScalarNode)},
+                {name: item.text for name, item in items if isinstance(item, ScalarNode)},
             )
         case _:
             return None
@@ -150,7 +151,7 @@ def _value_format(node: Node, problems: Problems) -> ValueFormat | Deserializer 
 VALUE_FORMAT = Key(
     "valueFormat",
     _value_format,
-    "what values are encoded in; other formats than raw and text define the type valueType",
+    "the encoding of values; every format but raw and text defines the type that valueType names",
     default={"type": "raw"},
     example={"type": "json"},
 )

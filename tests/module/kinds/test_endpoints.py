@@ -166,15 +166,15 @@ _NO_URL = "is not a URL with one of the schemes http, https, http+unix"
         (
             ENDPOINT.replace("http://a/", "http+unix:///a/socket"),
             (
-                "4:20: spec.urlPathTemplate: 'http+unix:///a/socket' names no socket: its path "
-                "begins with one file that ends in .sock"
+                "4:20: spec.urlPathTemplate: 'http+unix:///a/socket' names no socket; its path "
+                "has to begin with a file that ends in .sock"
             ),
         ),
         (
             ENDPOINT.replace("http://a/", '"http://a/{function.id}"'),
             (
-                "4:20: spec.urlPathTemplate: {function.id} stands for nothing; "
-                "there is {function.name}"
+                "4:20: spec.urlPathTemplate: {function.id} is not a placeholder; "
+                "the only one is {function.name}"
             ),
         ),
         (
@@ -205,10 +205,7 @@ _NO_URL = "is not a URL with one of the schemes http, https, http+unix"
         ),
         (
             ENDPOINT + "  transport: {call: 0}\n",
-            (
-                "5:21: spec.transport.call: '0' is out of range; a timeout has a millisecond at "
-                "least"
-            ),
+            ("5:21: spec.transport.call: '0' is out of range; the least duration is 1 ms"),
         ),
         (
             SECURE + "  transport: {trust_cacerts: missing.pem}\n",
@@ -228,7 +225,7 @@ _NO_URL = "is not a URL with one of the schemes http, https, http+unix"
         ),
         (
             SECURE + "  transport: {client_cert: /dev/null}\n",
-            "3:3: spec: 'client_cert' and 'client_key' need each other",
+            "3:3: spec: 'client_cert' and 'client_key' are only used together",
         ),
         (
             ENDPOINT + "  failurePolicy: ignore\n",

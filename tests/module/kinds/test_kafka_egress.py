@@ -176,7 +176,7 @@ def test_reports_missing_address(
     assert found == [
         (
             "m.yaml:3:3: spec: missing key 'address' or property 'bootstrap.servers': "
-            "the Kafka brokers to start from, comma-separated host:port"
+            "the Kafka brokers to connect to first, comma-separated host:port"
         )
     ]
 
@@ -192,7 +192,9 @@ def test_dead_letters_have_their_topics(egress_text: Callable[..., str]) -> None
 
 def test_a_replay_topic_needs_a_dead_letter_topic(egress_text: Callable[..., str]) -> None:
     """There would be nothing to replay."""
-    with pytest.raises(ModuleError, match="'replayTopic' needs 'deadLetterTopic' beside it"):
+    with pytest.raises(
+        ModuleError, match="'replayTopic' needs 'deadLetterTopic' in the same egress"
+    ):
         parse_module(egress_text("  replayTopic: again\n"))
 
 
@@ -249,5 +251,5 @@ def test_an_egress_that_promises_nothing_has_no_policy(
     read_egress: Callable[..., KafkaEgress],
 ) -> None:
     """A key that would mean nothing is reported."""
-    with pytest.raises(ModuleError, match=r"'onRefused' does not go with deliverySemantic none"):
+    with pytest.raises(ModuleError, match=r"'onRefused' cannot be used with deliverySemantic none"):
         read_egress("  onRefused: skip\n  deliverySemantic: {type: none}\n")

@@ -120,7 +120,8 @@ def test_reads_startup_positions(
             "type: date",
             (
                 "20: spec.startupPosition: missing required key 'date': "
-                "when the first record to read was written, with a time zone"
+                "the time to start at, with a time zone; reading begins at the first record of "
+                "this time or later"
             ),
         ),
         (
@@ -293,7 +294,7 @@ def test_reports_missing_address(
     assert found == [
         (
             "m.yaml:3:3: spec: missing key 'address' or property 'bootstrap.servers': "
-            "the Kafka brokers to start from, comma-separated host:port"
+            "the Kafka brokers to connect to first, comma-separated host:port"
         )
     ]
 
@@ -308,7 +309,7 @@ def test_reports_missing_consumer_group(
     assert found == [
         (
             "m.yaml:3:3: spec: missing key 'consumerGroupId' or property 'group.id': "
-            "startupPosition group-offsets, the default, starts at what this group committed"
+            "startupPosition group-offsets, the default, starts at the offsets of this group"
         )
     ]
 
@@ -534,9 +535,9 @@ def test_reads_switches(read_ingress: Callable[..., KafkaIngress]) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("key.deserializer", "keys are ids of addresses, in UTF-8"),
-        ("value.deserializer", "records become messages by the valueType of their topic"),
-        ("interceptor.classes", "records become messages by the valueType of their topic"),
+        ("key.deserializer", "keys are the ids of addresses, in UTF-8"),
+        ("value.deserializer", "the valueType of a topic says how its records become messages"),
+        ("interceptor.classes", "the valueType of a topic says how its records become messages"),
         ("enable.auto.commit", "offsets are committed with micro-batches; see commitOffsets"),
         ("auto.commit.interval.ms", "offsets are committed with micro-batches; see commitOffsets"),
     ],

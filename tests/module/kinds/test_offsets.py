@@ -98,7 +98,7 @@ def test_reports_every_bad_offset(
         ),
         (
             f"m.yaml:17:9: {path}[3].names/01: "
-            "'names/01' is the partition that has an offset at m.yaml:16:9"
+            "'names/01' is the same partition as the one at m.yaml:16:9"
         ),
         f"m.yaml:18:9: {path}[4]: expected exactly one 'topic/partition: offset'",
     ]

@@ -105,7 +105,7 @@ def problem(text: str) -> str:
         ),
         (
             "{type: TimestampConverter$Value, target.type: string}",
-            "TimestampConverter$Value needs the option format, as its target.type is string",
+            "TimestampConverter$Value needs the option format, because its target.type is string",
         ),
         (
             "{type: TimestampConverter$Value, target.type: unix, format: YYYY}",
@@ -117,9 +117,9 @@ def problem(text: str) -> str:
         ),
         (
             "{type: InsertField$Value}",
-            "InsertField$Value inserts nothing: give one of topic.field,",
+            "InsertField$Value inserts nothing; give one of topic.field,",
         ),
-        ("{type: InsertField$Value, static.field: a}", "needs static.value beside static.field"),
+        ("{type: InsertField$Value, static.field: a}", "has only one of static.field and static.value"),
         ("{type: SetSchemaMetadata$Value}", "needs schema.name or schema.version"),
         (
             "{type: SetSchemaMetadata$Value, schema.name: a}",
@@ -169,7 +169,7 @@ def test_wrong_options_are_told_with_what_would_be_right(transform: str, text: s
     [
         (
             "transforms: [{type: Flatten$Value}]",
-            "transforms of values need a valueFormat that they can read: text, json, avro or",
+            "transforms of values need a valueFormat that they can read; set text, json, avro or",
         ),
         (
             (
@@ -183,7 +183,7 @@ def test_wrong_options_are_told_with_what_would_be_right(transform: str, text: s
                 "valueFormat: {type: schema-registry, url: 'http://localhost:1'}, "
                 "transforms: [{type: Flatten$Value}]"
             ),
-            "values are transformed as one schema: give it, as schema",
+            "transforms need one schema for all values; set schema",
         ),
         (
             "valueFormat: {type: text}, transforms: [{type: Flatten$Value}]",
@@ -205,14 +205,14 @@ def test_wrong_options_are_told_with_what_would_be_right(transform: str, text: s
         ),
         (
             "valueFormat: {type: avro, schema: '{'}, transforms: [{type: Flatten$Value}]",
-            "the schema is no Avro schema: JSONDecodeError",
+            "the schema is not an Avro schema: JSONDecodeError",
         ),
         (
             (
                 "valueFormat: {type: json}, keyType: io.statefun.kafka/long, "
                 "transforms: [{type: ValueToKey, fields: a}]"
             ),
-            "'keyType' does not go with transforms or a format of keys, which make the id",
+            "'keyType' cannot be used with a keyFormat or transforms of keys, which make the id",
         ),
     ],
 )

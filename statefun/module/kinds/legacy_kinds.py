@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of older documents that are checked, but cannot be run."""
+"""Kinds that only older documents have; they are checked, but cannot run."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _MESSAGE = (
     Key("descriptorSet", text, "the file of the message's descriptors", required=True),
 )
 
-_ROUTED_INGRESS = Key("ingress", typename, "the ingress that it routes from", required=True)
+_ROUTED_INGRESS = Key("ingress", typename, "the ingress whose records are routed", required=True)
 
 
 def _state(node: Node, problems: Problems) -> Any:
-    """A state is a name in version 1.0, and a mapping in version 2.0."""
+    """Read a state: a name in version 1.0, a mapping in version 2.0."""
     return text(node, problems) if isinstance(node, ScalarNode) else _STATE.read(node, problems)
 
 
@@ -59,28 +59,28 @@ _STATE = Shape(
                 "expireMode",
                 {name: name for name in ("none", "after-invoke", "after-write")},
             ),
-            "what the expiration counts from",
+            "the event after which the state expires",
         ),
     )
 )
 
 
 @attrs.frozen
-class OtherKind:
-    """The keys of a kind that cannot run; ``id_key`` is unique within a ``group``."""
+class LegacyKind:
+    """The keys of a kind that cannot run; the value of ``id_key`` is unique within a ``group``."""
 
     group: str | None
     id_key: Key[Any]
     keys: _Keys
 
     def read(self, component: Component, problems: Problems) -> Unsupported:
-        """Check a component."""
+        """Check a component; only its kind, id and location are kept."""
         values = Shape(self.keys).read(component.spec, problems)
         return Unsupported(component.kind, str(values[self.id_key]), component.location)
 
 
 LEGACY_ONLY_KINDS = {
-    "functions/http": OtherKind(
+    "functions/http": LegacyKind(
         "function",
         _FUNCTION_TYPE,
         (
@@ -91,7 +91,7 @@ LEGACY_ONLY_KINDS = {
             *_timeouts("timeout", "connectTimeout", "readTimeout", "writeTimeout"),
         ),
     ),
-    "functions/grpc": OtherKind(
+    "functions/grpc": LegacyKind(
         "function",
         _FUNCTION_TYPE,
         (
@@ -102,12 +102,12 @@ LEGACY_ONLY_KINDS = {
             MAX_BATCH,
         ),
     ),
-    "org.apache.flink.statefun.sdk/protobuf-router": OtherKind(
+    "org.apache.flink.statefun.sdk/protobuf-router": LegacyKind(
         None,
         _ROUTED_INGRESS,
-        (_ROUTED_INGRESS, Key("target", text, "where to", required=True), *_MESSAGE),
+        (_ROUTED_INGRESS, Key("target", text, "the address to route to", required=True), *_MESSAGE),
     ),
-    "statefun.kafka.io/protobuf-ingress": OtherKind(
+    "statefun.kafka.io/protobuf-ingress": LegacyKind(
         "ingress",
         ID,
         (
@@ -122,4 +122,4 @@ LEGACY_ONLY_KINDS = {
         ),
     ),
 }
-"""Kinds that only documents with ``version`` and ``module`` can name."""
+"""Kinds by name; only documents with ``version`` and ``module`` can name them."""
