@@ -55,7 +55,9 @@ def url(node: Node, problems: Problems) -> str:
         raise problems.report(node.location, node.path, sentence)
     for placeholder in _PLACEHOLDER.findall(written):
         if placeholder != FUNCTION_NAME:
-            sentence = f"{placeholder} is not a placeholder; the only one is {FUNCTION_NAME}"
+            is_safe = placeholder in scalar.source and "@" not in scalar.source
+            what = placeholder if is_safe else "a text in braces"
+            sentence = f"{what} is not a placeholder; the only one is {FUNCTION_NAME}"
             raise problems.report(node.location, node.path, sentence)
     return written
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from statefun.module.yaml.nodes import ListNode, Node
+from statefun.module.yaml.nodes import ListNode, Node, ScalarNode
 from statefun.module.yaml.problems import Problems
 from statefun.module.yaml.readers import (
     flag,
@@ -57,10 +57,17 @@ def _words(what: str) -> Reader[tuple[str, ...]]:
     return read
 
 
+def _shown(word: str, node: Node) -> str:
+    """Return a word for messages, if it is in the file: the value of a variable may be a secret."""
+    scalars = node.items if isinstance(node, ListNode) else [node]
+    is_in_file = any(isinstance(each, ScalarNode) and word in each.source for each in scalars)
+    return word if is_in_file else "the value of a variable"
+
+
 def _pair(word: str, node: Node, problems: Problems, what: str) -> tuple[str, str]:
     first, colon, second = word.partition(":")
     if not (first.strip() and colon and second.strip()) or ":" in second:
-        sentence = f"{word!r} is not of the form {what}"
+        sentence = f"{_shown(word, node)!r} is not of the form {what}"
         raise problems.report(node.location, node.path, sentence)
     return first.strip(), second.strip()
 
@@ -87,7 +94,7 @@ def _casts(node: Node, problems: Problems) -> Mapping[str, Kind]:
 def _kind(name: str, node: Node, problems: Problems) -> Kind:
     kinds = {kind.value: kind for kind in CAST_KINDS}
     if name.lower() not in kinds:
-        sentence = f"Invalid type: {name}; valid values are [{', '.join(kinds)}]"
+        sentence = f"Invalid type: {_shown(name, node)}; valid values are [{', '.join(kinds)}]"
         raise problems.report(node.location, node.path, sentence)
     return kinds[name.lower()]
 

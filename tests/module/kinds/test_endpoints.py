@@ -10,6 +10,7 @@ import pytest
 from statefun.module.loader import load_module_files, parse_module
 from statefun.module.model import Timeouts, Tls
 from statefun.sdk.address import TypeName
+from statefun.sdk.errors import ModuleError
 from statefun.sdk.failure import OnFailure, Retry
 
 SECOND = timedelta(seconds=1)
@@ -121,6 +122,17 @@ def test_a_login_in_a_url_is_not_shown() -> None:
 
     assert "secret" in endpoint.url_template
     assert "secret" not in repr(endpoint)
+
+
+def test_braces_in_a_login_are_not_shown() -> None:
+    """They may be a part of a password, from a variable or written into the URL."""
+    for url in ("http://ada:${SECRET}@a/", "http://ada:{hunter2}@a/"):
+        with pytest.raises(ModuleError) as raised:
+            parse_module(
+                ENDPOINT.replace("http://a/", repr(url)), environment={"SECRET": "{hunter2}"}
+            )
+        assert "hunter2" not in str(raised.value)
+        assert "a text in braces is not a placeholder" in str(raised.value)
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])

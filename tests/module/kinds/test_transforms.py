@@ -119,7 +119,10 @@ def problem(text: str) -> str:
             "{type: InsertField$Value}",
             "InsertField$Value inserts nothing; give one of topic.field,",
         ),
-        ("{type: InsertField$Value, static.field: a}", "has only one of static.field and static.value"),
+        (
+            "{type: InsertField$Value, static.field: a}",
+            "has only one of static.field and static.value",
+        ),
         ("{type: SetSchemaMetadata$Value}", "needs schema.name or schema.version"),
         (
             "{type: SetSchemaMetadata$Value, schema.name: a}",
@@ -162,6 +165,22 @@ def test_wrong_options_are_told_with_what_would_be_right(transform: str, text: s
     found = problem(ingress(json_topic(transform)))
     assert found.startswith("7:")
     assert text in found
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        "{type: Cast$Value, spec: '${SECRET}'}",
+        "{type: Cast$Value, spec: ['a:${SECRET}']}",
+        "{type: ReplaceField$Value, renames: '${SECRET}'}",
+    ],
+)
+def test_values_of_variables_are_not_quoted(transform: str) -> None:
+    """A variable may be a secret that was put in the wrong place."""
+    with pytest.raises(ModuleError) as raised:
+        parse_module(ingress(json_topic(transform)), environment={"SECRET": "hunter2"})
+    assert "hunter2" not in str(raised.value)
+    assert "the value of a variable" in str(raised.value)
 
 
 @pytest.mark.parametrize(
