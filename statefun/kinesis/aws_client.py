@@ -110,6 +110,6 @@ def trouble_of(error: Exception) -> Trouble:
     return Trouble(f"{type(error).__name__}: {without_secrets(error, url)}", passes=True)
 
 
-def failed(connection: Connection, what: str, trouble: Trouble) -> ConnectorError:
+def connector_error(connection: Connection, what: str, trouble: Trouble) -> ConnectorError:
     """Return the error of a request that will not succeed."""
     return ConnectorError(f"{connection.owner}: {what} at {connection.place}: {trouble.text}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 
 from statefun.components import ConnectorEgress, ConnectorIngress
-from statefun.kinesis.aws_client import Trouble, connect, failed, trouble_of
+from statefun.kinesis.aws_client import Trouble, connect, connector_error, trouble_of
 from statefun.kinesis.connection import Connection, EgressSettings, IngressSettings
 from statefun.kinesis.shard_list import ShardList
 from statefun.sdk.errors import ConfigurationError, ConnectorError
@@ -30,7 +30,7 @@ def check_ingress(ingress: ConnectorIngress, timeout: timedelta) -> Iterator[str
     for route in ingress.topics:
         trouble = _patiently(ShardList(client, [route.topic]).look, timeout)
         if trouble is not None:
-            yield str(not_listed(settings.connection, trouble))
+            yield str(unlisted_streams_error(settings.connection, trouble))
             if trouble.passes:  # which is so of the other streams, too
                 return
 
@@ -55,7 +55,7 @@ def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
 
     trouble = _patiently(ask, timeout)
     if trouble is not None:
-        yield str(failed(settings.connection, "it cannot be reached", trouble))
+        yield str(connector_error(settings.connection, "it cannot be reached", trouble))
 
 
 def check_date(settings: IngressSettings) -> None:
@@ -77,12 +77,12 @@ def check_streams(connection: Connection, shards: ShardList, timeout: timedelta)
     """
     trouble = _patiently(shards.look, timeout)
     if trouble is not None:
-        raise not_listed(connection, trouble)
+        raise unlisted_streams_error(connection, trouble)
 
 
-def not_listed(connection: Connection, trouble: Trouble) -> ConnectorError:
+def unlisted_streams_error(connection: Connection, trouble: Trouble) -> ConnectorError:
     """Return the error of streams whose shards cannot be listed."""
-    return failed(connection, "its streams cannot be listed", trouble)
+    return connector_error(connection, "its streams cannot be listed", trouble)
 
 
 def _patiently(ask: Callable[[], Trouble | None], timeout: timedelta) -> Trouble | None:

@@ -13,7 +13,7 @@ import attrs
 from statefun.kinesis.aggregation import HashRange
 from statefun.kinesis.aws_client import Trouble, trouble_of
 from statefun.kinesis.shard_pages import is_closed, shard_pages
-from statefun.kinesis.shard_reader import Shard
+from statefun.kinesis.shards import Shard
 
 _NOT_THERE = "ResourceNotFoundException"
 
@@ -29,13 +29,14 @@ class ShardList:
         """The time of the server then, in seconds since the epoch: the earliest and the latest that it
         may be."""
 
+    @property
+    def by_stream(self) -> Mapping[str, Mapping[str, Shard]]:
+        """The shards of each stream by their ids, also closed shards."""
+        return self._shards
+
     def of(self, stream: str) -> dict[str, Shard]:
         """Return the shards of a stream by their ids, also closed ones."""
         return self._shards.get(stream, {})
-
-    def parents(self, stream: str) -> set[str]:
-        """Return the shards of a stream that others have followed."""
-        return {parent for shard in self.of(stream).values() for parent in shard.parents}
 
     def look(self) -> Trouble | None:
         """List the shards of all streams; return why one cannot be listed."""

@@ -48,7 +48,7 @@ class StreamPosition:
         return None if self.begin is None else datetime.fromtimestamp(self.begin, timezone.utc)
 
 
-def encoded(streams: Mapping[str, StreamPosition]) -> Offset:
+def encode_offset(streams: Mapping[str, StreamPosition]) -> Offset:
     """Return the offset of the source; ``records`` counts everything that was read."""
     found = {
         name: {
@@ -66,12 +66,12 @@ def encoded(streams: Mapping[str, StreamPosition]) -> Offset:
     return {"records": sum(counts) + forgotten, "streams": found}
 
 
-def decoded(offset: Mapping[str, Any]) -> dict[str, StreamPosition]:
+def decode_offset(offset: Mapping[str, Any]) -> dict[str, StreamPosition]:
     """Return the positions in an offset of the source.
 
     >>> shards = {"shardId-000000000000": ShardPosition("49", 2)}
     >>> positions = {"users": StreamPosition(None, shards)}
-    >>> encoded(positions)["records"], decoded(encoded(positions)) == positions
+    >>> encode_offset(positions)["records"], decode_offset(encode_offset(positions)) == positions
     (2, True)
     """
     return {

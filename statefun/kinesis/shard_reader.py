@@ -13,14 +13,14 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 
-import attrs
-
-from statefun.kinesis.aggregation import HashRange, parts
-from statefun.kinesis.aws_client import EXPIRED, Trouble, failed, trouble_of
+from statefun.kinesis.aggregation import parts
+from statefun.kinesis.aws_client import EXPIRED, Trouble, connector_error, trouble_of
 from statefun.kinesis.connection import Connection
 from statefun.kinesis.room import Room
 from statefun.kinesis.shard_end import check_end
+from statefun.kinesis.shard_plan import reach
 from statefun.kinesis.shard_position import ShardPosition
+from statefun.kinesis.shards import FetchedRecord, Shard
 from statefun.sdk.errors import StatefunError
 
 logger = logging.getLogger("statefun.ingress")
@@ -31,52 +31,10 @@ _RECOVERY = 0.98
 _MOST_RECORDS = 10_000
 _FIRST_PAUSE = timedelta(milliseconds=200)
 _LONGEST_PAUSE = timedelta(seconds=5)
-_RECORD = 500
-_PART = 150
-"""About how many bytes a record takes besides those of its parts, and a part besides its value."""
 _LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes that an answer may take; an answer has up to 10 MiB of data."""
 _PATIENCE = timedelta(seconds=10)
 """Troubles that last longer are told of."""
-
-
-@attrs.frozen
-class Shard:
-    """A shard of a stream."""
-
-    stream: str
-    id: str
-    hash_keys: HashRange
-    parents: tuple[str, ...] = ()
-    """The shards that it was made of by a split or a merge."""
-    is_closed: bool = False
-    """Whether nothing more will come, and others have followed it."""
-
-    @property
-    def partition(self) -> int:
-        """The number in its id.
-
-        >>> Shard("users", "shardId-000000000012", HashRange(0, 1)).partition
-        12
-        """
-        return int(self.id.rpartition("-")[2])
-
-
-@attrs.frozen
-class Fetched:
-    """A record of Kinesis; several records of users', if its producer has put them together."""
-
-    sequence: str
-    number: int
-    """The sequence number, to compare with."""
-    arrival: datetime
-    parts: tuple[tuple[str, bytes], ...]
-    """Keys and values."""
-
-    @property
-    def size(self) -> int:
-        """About how many bytes of the driver's it takes."""
-        return _RECORD + sum(_PART + len(key) + len(value) for key, value in self.parts)
 
 
 class ShardReader:
@@ -107,7 +65,7 @@ class ShardReader:
         """Where the next request begins."""
         self._begin = begin
         self._room = room
-        self._records: deque[Fetched] = deque()
+        self._records: deque[FetchedRecord] = deque()
         self._needed = -1
         """The sequence number that is waited for, whatever the room."""
         self._until: datetime | None = None
@@ -151,24 +109,17 @@ class ShardReader:
     def _name(self) -> str:
         return f"shard {self.shard.id} of stream {self.shard.stream}"
 
-    def reachable(self, start: ShardPosition, most: int) -> ShardPosition:
-        """Return how far one can read from ``start``: about so many records."""
+    def reachable(self, start: ShardPosition, limit: int) -> ShardPosition:
+        """Return the position after about ``limit`` fetched records from ``start`` on, or after fewer.
+
+        Records up to ``start`` are dropped: their micro-batch is committed.
+        """
         with self._changed:
             while self._records and self._records[0].number <= start.number:
                 self._room.take(-self._records.popleft().size)
-            last, count = None, start.count
-            for record in self._records:
-                if count - start.count >= most:
-                    break
-                last, count = record, count + len(record.parts)
-            is_all = last is None or last is self._records[-1]
-            return ShardPosition(
-                start.after if last is None else last.sequence,
-                count,
-                self.ended and is_all and (bool(last) or not self._records),
-            )
+            return reach(self._records, start, limit, is_rest=self.ended)
 
-    def between(self, start: ShardPosition, end: ShardPosition) -> list[Fetched]:
+    def between(self, start: ShardPosition, end: ShardPosition) -> list[FetchedRecord]:
         """Wait for the records between two positions, and return them.
 
         Raises:
@@ -184,7 +135,7 @@ class ShardReader:
                 raise self.error
             if self._stop.is_set() or self._complete < end.number:
                 stopped = Trouble("the run is told to stop", passes=False)
-                raise failed(self._connection, f"{self._name} is not read", stopped)
+                raise connector_error(self._connection, f"{self._name} is not read", stopped)
             ahead = takewhile(lambda record: record.number <= end.number, self._records)
             return [record for record in ahead if record.number > start.number]
 
@@ -208,7 +159,9 @@ class ShardReader:
         except StatefunError as failure:
             error = failure
         except Exception as failure:  # noqa: BLE001 - a silent end would be waited for
-            error = failed(self._connection, f"{self._name} cannot be read", trouble_of(failure))
+            error = connector_error(
+                self._connection, f"{self._name} cannot be read", trouble_of(failure)
+            )
         finally:
             with self._changed:
                 self.error, self._has_ended = error, True
@@ -304,7 +257,7 @@ class ShardReader:
         # A closed shard is read to its end: those that follow it may have been there, too.
         is_done = not are_taken or (is_all and not self.shard.is_closed)
         found = [
-            Fetched(
+            FetchedRecord(
                 record["SequenceNumber"],
                 int(record["SequenceNumber"]),
                 record["ApproximateArrivalTimestamp"],
@@ -360,7 +313,7 @@ class ShardReader:
                 if may_expire and trouble.code == EXPIRED:
                     return None
                 if not trouble.passes:
-                    raise failed(
+                    raise connector_error(
                         self._connection, f"{self._name} cannot be read", trouble
                     ) from error
                 if time.monotonic() - since > _PATIENCE.total_seconds() and not self._told:

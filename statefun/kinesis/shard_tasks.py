@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from statefun.components.running import RECORDS_ARROW
-from statefun.kinesis.shard_reader import Fetched, Shard
+from statefun.kinesis.shards import FetchedRecord, Shard
 
 SEQUENCE_NUMBER = "kinesis.sequenceNumber"
 """The header with a record's sequence number."""
@@ -17,7 +17,7 @@ _TASK_RECORDS = 20_000
 _TASK_BYTES = 8 * 1024 * 1024
 
 
-def tasks_of(shard: Shard, records: Sequence[Fetched], first: int) -> Iterator[bytes]:
+def tasks_of(shard: Shard, records: Sequence[FetchedRecord], first: int) -> Iterator[bytes]:
     """Yield tasks with the records, which are numbered from ``first`` on."""
     rows: list[tuple[Any, ...]] = []
     size = 0

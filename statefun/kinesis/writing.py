@@ -19,7 +19,7 @@ from statefun.components.running import (
     UndeliveredError,
     Writing,
 )
-from statefun.kinesis.aws_client import Trouble, connect, failed, trouble_of
+from statefun.kinesis.aws_client import Trouble, connect, connector_error, trouble_of
 from statefun.kinesis.connection import EgressSettings
 from statefun.kinesis.outgoing import HASH_KEY
 from statefun.kinesis.sending_order import SendingOrder
@@ -150,7 +150,7 @@ class KinesisCluster:
             )
             if trouble.code == _NOT_THERE:
                 trouble = attrs.evolve(trouble, text="there is no such stream; create it")
-            raise failed(self._connection, what, trouble) from error
+            raise connector_error(self._connection, what, trouble) from error
         found = answer["Records"]
         if len(found) != len(records):
             text = f"{len(records)} records are answered as if they were {len(found)}"

@@ -8,15 +8,15 @@ import pytest
 from kinesis_server import aggregated
 
 from statefun.kinesis.aggregation import HashRange, parts
-from statefun.kinesis.shard_reader import Fetched
+from statefun.kinesis.shards import FetchedRecord
 
 EVERYTHING = HashRange(0, 2**128 - 1)
 
 
-def fetched(data: list[bytes]) -> list[Fetched]:
+def fetched(data: list[bytes]) -> list[FetchedRecord]:
     """Return records as the reader of a shard makes them."""
     return [
-        Fetched(
+        FetchedRecord(
             str(10**55 + number),
             10**55 + number,
             datetime.now(timezone.utc),

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides what a micro-batch reads of streams: from plain facts, without requests, clocks or logs.
+
+The facts are the positions so far, the shards that Kinesis lists, and the records that readers have
+fetched. A shard begins when its parents have been read to their ends, in an earlier micro-batch: so the
+records of a key keep their order across splits and merges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import attrs
+
+from statefun.kinesis.shard_position import ShardPosition, StreamPosition
+from statefun.kinesis.shards import FetchedRecord, Shard
+
+ShardKey = tuple[str, str]
+"""The name of a stream, and the id of one of its shards."""
+ListedShards = Mapping[str, Mapping[str, Shard]]
+"""The shards that Kinesis lists, by stream and by id; it also lists closed shards."""
+
+
+class Reader(Protocol):
+    """A reader of one shard."""
+
+    def reachable(self, start: ShardPosition, limit: int) -> ShardPosition:
+        """Return the position after about ``limit`` records from ``start`` on, or after fewer."""
+
+
+@attrs.frozen
+class ShardPlan:
+    """The shards that a micro-batch reads."""
+
+    streams: Mapping[str, StreamPosition]
+    """The position of each stream before the micro-batch, with the shards that begin now."""
+    lost_shards: Sequence[ShardKey] = ()
+    """Shards that Kinesis no longer lists, and that were not read to their ends; ``streams`` has them
+    as ended."""
+
+    @property
+    def open_shards(self) -> dict[ShardKey, ShardPosition]:
+        """The positions of the shards that may have more records."""
+        return {
+            (name, id_): position
+            for name, stream in self.streams.items()
+            for id_, position in stream.shards.items()
+            if not position.ended
+        }
+
+    def ending_at(self, ends: Mapping[ShardKey, ShardPosition]) -> dict[str, StreamPosition]:
+        """Return the position of each stream after the micro-batch, given those of open shards."""
+        return {
+            name: attrs.evolve(
+                stream,
+                shards={
+                    id_: ends.get((name, id_), position) for id_, position in stream.shards.items()
+                },
+            )
+            for name, stream in self.streams.items()
+        }
+
+
+def plan_shards(
+    names: Iterable[str], before: Mapping[str, StreamPosition], listed: ListedShards
+) -> ShardPlan:
+    """Plan which shards a micro-batch reads.
+
+    Args:
+        names: the streams of the ingress. A stream without a position is read from the time at which
+            the other streams begin.
+        before: the positions so far.
+        listed: the shards that Kinesis lists.
+    """
+    begin = next((stream.begin for stream in before.values()), None)
+    streams: dict[str, StreamPosition] = {}
+    lost_shards: list[ShardKey] = []
+    for name in names:
+        shards = listed.get(name, {})
+        stream = with_next_shards(before.get(name, StreamPosition(begin, {})), shards)
+        missing_ids = [
+            id_
+            for id_, position in stream.shards.items()
+            if not position.ended and id_ not in shards
+        ]
+        lost_shards += [(name, id_) for id_ in missing_ids]
+        ended = {id_: attrs.evolve(stream.shards[id_], ended=True) for id_ in missing_ids}
+        streams[name] = attrs.evolve(stream, shards={**stream.shards, **ended})
+    return ShardPlan(streams, lost_shards)
+
+
+def with_next_shards(stream: StreamPosition, listed: Mapping[str, Shard]) -> StreamPosition:
+    """Return a position with the shards whose parents have ended.
+
+    Ended shards that Kinesis no longer lists are left out; ``forgotten`` counts their records.
+    """
+    if stream.shards and not _ended_shards(stream):
+        return stream
+    next_shards = {
+        shard.id: ShardPosition()
+        for shard in listed.values()
+        if shard.id not in stream.shards
+        and all(
+            stream.shards[parent].ended if parent in stream.shards else parent not in listed
+            for parent in shard.parents
+        )
+    }
+    present_shards = {
+        id_: position
+        for id_, position in stream.shards.items()
+        if not position.ended or id_ in listed
+    }
+    forgotten = sum(
+        position.count for id_, position in stream.shards.items() if id_ not in present_shards
+    )
+    return attrs.evolve(
+        stream,
+        shards={**present_shards, **next_shards},
+        forgotten=stream.forgotten + forgotten,
+    )
+
+
+def ended_shards(names: Collection[str], streams: Mapping[str, StreamPosition]) -> set[ShardKey]:
+    """Return the shards of the ingress's streams that are read to their ends: they need no readers."""
+    return {
+        (name, id_) for name in names if name in streams for id_ in _ended_shards(streams[name])
+    }
+
+
+def needs_new_list(
+    names: Iterable[str], streams: Mapping[str, StreamPosition], listed: ListedShards
+) -> bool:
+    """Return whether a shard has ended and the list names no shard that replaces it."""
+    return any(
+        _ended_shards(streams[name]) - _parents(listed.get(name, {}))
+        for name in names
+        if name in streams
+    )
+
+
+def share_records(
+    positions: Mapping[ShardKey, ShardPosition], readers: Mapping[ShardKey, Reader], limit: int
+) -> dict[ShardKey, ShardPosition]:
+    """Divide the records of a micro-batch among shards; return the position at which each one ends.
+
+    Each shard has an equal share. Shards with more records than that, in order, get what the other
+    shards leave.
+
+    Args:
+        positions: where each shard begins.
+        readers: of these shards.
+        limit: about how many records the micro-batch has at most.
+    """
+    share, unused = max(1, limit // max(1, len(positions))), limit
+    ends: dict[ShardKey, ShardPosition] = {}
+    for key, start in positions.items():
+        ends[key] = readers[key].reachable(start, share)
+        unused -= ends[key].count - start.count
+    for key, start in positions.items():
+        count = ends[key].count - start.count
+        if unused > 0 and count >= share:
+            ends[key] = readers[key].reachable(start, count + unused)
+            unused -= ends[key].count - start.count - count
+    return ends
+
+
+def reach(
+    records: Iterable[FetchedRecord], start: ShardPosition, limit: int, *, is_rest: bool
+) -> ShardPosition:
+    """Return the position after the records that fit into a micro-batch.
+
+    Args:
+        records: the records after ``start``, in order. A record of Kinesis is not divided, so the
+            result may exceed the limit by the parts of one record.
+        start: the position before the first record.
+        limit: how many records fit.
+        is_rest: whether no records come after these ones, as the shard is closed.
+    """
+    after, count = start.after, start.count
+    for record in records:
+        if count - start.count >= limit:
+            return ShardPosition(after, count)
+        after, count = record.sequence, count + len(record.parts)
+    return ShardPosition(after, count, is_rest)
+
+
+def is_all_read(
+    names: Iterable[str],
+    streams: Mapping[str, StreamPosition],
+    listed: ListedShards,
+    exhausted: Collection[ShardKey],
+) -> bool:
+    """Return whether a bounded run has read all records up to its bound.
+
+    Args:
+        names: the streams of the ingress.
+        streams: the positions so far.
+        listed: the shards that Kinesis lists.
+        exhausted: the shards whose readers have fetched all records up to the bound.
+    """
+    return all(
+        name in streams and _is_read(name, streams[name], listed.get(name, {}), exhausted)
+        for name in names
+    )
+
+
+class ShardRange(NamedTuple):
+    """The records of one shard between two positions."""
+
+    name: str
+    """The name of the stream."""
+    id: str
+    start: ShardPosition
+    end: ShardPosition
+
+
+def planned_ranges(
+    before: Mapping[str, StreamPosition], after: Mapping[str, StreamPosition]
+) -> list[ShardRange]:
+    """Return the ranges of records between two offsets; ranges without records are left out."""
+    beginning = ShardPosition()
+    ranges = [
+        ShardRange(
+            name, id_, before[name].shards.get(id_, beginning) if name in before else beginning, end
+        )
+        for name, stream in after.items()
+        for id_, end in stream.shards.items()
+    ]
+    return [each for each in ranges if each.end.number > each.start.number]
+
+
+def _ended_shards(stream: StreamPosition) -> set[str]:
+    return {id_ for id_, position in stream.shards.items() if position.ended}
+
+
+def _parents(listed: Mapping[str, Shard]) -> set[str]:
+    """Return the ids of shards that a listed shard replaces."""
+    return {parent for shard in listed.values() for parent in shard.parents}
+
+
+def _is_read(
+    name: str,
+    stream: StreamPosition,
+    listed: Mapping[str, Shard],
+    exhausted: Collection[ShardKey],
+) -> bool:
+    parents = _parents(listed)
+    return all(
+        # An ended shard counts as read once the shards that replace it are known.
+        (id_ in parents or id_ not in listed) if position.ended else (name, id_) in exhausted
+        for id_, position in stream.shards.items()
+    )

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shards of streams and the records that readers have fetched from them, as plain values."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import attrs
+
+from statefun.kinesis.aggregation import HashRange
+
+_RECORD = 500
+_PART = 150
+"""Approximate size of a record without its parts, and of a part without key and value, in bytes."""
+
+
+@attrs.frozen
+class Shard:
+    """A shard of a stream."""
+
+    stream: str
+    id: str
+    hash_keys: HashRange
+    parents: tuple[str, ...] = ()
+    """The ids of the shards that a split or a merge has replaced by this one."""
+    is_closed: bool = False
+    """Whether the shard gets no more records, because a split or a merge has replaced it."""
+
+    @property
+    def partition(self) -> int:
+        """The number in the shard's id.
+
+        >>> Shard("users", "shardId-000000000012", HashRange(0, 1)).partition
+        12
+        """
+        return int(self.id.rpartition("-")[2])
+
+
+@attrs.frozen
+class FetchedRecord:
+    """A record of Kinesis; it has several parts if its producer has aggregated several records."""
+
+    sequence: str
+    number: int
+    """The sequence number as a number, for comparisons."""
+    arrival: datetime
+    parts: tuple[tuple[str, bytes], ...]
+    """The key and the value of each aggregated record."""
+
+    @property
+    def size(self) -> int:
+        """Approximate memory that the record takes in the driver, in bytes."""
+        return _RECORD + sum(_PART + len(key) + len(value) for key, value in self.parts)
