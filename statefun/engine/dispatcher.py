@@ -110,7 +110,7 @@ class Dispatcher:
     def _dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
         waiting: list[Call | PendingCall] = []
         for group in groups:
-            call = self._run_plain(self._first_call(group, effects), effects)
+            call = self._run_plain(group, self._first_call(group, effects), effects)
             if call is None:
                 yield self._finished(group, effects)
             else:
@@ -123,7 +123,8 @@ class Dispatcher:
             for call, outcome in zip(waiting, results, strict=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
-                following = self._run_plain(self._following(call, outcome, effects), effects)
+                self._conclude(call, outcome, effects)
+                following = self._run_plain(call.group, None, effects)
                 if following is None:
                     yield self._finished(call.group, effects)
                 else:
@@ -156,16 +157,13 @@ class Dispatcher:
         invoke_async = self._invoker.invoke_async
         return call, await invoke_async(call.function, self._seen(call), self._sender.check)
 
-    def _following(
-        self, call: Call | PendingCall, answered: CallOutcome, effects: Effects
-    ) -> Call | PendingCall | None:
-        if answered is None:
-            return None
+    def _conclude(self, call: Call | PendingCall, answered: CallOutcome, effects: Effects) -> None:
+        """Take over what has become of a call."""
         if isinstance(answered, Postponed):
             messages = [waiting_row(call.group, row) for row in call.rows]
             self._transports.postpone(call.group, messages, answered, effects)
-            return None
-        return self._next_call(*answered, effects)
+        elif answered is not None:
+            self._take_over(*answered, effects)
 
     def _seen(self, call: Call) -> InvocationBatch:
         """Return the messages of a call as its function sees them."""
@@ -175,12 +173,14 @@ class Dispatcher:
         )
 
     def _run_plain(
-        self, call: Call | PendingCall | None, effects: Effects
+        self, group: Group, call: Call | PendingCall | None, effects: Effects
     ) -> Call | PendingCall | None:
-        """Run calls of plain functions, up to a call that has to be awaited."""
+        """Run a call, if there is one, and the calls that follow, up to one that has to be awaited."""
+        call = call or self._immediate_call(group)
         while isinstance(call, Call) and not call.function.is_async:
             result = self._invoker.invoke(call.function, self._seen(call), self._sender.check)
-            call = self._next_call(call, result, effects)
+            self._take_over(call, result, effects)
+            call = self._immediate_call(group)
         return call
 
     def _first_call(self, group: Group, effects: Effects) -> Call | PendingCall | None:
@@ -257,10 +257,8 @@ class Dispatcher:
         delays.schedule_wake_up(group, self._clock.now(), effects)
         return others
 
-    def _next_call(
-        self, call: Call, result: InvocationResult, effects: Effects
-    ) -> Call | PendingCall | None:
-        """Collect the effects of a call; return the next call of its group, if any."""
+    def _take_over(self, call: Call, result: InvocationResult, effects: Effects) -> None:
+        """Collect the effects of a call."""
         count = len(call.batch.invocations)
         self._invocations += count if result.postponed is None else result.postponed.first
         self._collect(call, result, effects)
@@ -277,11 +275,14 @@ class Dispatcher:
         if result.postponed is not None:
             messages = postponed_messages(call, result.postponed.first)
             self._transports.postpone(group, [*messages], result.postponed, effects)
-            return None
-        return self._immediate_call(group) if group.last and values.immediate else None
 
-    def _immediate_call(self, group: Group) -> Call:
-        """Return the call for the first messages that may be delivered at once."""
+    def _immediate_call(self, group: Group) -> Call | None:
+        """Return the call for the first messages that may be delivered at once, if there are any.
+
+        They come after all rows of the address, the last of which need not have caused a call.
+        """
+        if not (group.last and group.values.immediate):
+            return None
         waiting, sender = group.values.immediate, address_of(group.key)
         key = waiting[0].target
         invocations = []
