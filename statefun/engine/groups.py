@@ -296,7 +296,8 @@ class AddressValues:
 
     def wake_up(self, due: int) -> None:
         """Record that the wake-up of ``due`` has come."""
-        if self.waiting_until <= due:
+        if self.waiting_until <= due and not self.is_held_back:
+            # What was held back in this micro-batch needs another wake-up.
             self.waiting_until = 0
         if self._wake == due:
             self._wake = 0

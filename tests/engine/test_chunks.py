@@ -54,6 +54,8 @@ class Elsewhere:
     is_up: bool = True
     most: int = 10**9
     """How many messages it takes at once, until it goes down."""
+    suspects: bool = False
+    """Whether it has to be called for the address alone, in a turn that never comes."""
     handled: list[bytes] = attrs.field(factory=list)
     asked: int = 0
 
@@ -69,6 +71,8 @@ class Elsewhere:
     ) -> Postponed | None:
         """Refuse the call while the endpoint is down."""
         self.asked += 1
+        if self.suspects:
+            return Postponed(0, SECOND, suspect_of="server")
         return None if self.is_up else Postponed(0, SECOND, is_down=True)
 
     async def invoke(
@@ -252,7 +256,8 @@ Step = tuple[str, list[int]]
 steps: st.SearchStrategy[Step] = st.one_of(
     st.tuples(st.just("send"), sizes),
     st.tuples(
-        st.sampled_from([*UP, "down", "run", "run", "crash", "split", "late", *PLACES]), st.just([])
+        st.sampled_from([*UP, "down", "suspects", "run", "run", "crash", "split", "late", *PLACES]),
+        st.just([]),
     ),
 )
 
@@ -281,9 +286,11 @@ def play(runtime: Runtime, script: list[Step]) -> list[bytes]:
             runtime.endpoint.is_up, runtime.endpoint.most = True, UP[what]
         elif what == "down":
             runtime.endpoint.is_up = False
+        elif what == "suspects":
+            runtime.endpoint.suspects = not runtime.endpoint.suspects
         else:
             runtime.place = what
-    runtime.endpoint.is_up, runtime.endpoint.most = True, 10**9
+    runtime.endpoint.is_up, runtime.endpoint.most, runtime.endpoint.suspects = True, 10**9, False
     return sent
 
 
@@ -357,3 +364,18 @@ def test_what_a_function_sends_itself_waits_behind_what_it_sent_before() -> None
     runtime.finish()
     echoes = [each for each in runtime.endpoint.handled if each.endswith(ECHO)]
     assert echoes == [b"%09d" % n + ECHO for n in range(12)]
+
+
+def test_what_is_held_back_wakes_up_again_after_the_wake_ups_of_the_same_micro_batch() -> None:
+    """These come with later rows of the address, and were meant for an earlier wait."""
+    runtime = Runtime(split=True)
+    runtime.endpoint.suspects = True
+    runtime.send(b"%09d" % 0 + bytes(1))
+    runtime.run()
+    runtime.run()  # the suspect has asked for its turn again
+    runtime.endpoint.suspects, runtime.endpoint.is_up = False, False
+    runtime.send(b"%09d" % 1 + bytes(1))
+    runtime.run()
+    runtime.endpoint.is_up = True
+    runtime.finish()
+    assert [each[:SIZE] for each in runtime.endpoint.handled] == [b"%09d" % n for n in range(2)]
