@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reserved function of timer buckets: it keeps messages until a tick, and then passes them on.
 
-At its tick, a bucket releases what is due. What is not due yet has waited in a coarse bucket, and goes
-to a finer one, which is due later.
+At its tick, a bucket releases the messages that are due. Messages that are not due yet have waited in a
+coarse bucket: it sends them to a finer bucket, whose tick comes later.
 
-Each addition to a bucket changes its state, and the whole state is written again. So what a full
-bucket holds moves on to a new chunk, which is written once: a separate bucket with the same tick.
+Each addition to a bucket changes its state, and the whole state is written again. So the messages of a
+full bucket move to a new chunk, which is written once: a separate bucket with the same tick.
 
 All buckets that get a tick in a micro-batch release their messages in this micro-batch, chunks and
 coarse buckets as well. The feedback source delivers all of these messages to a target together,
@@ -34,50 +34,51 @@ from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.sdk.types import TypedValue
 
 TICK = f"{TIMERS_NAMESPACE}/tick"
-"""The type of the message that comes to a bucket that is due: up to when its messages are due.
+"""The type of the message to a bucket that is due. Its value is the time up to which messages are due.
 
-That is in milliseconds since the epoch, and may be later than the time of the bucket's own tick."""
+The time is in milliseconds since the epoch, and may be later than that of the bucket's own tick."""
 DELAYED = f"{TIMERS_NAMESPACE}/delayed"
-"""The type of messages to a bucket that are to wait in it, and of its state."""
+"""The type of a message that adds delayed messages to a bucket, and of the bucket's state."""
 RELEASED = f"{TIMERS_NAMESPACE}/released"
 """The type of a released message, until the feedback source delivers the original."""
 _CHUNKS = "chunks"
-"""The name and type of the value that has the number of a bucket's chunks."""
+"""The name and type of the value that holds how many chunks a bucket has had."""
 _ARRIVING = "arriving-"
-"""What the names of what has arrived begin with, while more is to come in the micro-batch.
+"""The prefix of the values with new messages, while further rows of the bucket are to come.
 
-Each chunk has its own: joined to those before, it would be copied once for every chunk behind it."""
+Spark may give the rows of a bucket in several parts. Each part has a value of its own: a single value
+would be copied once for each part."""
 _FULL_BYTES = 8 * 1024
-"""The largest state of a bucket, in bytes; more moves on to a chunk."""
+"""The largest state of a bucket, in bytes; a larger state moves to a chunk."""
 _CHUNK_BYTES = 64 * 1024
-"""How large chunks become if that much arrives at once."""
+"""The size at which a chunk is complete, in bytes, if more messages arrive at once."""
 
 
 def send(row: Row, effects: Effects) -> None:
-    """Send a message now."""
+    """Send a message without a delay."""
     effects.messages.append(row)
 
 
 def release(message: Entry, effects: Effects) -> None:
-    """Send a message that has waited, with its place in the order of such messages."""
+    """Send a message that has waited; its due time and number order it among released messages."""
     send(Row(message.target, message.caller, RELEASED, message.SerializeToString()), effects)
 
 
 def run_bucket(group: Group, effects: Effects) -> None:
     """Handle the messages of a bucket, or of a chunk of one."""
-    held = group.values.values
-    before = [name for name in held if name.startswith(_ARRIVING)]
-    arrived, now = _arrived(group)
+    values = group.values.values
+    part_names = [name for name in values if name.startswith(_ARRIVING)]
+    arrivals, now = _arrivals(group)
     if not (group.last or now is not None):
-        content = TypedValue(DELAYED, b"".join(arrived))
-        group.values.apply({f"{_ARRIVING}{len(before)}": content})
+        content = TypedValue(DELAYED, b"".join(arrivals))
+        group.values.apply({f"{_ARRIVING}{len(part_names)}": content})
         return
-    stored, chunks = held.get(BUCKET), held.get(_CHUNKS)
+    stored_value, chunks = values.get(BUCKET), values.get(_CHUNKS)
     # Concatenated Protobuf messages are a message with the entries of all.
-    pieces = [held[name].value for name in before] + arrived
-    if stored:
-        pieces.insert(0, stored.value)
-    state = stored
+    pieces = [values[name].value for name in part_names] + arrivals
+    if stored_value:
+        pieces.insert(0, stored_value.value)
+    state = stored_value
     if now is not None:
         _deal(group.key, pieces, now, effects)
         state = chunks = None
@@ -87,25 +88,25 @@ def run_bucket(group: Group, effects: Effects) -> None:
         state = None
     elif pieces:
         state = TypedValue(DELAYED, b"".join(pieces))
-    group.values.apply({BUCKET: state, _CHUNKS: chunks, **dict.fromkeys(before)})
+    group.values.apply({BUCKET: state, _CHUNKS: chunks, **dict.fromkeys(part_names)})
 
 
-def _arrived(group: Group) -> tuple[list[bytes], int | None]:
-    """Return what has come to wait, and the time of the tick, if one has come, too."""
-    arrived: list[bytes] = []
+def _arrivals(group: Group) -> tuple[list[bytes], int | None]:
+    """Return the delayed messages in the rows, and the time of the tick; None without a tick."""
+    arrivals: list[bytes] = []
     now = None
     columns = group.columns
     for row in range(group.start, group.end):
         typename, value = columns.typename[row], columns.value[row]
         if typename == DELAYED:
-            arrived.append(value)
+            arrivals.append(value)
         elif typename == TICK:
             now = int(value)
-    return arrived, now
+    return arrivals, now
 
 
 def _deal(key: bytes, pieces: Iterable[bytes], now: int, effects: Effects) -> None:
-    """Release the messages that are due, and pass the others on to finer buckets."""
+    """Release the messages that are due, and send the others to finer buckets."""
     later: defaultdict[int, Bucket] = defaultdict(Bucket)
     for piece in pieces:
         for message in Bucket.FromString(piece).messages:
@@ -120,7 +121,7 @@ def _deal(key: bytes, pieces: Iterable[bytes], now: int, effects: Effects) -> No
 
 
 def _move(key: bytes, pieces: Iterable[bytes], first: int, effects: Effects) -> int:
-    """Pass all that a bucket holds on to new chunks; return the number of the next one."""
+    """Send all messages of a bucket to new chunks; return the number of the next chunk."""
     for number, content in enumerate(_joined(pieces), first):
         chunk = chunk_of(bucket_of(key), number % CHUNKS)
         send(Row(bucket_key(chunk), key, DELAYED, content), effects)
@@ -130,14 +131,14 @@ def _move(key: bytes, pieces: Iterable[bytes], first: int, effects: Effects) -> 
 
 
 def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Join pieces to larger ones."""
-    joined: list[bytes] = []
+    """Join pieces to larger pieces, each of ``_CHUNK_BYTES`` or little more."""
+    parts: list[bytes] = []
     size = 0
     for piece in pieces:
-        joined.append(piece)
+        parts.append(piece)
         size += len(piece)
         if size >= _CHUNK_BYTES:
-            yield b"".join(joined)
-            joined, size = [], 0
-    if joined:
-        yield b"".join(joined)
+            yield b"".join(parts)
+            parts, size = [], 0
+    if parts:
+        yield b"".join(parts)

@@ -48,7 +48,7 @@ class Call(NamedTuple):
         return _record(self.group.columns, self.rows, self.retried, index)
 
     def was_encoded(self, index: int) -> bool:
-        """Return whether a message's value was a record's that a deserializer has to read."""
+        """Return whether the value of a message was that of a record, for a deserializer to decode."""
         again = self.retried.get(index)
         if again is not None:
             return again.encoded
@@ -67,16 +67,16 @@ def call_for(
 
     Messages that wait for the function come first.
     """
-    received = group.columns.invocations()
+    all_invocations = group.columns.invocations()
     invocations: list[Invocation]
     if isinstance(rows, range):
-        invocations = received[rows.start : rows.stop]
+        invocations = all_invocations[rows.start : rows.stop]
     else:
-        invocations = [received[row] for row in rows]
+        invocations = [all_invocations[row] for row in rows]
     if group.values.waiting:
-        before = [TypedValue(RETRY, each) for each in group.values.take_waiting()]
-        invocations[:0] = [Invocation(None, each) for each in before]
-        rows = [*repeat(_NO_ROW, len(before)), *rows]
+        waiting_messages = [TypedValue(RETRY, each) for each in group.values.take_waiting()]
+        invocations[:0] = [Invocation(None, each) for each in waiting_messages]
+        rows = [*repeat(_NO_ROW, len(waiting_messages)), *rows]
         may_be_retried = True
     retried = _unwrap_retried(invocations) if may_be_retried else _NONE
     batch = batch_of(group, address, invocations, rows, retried)
@@ -125,14 +125,14 @@ def _ingress_record(
     return None if origin is None else ingress_record(origin)
 
 
-def seen_batch(routes: RecordRoutes, call: Call) -> InvocationBatch:
-    """Return the batch of a call with records as functions see them."""
+def visible_batch(routes: RecordRoutes, call: Call) -> InvocationBatch:
+    """Return the batch of a call; its records have the topics that functions see."""
     if not routes.change_topics:
         return call.batch
-    return call.batch._replace(record=partial(_seen_record, routes, call))
+    return call.batch._replace(record=partial(_visible_record, routes, call))
 
 
-def _seen_record(routes: RecordRoutes, call: Call, index: int) -> IngressRecord | None:
+def _visible_record(routes: RecordRoutes, call: Call, index: int) -> IngressRecord | None:
     origin = call.record(index)
     if origin is None:
         return None
@@ -157,7 +157,7 @@ def ingress_record(origin: RecordOrigin) -> IngressRecord:
 
 
 def postponed_messages(call: Call, first: int) -> Iterator[bytes]:
-    """Yield the messages of a call, from the first of them that was not handled on."""
+    """Yield the messages of a call from an index on, in the form in which messages wait."""
     for index in range(first, len(call.batch.invocations)):
         again = call.retried.get(index)
         if again is not None:
@@ -176,7 +176,7 @@ def postponed_messages(call: Call, first: int) -> Iterator[bytes]:
 
 
 def waiting_row(group: Group, row: int) -> bytes:
-    """Return a row of a group in the form in which it waits."""
+    """Return a row of a group in the form in which messages wait."""
     columns, typename, value = group.columns, group.columns.typename[row], group.columns.value[row]
     if typename == RETRY:
         return value
@@ -191,7 +191,7 @@ def waiting_row(group: Group, row: int) -> bytes:
 
 
 def retry_of(row: Row) -> bytes:
-    """Return a message between functions in the form in which it waits."""
+    """Return a message between functions in the form in which messages wait."""
     _, caller, typename, value, trace = row
     again = RetriedMessage(caller=caller, typename=typename, value=value, trace=trace)
     return again.SerializeToString()
@@ -229,7 +229,7 @@ def failed_row(group: Group, row: int, error: StatefunError) -> FailedMessage:
 
 
 def failed_again(group: Group, envelope: bytes, error: StatefunError) -> FailedMessage:
-    """Return a message to a group's address that was tried before, or has waited, as a failed one."""
+    """Return the message of a retry envelope to a group's address as a failed message."""
     again = RetriedMessage.FromString(envelope)
     return FailedMessage(
         group.key,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reserved function that keeps messages that wait for an endpoint, beside its address.
+"""The reserved function of chunks: it keeps messages that wait for an endpoint.
 
-An address's state is written as a whole with each message that is added. So an address keeps the first
-messages only; those that follow are in chunks, each the state of an address of its own. When the
-endpoint can be called, the address asks for some of them, which come back in the next micro-batch but
-one. Meanwhile what arrives goes behind the last chunk: nothing overtakes anything.
+The state of an address is written as a whole with each message that is added to it. So the state holds
+only the first waiting messages; further messages are in chunks, each the state of an address of its own.
+When the endpoint can be called, the address asks for some chunks, which come back in the next micro-batch
+but one. Messages that arrive meanwhile are added after the last chunk: no message overtakes another.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from statefun.sdk.types import TypedValue
 
 CHUNKS_NAMESPACE = "statefun.waiting"
 KEPT = f"{CHUNKS_NAMESPACE}/kept"
-"""The type of messages that a chunk is to keep, of its state, and of what comes back."""
+"""The type of a message that adds to a chunk, of its state, and of the message that returns it."""
 _ASKED = f"{CHUNKS_NAMESPACE}/asked"
 """The type of the message that asks a chunk for its messages."""
 _CHUNK = f"{CHUNKS_NAMESPACE}/chunk".encode()
 _FULL_BYTES = 64 * 1024
-"""Bytes of a chunk from which on another one is begun."""
+"""The size at which a chunk is full, in bytes; the next message begins another chunk."""
 _MIDDLE = 1 << 40
-"""Exceeds the numbers of chunks, of which some are negative."""
+"""Larger than the distance of any chunk's number from 0; some of these numbers are negative."""
 _MOST_ASKED = 32
 """How many chunks are asked for at once: 2 MiB of messages, unless they are large."""
 
 
 def append(values: AddressValues, key: bytes, messages: Iterable[bytes], effects: Effects) -> None:
-    """Keep messages of an address behind all that wait for it."""
+    """Add messages to the last chunk of an address, or to a new one: after all that wait for it."""
     chunks = values.chunks
     parts: dict[int, list[bytes]] = {}
     for message in messages:
@@ -50,10 +50,10 @@ def append(values: AddressValues, key: bytes, messages: Iterable[bytes], effects
 
 
 def settle_chunks(values: AddressValues, key: bytes, effects: Effects) -> None:
-    """Leave few messages in the state of an address: the rest goes before its chunks."""
+    """Move messages from a large state to new chunks, which come before the address's other chunks."""
     chunks = values.chunks
     if values.waiting_size <= _FULL_BYTES or chunks.asked > chunks.first:
-        return  # in the second case more of them are on their way
+        return  # in the second case, chunks that were asked for are on their way
     parts: list[list[bytes]] = []
     size = _FULL_BYTES
     for message in values.waiting:
@@ -72,7 +72,7 @@ def settle_chunks(values: AddressValues, key: bytes, effects: Effects) -> None:
 
 
 def ask(values: AddressValues, key: bytes, effects: Effects) -> None:
-    """Let some chunks come back, unless others are on their way."""
+    """Ask for the first chunks of an address, unless chunks are on their way."""
     chunks = values.chunks
     if chunks.asked > chunks.first:
         return
@@ -83,7 +83,7 @@ def ask(values: AddressValues, key: bytes, effects: Effects) -> None:
 
 
 def arrive(group: Group, rows: Iterable[int]) -> list[int]:
-    """Take over the messages of chunks that have come back, in order; return the other rows.
+    """Add the messages of chunks that have come back to the chunk ones; return the other rows.
 
     Raises:
         CheckpointError: if a chunk is missing.
@@ -93,13 +93,13 @@ def arrive(group: Group, rows: Iterable[int]) -> list[int]:
         if columns.typename[row] != KEPT:
             others.append(row)
             continue
-        waiting = Waiting.FromString(columns.value[row])
-        if waiting.chunk != values.chunks.first:
+        chunk = Waiting.FromString(columns.value[row])
+        if chunk.chunk != values.chunks.first:
             raise CheckpointError(
-                f"chunk {waiting.chunk} of the messages that wait for {address_of(group.key)} has come "
+                f"chunk {chunk.chunk} of the messages that wait for {address_of(group.key)} has come "
                 f"instead of chunk {values.chunks.first}; restore the checkpoint from a copy"
             )
-        values.wait(waiting.messages, values.waiting_until)
+        values.wait(chunk.messages, values.waiting_until)
         values.chunks.first += 1
     return others
 
@@ -114,9 +114,9 @@ def chunk_key(key: bytes, number: int) -> bytes:
 
 
 def run_chunk(group: Group, effects: Effects) -> None:
-    """Handle the messages of a chunk: keep what comes, and give it back when that is asked for."""
-    columns, held = group.columns, group.values.values
-    pieces = [held[KEPT].value] if KEPT in held else []
+    """Handle the rows of a chunk: keep messages, and send them to the address that asks for them."""
+    columns, values = group.columns, group.values.values
+    pieces = [values[KEPT].value] if KEPT in values else []
     target = group.key.partition(SEPARATOR)[2].rpartition(SEPARATOR)[0]
     for row in range(group.start, group.end):
         if columns.typename[row] == KEPT:
@@ -125,7 +125,7 @@ def run_chunk(group: Group, effects: Effects) -> None:
         number = int(columns.value[row])
         pieces.append(Waiting(chunk=number).SerializeToString())
         back = Row(target, group.key, KEPT, b"".join(pieces))
-        # The source of messages puts those that were released in order.
+        # The feedback source orders released messages by their number.
         release(Entry(due=0, sequence=_MIDDLE + number, **back._asdict()), effects)
         pieces = []
     # Concatenated Protobuf messages are a message with the entries of all.
@@ -133,18 +133,18 @@ def run_chunk(group: Group, effects: Effects) -> None:
 
 
 def kept_for(target: bytes, typename: str, value: bytes) -> Iterator[str]:
-    """Yield the function types of the messages in a chunk, or on their way to one or back."""
+    """Yield the function type typename_of_target each message in a chunk, or on its way to or from a chunk."""
     if typename == RELEASED:
         entry = Entry.FromString(value)
         typename, value = entry.typename, entry.value
     if typename == KEPT:
-        of = typename_of(target.removesuffix(SEPARATOR + _CHUNK))
+        typename_of_target = typename_of(target.removesuffix(SEPARATOR + _CHUNK))
         for _ in Waiting.FromString(value).messages:
-            yield of
+            yield typename_of_target
 
 
 def is_own(typename: str, value: bytes) -> bool:
-    """Return whether a message in the outbox is one between an address and its chunks."""
+    """Return whether a message in the outbox goes from an address to a chunk of it, or back."""
     if typename == RELEASED:
         typename = Entry.FromString(value).typename
     return typename in {KEPT, _ASKED}

@@ -13,11 +13,11 @@ logger = logging.getLogger("statefun")
 _LAG = 3_600_000
 """The longest trusted delay of a task's start after its micro-batch's, in milliseconds.
 
-A task that starts later still computes due times that are too early. A worker's clock that is
-ahead by less than this makes values expire early by as much.
+A task that starts even later computes due times that are too early. If a worker's clock is ahead by
+less than this, values expire too early by the same time.
 """
 _JUMP = 10_000
-"""Milliseconds by which a clock and a stopwatch differ when the clock has jumped."""
+"""The difference between a clock and a stopwatch that counts as a jump, in milliseconds."""
 
 
 class Clock(Protocol):
@@ -45,8 +45,8 @@ class SystemClock:
 class BatchClock:
     """The driver's time, as a task of a micro-batch continues it.
 
-    The worker's own clock only measures how long the task waited for its start; it is trusted
-    within bounds: from zero to an hour. From then on a stopwatch measures.
+    The worker's own clock only measures how long the task waited for its start; the result is trusted
+    within bounds, from zero to an hour. After the start, a stopwatch measures.
 
     Args:
         clock: the worker's clock.

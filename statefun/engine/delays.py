@@ -2,10 +2,10 @@
 """The reserved functions of timers: they delay, cancel and release messages.
 
 A delayed message is a message to its bucket, which keeps it until the bucket's tick comes, and then
-sends it on. A cancellable message waits at an address of its token and the sender's id; the bucket
-gets a request to release it instead. So a cancellation needs nothing
-but the token, and is in time if it was sent before the message became due: the request reaches
-the token at least two micro-batches after that, and the cancellation one after it was sent.
+sends it on. A cancellable message waits at the address of its token and the sender's id; the bucket
+keeps a request to release the message instead. So a cancellation needs the token only. It is in time if
+it was sent before the message became due: the cancellation reaches the token's address one micro-batch
+after it was sent, and the request at least two micro-batches after the message became due.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from statefun.sdk.errors import FunctionError
 from statefun.sdk.types import TypedValue
 
 WAKE_UP = f"{TIMERS_NAMESPACE}/wake-up"
-"""The type of the wake-up to an address whose values may have expired."""
+"""The type of a wake-up: to an address whose values may have expired, or whose messages wait."""
 _CANCELLABLE = f"{TIMERS_NAMESPACE}/cancellable"
 _RELEASE = f"{TIMERS_NAMESPACE}/release"
 _CANCEL = f"{TIMERS_NAMESPACE}/cancel"
@@ -51,73 +51,73 @@ class Due:
 
     time: int
     now: int
-    """The present time: how long a message waits decides where it does."""
+    """The present time: how long a message has to wait decides in which bucket it waits."""
     sequence: int
     """Larger than the numbers of the sender's earlier messages."""
 
 
 def send_at(due: Due, row: Row, effects: Effects) -> None:
-    """Send a message when it is due, or at the end of time."""
+    """Send a message when it is due; at ``LATEST`` if it is due even later."""
     time = min(due.time, LATEST)
     entry = Entry(due=time, sequence=due.sequence, **row._asdict())
     _keep(bucket_before(time, due.now, row.target), entry, effects)
 
 
 def _keep(bucket: int, entry: Entry, effects: Effects) -> None:
-    """Let a message wait in a bucket."""
+    """Send a delayed message to a bucket."""
     effects.buckets.add(bucket)
     content = Bucket(messages=[entry]).SerializeToString()
     send(Row(bucket_key(bucket), entry.caller, DELAYED, content), effects)
 
 
 def send_cancellable(due: Due, row: Row, token: str, effects: Effects) -> None:
-    """Send a message when it is due unless the caller's id cancels ``token`` before."""
+    """Send a message when it is due, unless an address with the caller's id cancels ``token`` before."""
     address = token_key(row.caller, token)
-    held = CancellableMessage(
+    cancellable = CancellableMessage(
         token=token,
         id=os.urandom(_ID_BYTES),
         message=Entry(due=due.time, sequence=due.sequence, **row._asdict()),
     )
-    send(Row(address, row.caller, _CANCELLABLE, held.SerializeToString()), effects)
-    held.ClearField("message")
-    release_row = Row(address, row.caller, _RELEASE, held.SerializeToString())
+    send(Row(address, row.caller, _CANCELLABLE, cancellable.SerializeToString()), effects)
+    cancellable.ClearField("message")
+    release_row = Row(address, row.caller, _RELEASE, cancellable.SerializeToString())
     send_at(due, release_row, effects)
 
 
 def cancel(caller: bytes, token: str, effects: Effects) -> None:
-    """Drop the message that waits with ``token`` of the caller's id, if there is one."""
+    """Drop the delayed message with ``token`` of the caller's id, if there is one."""
     send(Row(token_key(caller, token), caller, _CANCEL, token.encode()), effects)
 
 
 def without_cancelled(
     delayed: Iterable[DelayedMessage | Cancellation],
 ) -> list[DelayedMessage | Cancellation]:
-    """Leave out messages that the same invocation batch cancels, so that they are never sent.
+    """Drop messages that the same invocation batch cancels, so that they are never sent.
 
-    This is safe only for a token that the batch has cancelled before, and so is free: others may be
-    in conflict with an older message, which only the token's address knows.
+    This is safe only for a token that the batch has cancelled before, as such a token is free. An older
+    message may wait with another token, which only the token's address knows.
     """
-    left: dict[int, DelayedMessage | Cancellation] = {}
-    free: dict[str, int | None] = {}  # tokens, with the message that has taken it since
+    remaining: dict[int, DelayedMessage | Cancellation] = {}
+    free: dict[str, int | None] = {}  # by token: the message that uses it since it was free
     for index, each in enumerate(delayed):
         token = each.cancellation_token
         if isinstance(each, DelayedMessage):
-            left[index] = each
+            remaining[index] = each
             if free.pop(token, index) is None:
                 free[token] = index
         elif token in free:
-            taken = free[token]
-            if taken is not None:
-                del left[taken]
+            user = free[token]
+            if user is not None:
+                del remaining[user]
             free[token] = None
         else:
-            left[index] = each
+            remaining[index] = each
             free[token] = None
-    return list(left.values())
+    return list(remaining.values())
 
 
 def schedule_wake_up(group: Group, now: int, effects: Effects) -> None:
-    """Schedule a wake-up for when the group's next value has expired, unless one is on its way."""
+    """Schedule the next wake-up that the group's address needs, unless one is on its way."""
     due = group.values.next_wake_up(now)
     if due is not None:
         due_at = min(due, LATEST)
@@ -136,14 +136,14 @@ def wake_up_time(value: bytes) -> int:
 
 
 def is_wake_up(typename: str, value: bytes) -> bool:
-    """Return whether a message in the outbox is a wake-up, perhaps on its way from its bucket."""
+    """Return whether a message in the outbox is a wake-up, also one that its bucket has released."""
     if typename == WAKE_UP:
         return True
     return typename == RELEASED and Entry.FromString(value).typename == WAKE_UP
 
 
 OnConflict = Callable[[Row, FunctionError, Effects], None]
-"""Called with a delayed message whose token is in use."""
+"""Applies the failure policy to a delayed message whose token is in use."""
 
 
 def run_reserved(
@@ -156,7 +156,7 @@ def run_reserved(
         group: the messages to it.
         effects: takes the messages that it sends.
         begun: the driver's time when the micro-batch began, in milliseconds since the epoch.
-        on_conflict: applies the failure policy to a message whose token is in use.
+        on_conflict: called with a delayed message whose token is in use.
     """
     if name == BUCKET:
         run_bucket(group, effects)
@@ -165,7 +165,7 @@ def run_reserved(
 
 
 def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
-    """Yield the delayed messages in a value of a reserved function's message or state."""
+    """Yield the delayed messages that a message to a reserved function, or a part of its state, holds."""
     if typename == DELAYED:
         for message in Bucket.FromString(value).messages:
             if message.typename not in {_RELEASE, WAKE_UP}:
@@ -175,33 +175,35 @@ def delayed_messages(typename: str, value: bytes) -> Iterator[Entry]:
 
 
 def _run_token(group: Group, effects: Effects, begun: int, on_conflict: OnConflict) -> None:
-    columns, held = group.columns, group.values.values
+    columns, values = group.columns, group.values.values
     for row in range(group.start, group.end):
         typename, value = columns.typename[row], columns.value[row]
         if typename == _CANCEL:
-            if value.decode() in held:
+            if value.decode() in values:
                 group.values.apply({value.decode(): None})
             continue
-        asked = CancellableMessage.FromString(value)
-        present = held.get(asked.token)
-        waiting = CancellableMessage.FromString(present.value) if present else None
+        request = CancellableMessage.FromString(value)
+        stored_value = values.get(request.token)
+        waiting_message = (
+            CancellableMessage.FromString(stored_value.value) if stored_value else None
+        )
         if typename == _CANCELLABLE:
-            if waiting and waiting.message.due > begun:
-                sender = address_of(asked.message.caller)
-                on_conflict(_row(asked.message), token_in_use(sender, asked.token), effects)
+            if waiting_message and waiting_message.message.due > begun:
+                sender = address_of(request.message.caller)
+                on_conflict(_row(request.message), token_in_use(sender, request.token), effects)
                 continue
-            if waiting:  # it is due, and waits for its release, which is on the way
-                group.values.apply({waiting.id.hex(): present})
-            group.values.apply({asked.token: TypedValue(_CANCELLABLE, value)})
-        elif waiting and waiting.id == asked.id:
-            _release(asked.token, group, effects)
-        elif asked.id.hex() in held:
-            _release(asked.id.hex(), group, effects)
+            if waiting_message:  # it is due, and the request to release it is on the way
+                group.values.apply({waiting_message.id.hex(): stored_value})
+            group.values.apply({request.token: TypedValue(_CANCELLABLE, value)})
+        elif waiting_message and waiting_message.id == request.id:
+            _release(request.token, group, effects)
+        elif request.id.hex() in values:
+            _release(request.id.hex(), group, effects)
 
 
 def _release(name: str, group: Group, effects: Effects) -> None:
-    held = CancellableMessage.FromString(group.values.values[name].value)
-    release(held.message, effects)
+    cancellable = CancellableMessage.FromString(group.values.values[name].value)
+    release(cancellable.message, effects)
     group.values.apply({name: None})
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decodes ingress records by users' deserializers.
 
-Deserializers run where functions run. Until then, and in dead letters and retries,
-a record's value stays as it was read, and a flag says so.
+Deserializers run in the workers, as functions do. Before that, and in dead letters and retries, the value
+of a record stays as it was read, and a flag of the row says so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Deserialized(NamedTuple):
     """A call that is ready for its function, and the messages that could not be decoded."""
 
     call: Call | None
-    """None if no message is left, because all have failed or were left out."""
+    """None if there is no message for the function: all have failed, or were dropped."""
     failed: list[FailedMessage]
 
 
@@ -37,7 +37,7 @@ def deserialized(call: Call, routes: RecordRoutes) -> Deserialized:
     records = frozenset(filter(call.was_encoded, range(len(invocations))))
     if not records:
         return Deserialized(call, [])
-    kept, failed = {}, []
+    ready, failed = {}, []
     for index, invocation in enumerate(invocations):
         value: TypedValue | None = invocation.argument
         if index in records:
@@ -51,15 +51,15 @@ def deserialized(call: Call, routes: RecordRoutes) -> Deserialized:
                 failed.append(failed_message(_failure(call, index, route, error), call))
                 continue
         if value is not None:
-            kept[index] = invocation._replace(argument=value)
-    if not kept:
+            ready[index] = invocation._replace(argument=value)
+    if not ready:
         return Deserialized(None, failed)
-    rows = [call.rows[index] for index in kept]
+    rows = [call.rows[index] for index in ready]
     retried = {
-        place: call.retried[index] for place, index in enumerate(kept) if index in call.retried
+        place: call.retried[index] for place, index in enumerate(ready) if index in call.retried
     }
-    batch = batch_of(call.group, call.batch.target, [*kept.values()], rows, retried)
-    originals = [invocations[index].argument for index in kept]
+    batch = batch_of(call.group, call.batch.target, [*ready.values()], rows, retried)
+    originals = [invocations[index].argument for index in ready]
     return Deserialized(
         Call(call.group, call.key, call.function, batch, rows, retried, originals), failed
     )
@@ -68,7 +68,7 @@ def deserialized(call: Call, routes: RecordRoutes) -> Deserialized:
 def _value(
     call: Call, index: int, origin: RecordOrigin | None, route: TopicRoute | None
 ) -> TypedValue | None:
-    """Return the decoded value of a record; None to leave the record out."""
+    """Return the decoded value of a record; None to drop the record."""
     if origin is None or route is None or route.deserializer is None:
         place = "it" if origin is None else f"records of topic {origin.topic}"
         raise ValueDecodeError(f"no ingress has a deserializer any more that could read {place}")
@@ -86,7 +86,11 @@ def _kafka_record(call: Call, origin: RecordOrigin, content: bytes | None) -> Ka
 def _failure(
     call: Call, index: int, route: TopicRoute | None, error: BaseException
 ) -> FailedInvocation:
-    made = None if route is None else route.deserializer
-    name = call.batch.invocations[index].argument.typename if made is None else made.name
+    deserializer = None if route is None else route.deserializer
+    name = (
+        call.batch.invocations[index].argument.typename
+        if deserializer is None
+        else deserializer.name
+    )
     failure = deserializer_failed(name, call.batch.target, error)
     return FailedInvocation(index, failure, class_name(error), traceback_of(error))

@@ -17,7 +17,7 @@ from statefun.engine.calls import (
     failed_message,
     failed_row,
     postponed_messages,
-    seen_batch,
+    visible_batch,
     waiting_row,
 )
 from statefun.engine.clock import BatchClock
@@ -55,7 +55,7 @@ from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import TypedValue
 
 _SEQUENCE_BITS = 32
-"""Bits of a task's sequence numbers; a task sends fewer delayed messages than they count."""
+"""Bits that count the delayed messages of a task; no task sends as many as they can count."""
 
 
 class Dispatcher:
@@ -94,11 +94,11 @@ class Dispatcher:
 
         Coroutine functions of different addresses run side by side; each address's messages
         are handled one after the other. Messages that need no other address's state are delivered
-        here and now, behind all messages that wait for their sender.
+        in this micro-batch, after all messages that wait for their sender.
 
         Yields:
-            Each group, once its values and effects are up to date. The dispatcher drops it then, as
-            a batch's worth of small objects would keep the garbage collector busy.
+            Each group, once its values and effects are up to date. The dispatcher keeps no reference
+            to it, as the small objects of a whole batch would keep the garbage collector busy.
 
         Raises:
             DispatchError: if a row cannot be dispatched or an invocation failed; then no
@@ -108,31 +108,31 @@ class Dispatcher:
             yield from self._dispatch(groups, effects)
 
     def _dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
-        waiting: list[Call | PendingCall] = []
+        async_calls: list[Call | PendingCall] = []
         for group in groups:
             call = self._run_plain(group, self._first_call(group, effects), effects)
             if call is None:
-                yield self._finished(group, effects)
+                yield self._settled(group, effects)
             else:
-                waiting.append(call)
-        while waiting:
+                async_calls.append(call)
+        while async_calls:
             results = await_all(
-                [self._called(each, effects) for each in waiting], self._concurrency
+                [self._run_async(each, effects) for each in async_calls], self._concurrency
             )
-            again: list[Call | PendingCall] = []
-            for call, outcome in zip(waiting, results, strict=True):
+            next_calls: list[Call | PendingCall] = []
+            for call, outcome in zip(async_calls, results, strict=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
                 self._conclude(call, outcome, effects)
-                following = self._run_plain(call.group, None, effects)
-                if following is None:
-                    yield self._finished(call.group, effects)
+                next_call = self._run_plain(call.group, None, effects)
+                if next_call is None:
+                    yield self._settled(call.group, effects)
                 else:
-                    again.append(following)
-            waiting = again
+                    next_calls.append(next_call)
+            async_calls = next_calls
 
-    def _finished(self, group: Group, effects: Effects) -> Group:
-        """Let more of what waits for an address come back, if its function can be called."""
+    def _settled(self, group: Group, effects: Effects) -> Group:
+        """Ask for further messages that wait for the address, if its function can be called."""
         values = group.values
         if values.chunks and not (values.waiting or self._has_to_wait(values)):
             chunks.ask(values, group.key, effects)
@@ -141,36 +141,36 @@ class Dispatcher:
     def _has_to_wait(self, values: AddressValues) -> bool:
         return values.is_held_back or values.waiting_until > self._clock.now()
 
-    async def _called(self, call: Call | PendingCall, effects: Effects) -> CallOutcome:
-        """Run a call; messages for a function elsewhere are decoded when they can be sent."""
+    async def _run_async(self, call: Call | PendingCall, effects: Effects) -> CallOutcome:
+        """Run a call; if a transport makes it, messages are decoded only once it admits the call."""
         if isinstance(call, PendingCall):
-            refused = await self._transports.admit(call)
-            if refused is not None:
-                return refused
+            postponed = await self._transports.admit(call)
+            if postponed is not None:
+                return postponed
             if not (call.rows or call.group.values.waiting):
-                return None  # until what waits elsewhere has come
+                return None  # until the messages of its chunks have come
             self._transports.resume(call.group)
             ready = self._deserialized(call.decoded(), effects)
             if ready is None:
                 return None
             call = ready
         invoke_async = self._invoker.invoke_async
-        return call, await invoke_async(call.function, self._seen(call), self._sender.check)
+        return call, await invoke_async(call.function, self._batch_for(call), self._sender.check)
 
-    def _conclude(self, call: Call | PendingCall, answered: CallOutcome, effects: Effects) -> None:
-        """Take over what has become of a call."""
-        if isinstance(answered, Postponed):
+    def _conclude(self, call: Call | PendingCall, outcome: CallOutcome, effects: Effects) -> None:
+        """Collect the effects of a call, or keep its messages if it has to wait."""
+        if isinstance(outcome, Postponed):
             messages = [waiting_row(call.group, row) for row in call.rows]
-            self._transports.postpone(call.group, messages, answered, effects)
-        elif answered is not None:
-            self._take_over(*answered, effects)
+            self._transports.postpone(call.group, messages, outcome, effects)
+        elif outcome is not None:
+            self._collect_result(*outcome, effects)
 
-    def _seen(self, call: Call) -> InvocationBatch:
-        """Return the messages of a call as its function sees them."""
-        batch = seen_batch(self._routes, call)
-        return (
-            batch if call.function.transport is None else self._transports.with_history(call, batch)
-        )
+    def _batch_for(self, call: Call) -> InvocationBatch:
+        """Return the batch of a call as its function sees it."""
+        batch = visible_batch(self._routes, call)
+        if call.function.transport is None:
+            return batch
+        return self._transports.with_history(call, batch)
 
     def _run_plain(
         self, group: Group, call: Call | PendingCall | None, effects: Effects
@@ -178,8 +178,8 @@ class Dispatcher:
         """Run a call, if there is one, and the calls that follow, up to one that has to be awaited."""
         call = call or self._immediate_call(group)
         while isinstance(call, Call) and not call.function.is_async:
-            result = self._invoker.invoke(call.function, self._seen(call), self._sender.check)
-            self._take_over(call, result, effects)
+            result = self._invoker.invoke(call.function, self._batch_for(call), self._sender.check)
+            self._collect_result(call, result, effects)
             call = self._immediate_call(group)
         return call
 
@@ -194,7 +194,7 @@ class Dispatcher:
             messages = [waiting_row(group, row) for row in rows]
             self._transports.wait(group, messages, values.waiting_until, effects)
             return None
-        if values.chunks and rows:  # which come first
+        if values.chunks and rows:  # the messages of the chunks come first
             messages = [waiting_row(group, row) for row in rows]
             self._transports.append(group, messages, effects)
             rows = ()
@@ -213,7 +213,7 @@ class Dispatcher:
         return self._deserialized(call, effects) if may_be_encoded else call
 
     def _messages(self, group: Group, effects: Effects) -> tuple[Sequence[int], Sequence[str]]:
-        """Return the rows of a group that are messages, and the types of the runtime's own ones."""
+        """Return the rows of a group that are messages, and the types of the runtime's own messages."""
         rows: Sequence[int] = range(group.start, group.end)
         if not group.columns.has_own:
             return rows, ()
@@ -226,7 +226,7 @@ class Dispatcher:
         return rows, special
 
     def _run_reserved(self, address: Address, group: Group, effects: Effects) -> bool:
-        """Handle the rows of a group whose address is the runtime's; return whether it is."""
+        """Handle the rows of a group if its address is reserved; return whether it is."""
         if address.namespace == TIMERS_NAMESPACE:
             delays.run_reserved(address.name, group, effects, self._clock.begun, self._token_in_use)
         elif address.namespace == REJECTION_NAMESPACE:
@@ -238,7 +238,7 @@ class Dispatcher:
         return True
 
     def _deserialized(self, call: Call, effects: Effects) -> Call | None:
-        """Return a call with decoded records; None if no message is left."""
+        """Return a call with decoded records; None if no message remains."""
         values = deserialized(call, self._routes)
         for failed in values.failed:
             self._handle(failed, call.function, effects)
@@ -257,7 +257,7 @@ class Dispatcher:
         delays.schedule_wake_up(group, self._clock.now(), effects)
         return others
 
-    def _take_over(self, call: Call, result: InvocationResult, effects: Effects) -> None:
+    def _collect_result(self, call: Call, result: InvocationResult, effects: Effects) -> None:
         """Collect the effects of a call."""
         count = len(call.batch.invocations)
         self._invocations += count if result.postponed is None else result.postponed.first
@@ -277,17 +277,17 @@ class Dispatcher:
             self._transports.postpone(group, [*messages], result.postponed, effects)
 
     def _immediate_call(self, group: Group) -> Call | None:
-        """Return the call for the first messages that may be delivered at once, if there are any.
+        """Return the call for the first immediate messages, up to another target; None without any.
 
         They come after all rows of the address, the last of which need not have caused a call.
         """
         if not (group.last and group.values.immediate):
             return None
-        waiting, sender = group.values.immediate, address_of(group.key)
-        key = waiting[0].target
+        messages, sender = group.values.immediate, address_of(group.key)
+        key = messages[0].target
         invocations = []
-        while waiting and waiting[0].target == key:
-            _, _, typename, value, trace = waiting.popleft()
+        while messages and messages[0].target == key:
+            _, _, typename, value, trace = messages.popleft()
             invocations.append(Invocation(sender, TypedValue(typename, value), trace))
         address = address_of(key)
         state = group.values.values if key == group.key else {}
@@ -302,10 +302,10 @@ class Dispatcher:
             f"no function {address.typename} is registered{self._functions.hint(address.typename)}"
         )
         self._transports.resume(group)
-        waited = [failed_again(group, each, error) for each in group.values.take_waiting()]
-        for failed in (*waited, *(failed_row(group, row, error) for row in rows)):
+        failed_messages = [failed_again(group, each, error) for each in group.values.take_waiting()]
+        for failed in (*failed_messages, *(failed_row(group, row, error) for row in rows)):
             policy = self._record_policy(failed)
-            if failed.record is None:  # a message of another function: none is lost silently
+            if failed.record is None:  # no message between functions is lost silently
                 policy = self._failures.policies.unregistered
             self._failures.handle(failed, policy, effects)
 
@@ -339,7 +339,7 @@ class Dispatcher:
         self._failures.handle(failed, policy, effects)
 
     def _collect(self, call: Call, result: InvocationResult, effects: Effects) -> None:
-        """Take over the messages of a call, in the order that the reference prescribes."""
+        """Collect the effects of a call, in the order that the reference implementation prescribes."""
         for message in result.messages:
             row = self._sender.row(call.key, message)
             if not self._is_immediate(call, row, message.target_typename):
@@ -350,18 +350,19 @@ class Dispatcher:
             effects.egress[record.typename].append(egress_row(record))
 
     def _is_immediate(self, call: Call, row: Row, typename: str) -> bool:
-        """Keep a message for this micro-batch if it needs no other address's state.
+        """Keep a message for this micro-batch if it needs no other address's state; return whether.
 
         The order per sender and target forbids more. A function without state that is invoked here,
-        because this group's address has messaged it, may be invoked elsewhere at the same time:
-        its messages go through the outbox. So do messages from its own address, except messages
-        to itself: such a message comes after earlier ones that went through the outbox.
+        because this group's address has messaged it, may be invoked in another task at the same time:
+        so the messages that it sends go through the outbox. So do the messages that it sends when it is
+        invoked for its own group, except messages to itself: such a message comes after earlier ones
+        that went through the outbox.
         """
         values = call.group.values
         if call.key != call.group.key:
             return False
         if row.target == call.key:
-            if values.chunks:  # then no later one of this micro-batch may overtake it
+            if values.chunks:  # then no later message of this micro-batch may overtake it
                 values.immediate_count = self._immediate
             stays = values.immediate_count < self._immediate
         elif self._sender.is_stateless(typename) and call.function.specs:

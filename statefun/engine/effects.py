@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What invocations do: messages to other addresses, and records for egresses."""
+"""Collects the effects of invocations: messages to other addresses, and records for egresses."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from statefun.engine.sinks import headers_size
 from statefun.sdk.egress import KafkaEgressMessage
 
 PIECE_BYTES = 16 * 1024 * 1024
-"""From here on a piece of the effects is closed and another one begun.
+"""The size of the effects, in bytes, at which a piece ends and another piece begins.
 
-Spark reads an Arrow batch as a whole, outside its heap, where there is little room. And a column holds
+Spark reads an Arrow batch as a whole, into memory outside its heap, which is small. And a column holds
 2 GiB at most, while one invocation may send more than that."""
 _NUMBER_BYTES = 4
 """The approximate size of a number or of a null."""
@@ -47,9 +47,9 @@ class EffectRows:
     def __init__(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
         self._ends: list[int] = []
-        """Where pieces end, each of little more than ``PIECE_BYTES``."""
+        """The row after the last one of each complete piece; a piece has ``PIECE_BYTES`` or little more."""
         self._full = PIECE_BYTES
-        """The size at which the next one ends."""
+        """The value of ``size`` at which the present piece ends."""
         self.size = 0
         """Bytes of all columns so far."""
 
@@ -65,7 +65,7 @@ class EffectRows:
             self._full = self.size + PIECE_BYTES
 
     def take(self) -> list[Sequence[tuple[Any, ...]]]:
-        """Return the collected effects, in pieces of a bounded size, and start anew."""
+        """Return the collected effects, in pieces of a bounded size, and drop them here."""
         rows, ends = self._rows, [*self._ends, len(self._rows)]
         self._rows, self._ends, self._full, self.size = [], [], PIECE_BYTES, 0
         return [rows[start:end] for start, end in pairwise([0, *ends]) if start < end]

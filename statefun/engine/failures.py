@@ -31,19 +31,16 @@ from statefun.sdk.times import in_milliseconds
 RETRY = "statefun.failures/retry"
 """The type of a retry envelope, which carries the original message."""
 
-
 _MESSAGE_LENGTH = 10_000
 """Characters of an error's text; longer texts are cut, as an exception may quote a record."""
-
-
 _MOST_KINDS = 100
-"""How many kinds of failures a task tells apart."""
+"""How many kinds of failures a task distinguishes; all further kinds count as one."""
 _OTHERS = "others"
 _PLACE = re.compile(r'^ +File (".*", line \d+)', re.MULTILINE)
 
 
 class DispatchError(Exception):
-    """Dispatching stopped at a message; carries the error that the driver reports."""
+    """Dispatching stopped at a message; the driver reports ``error``."""
 
     def __init__(self, error: StatefunError, traceback: str = "") -> None:
         super().__init__(str(error))
@@ -71,7 +68,7 @@ class FailedMessage(NamedTuple):
     traceback: str = ""
     trace: str | None = None
     is_encoded: bool = False
-    """Whether the value is a record's that a deserializer has to read."""
+    """Whether the value is that of a record, which no deserializer has decoded yet."""
 
     @property
     def kind(self) -> str:
@@ -92,7 +89,7 @@ class FailureCounts:
     def __init__(self) -> None:
         self._counts = Outcome()
         self._examples: dict[tuple[str, str], Outcome.Example] = {}
-        """By kind, and by what has become of the messages."""
+        """By the kind of the failure, and by what happened to the messages."""
 
     def retried(self, failed: FailedMessage) -> None:
         """Count a message that is tried again."""
@@ -100,7 +97,7 @@ class FailureCounts:
         self._note(failed, "to be tried again")
 
     def skipped(self, failed: FailedMessage) -> None:
-        """Count a message that was left out."""
+        """Count a message that was dropped."""
         self._counts.skipped += 1
         self._note(failed, "skipped")
 
@@ -114,15 +111,15 @@ class FailureCounts:
 
         Args:
             kind: the function, the type of error and the place where it was raised.
-            what: has become of the message.
-            text: about the message; of each kind the first one is logged.
+            what: what happened to the message.
+            text: about the message; the first text of each kind is logged.
         """
-        found = self._examples.get((kind, what))
-        if found is None:
+        example = self._examples.get((kind, what))
+        if example is None:
             kind = kind if len(self._examples) < _MOST_KINDS else _OTHERS
-            found = self._examples.setdefault((kind, what), Outcome.Example(kind=kind, what=what))
-            found.text = found.text or printable(text, _MESSAGE_LENGTH)
-        found.count += 1
+            example = self._examples.setdefault((kind, what), Outcome.Example(kind=kind, what=what))
+            example.text = example.text or printable(text, _MESSAGE_LENGTH)
+        example.count += 1
 
     def summary(self) -> Outcome:
         """Return the counts, with the examples."""
@@ -138,9 +135,9 @@ class Failures:
 
     Args:
         policies: the policies.
-        clock: tells when a message is tried again.
+        clock: the present time, from which a retry's pause counts.
         sequence: numbers delayed messages in their order.
-        counts: counts the messages by what becomes of them.
+        counts: counts the messages by what happened to them.
     """
 
     def __init__(
@@ -200,7 +197,7 @@ class Failures:
         whole = () if key == id_ else ("target",)
         letter, left_out = place.letter(original, self._facts(failed), whole)
         if left_out and failed.record is None:
-            # No other header has it.
+            # The message is nowhere else, while a record still is in its topic.
             text = place.too_large(failed.text)
             raise DispatchError(type(failed.error)(text), failed.traceback)
         effects.egress[place.egress].append(letter)

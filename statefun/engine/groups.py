@@ -78,14 +78,14 @@ class Columns:
         self.cell = cell
         self._invocations: list[Invocation] | None = None
         self.has_own = any(name.startswith(OWN_PREFIX) for name in set(typename))
-        """Whether there is a message of the runtime's own."""
+        """Whether one of the rows is a message of the runtime itself."""
         self.has_encoded = any(flag & ENCODED for flag in set(flags))
-        """Whether there is a record whose value is not read yet."""
+        """Whether one of the rows is a record whose value is not decoded yet."""
 
     def invocations(self) -> list[Invocation]:
         """Return the messages of all rows.
 
-        They are made all at once, by functions of C: Python would take several times as long.
+        All are made at once, by functions of C: a loop in Python would take several times as long.
         """
         if self._invocations is None:
             self._invocations = self._new_invocations()
@@ -99,7 +99,7 @@ class Columns:
         return [*map(_make_invocation, zip(callers, arguments, self.trace, strict=True))]
 
     def is_encoded(self, row: int) -> bool:
-        """Return whether a row is a record whose value is not read yet."""
+        """Return whether a row is a record whose value is not decoded yet."""
         return bool(self.flags[row] & ENCODED)
 
     def record(self, row: int) -> RecordOrigin | None:
@@ -126,16 +126,16 @@ class Columns:
 
 @attrs.define
 class Chunks:
-    """The numbers of the chunks in which further messages wait; see ``chunks``."""
+    """The numbers of the chunks in which further messages of an address wait; see ``chunks``."""
 
     first: int = 0
-    """The first one; those before have come back."""
+    """The first chunk; all chunks before it have come back."""
     asked: int = 0
-    """The first one that was not asked for yet."""
+    """The first chunk that was not asked for yet."""
     end: int = 0
-    """The one after the last one."""
+    """The number after that of the last chunk."""
     size: int = 0
-    """Bytes of the last one."""
+    """Bytes of the messages in the last chunk."""
 
     def __bool__(self) -> bool:
         return self.first < self.end
@@ -170,19 +170,19 @@ class AddressValues:
         self.immediate_count = 0
         """The number of immediate messages so far."""
         self.waiting: list[bytes] = []
-        """Messages whose endpoint was down, in order: each a ``Retry``, which is not decoded yet."""
+        """The first messages that wait for a call, in order; each is a serialized ``Retry``."""
         self.chunks = Chunks()
-        """Where those wait that follow."""
+        """The chunks with the messages that come after ``waiting``."""
         self.trouble = NO_TROUBLE
-        """With calls of an endpoint."""
+        """The trouble with calls of the address's function, if a transport invokes it."""
         self.is_held_back = False
-        """Whether there is no more time for the address in this micro-batch."""
+        """Whether the address is not called any more in this micro-batch, as a call was postponed."""
         self.waiting_size = 0
-        """Their bytes, about."""
+        """Approximate size of ``waiting``, in bytes."""
         self.waiting_until = 0
-        """When to try again; 0 for now."""
+        """When to call again, in milliseconds since the epoch; 0 for now."""
         self._overflowed_in = _NEVER
-        """The newest micro-batch some of whose messages had to be left for the next one."""
+        """The newest micro-batch that had no room for all immediate messages of the address."""
         self._expiries: dict[str, int] = {}
         self._wake = 0
         if not stored:
@@ -203,8 +203,8 @@ class AddressValues:
             self.waiting_size = sum(map(len, self.waiting))
         self.waiting_until = state.waiting_until
         if state.HasField("stored"):
-            kept = state.stored
-            self.chunks = Chunks(kept.first, kept.asked, kept.end, kept.size)
+            numbers = state.stored
+            self.chunks = Chunks(numbers.first, numbers.asked, numbers.end, numbers.size)
         if state.HasField("trouble"):
             self.trouble = _trouble_of(state.trouble)
         if state.wake:  # as long as a value may expire, or messages wait
@@ -226,7 +226,7 @@ class AddressValues:
                 values[name] = value
 
     def begin(self, delivered_up_to: int | None, clock: Clock) -> None:
-        """Forget facts of earlier micro-batches; ``delivered_up_to`` as for :meth:`has_room`."""
+        """Drop expired values, and a limit that was reached; ``delivered_up_to`` as for :meth:`has_room`."""
         if delivered_up_to is not None and _NEVER < self._overflowed_in <= delivered_up_to:
             self._overflowed_in = _NEVER
             self.changed = True
@@ -235,14 +235,14 @@ class AddressValues:
     def has_room(self, batch: int, delivered_up_to: int | None, limit: int) -> bool:
         """Return whether a function without state may be messaged within this micro-batch.
 
-        After the limit is reached, no further message may be, until the rest of that micro-batch is
-        delivered; else the order per sender and target would break.
+        After the limit is reached, no further message may be delivered so until all other messages of
+        that micro-batch are delivered; else the order per sender and target would break.
 
         Args:
             batch: this micro-batch.
-            delivered_up_to: the newest one up to which all messages were delivered before this one;
-                None while there are messages of an earlier run.
-            limit: how many messages may be delivered within the micro-batch.
+            delivered_up_to: the newest micro-batch up to which all messages were delivered before this
+                micro-batch; None while there are messages of an earlier run.
+            limit: how many messages of an address may be delivered within the micro-batch.
         """
         is_free = delivered_up_to is not None and self._overflowed_in <= delivered_up_to
         if is_free and self.immediate_count < limit:
@@ -268,7 +268,7 @@ class AddressValues:
                 self.changed = True
 
     def wait(self, messages: Iterable[bytes], until: int) -> None:
-        """Keep messages, each a ``Retry``, behind those that wait."""
+        """Add messages, each a serialized ``Retry``, to the waiting ones, and set when to call again."""
         for message in messages:
             self.waiting.append(message)
             self.waiting_size += len(message)
@@ -276,28 +276,28 @@ class AddressValues:
         self.changed = True
 
     def remember(self, trouble: Trouble) -> None:
-        """Keep what calls of the endpoint have come to."""
+        """Store the trouble with calls of the address."""
         if trouble != self.trouble:
             self.trouble = trouble
             self.changed = True
 
     def keep_waiting(self, messages: list[bytes]) -> None:
-        """Keep these messages instead of those that wait."""
+        """Replace the waiting messages."""
         self.waiting, self.waiting_size = messages, sum(map(len, messages))
         self.changed = True
 
     def take_waiting(self) -> list[bytes]:
-        """Return the messages that wait, which then wait no more."""
-        taken = self.waiting
-        if taken:
+        """Remove the waiting messages and return them."""
+        messages = self.waiting
+        if messages:
             self.waiting, self.waiting_size, self.waiting_until = [], 0, 0
             self.changed = True
-        return taken
+        return messages
 
     def wake_up(self, due: int) -> None:
-        """Record that the wake-up of ``due`` has come."""
+        """Record that the wake-up with the due time ``due`` has come."""
         if self.waiting_until <= due and not self.is_held_back:
-            # What was held back in this micro-batch needs another wake-up.
+            # Messages of an address that was held back in this micro-batch need another wake-up.
             self.waiting_until = 0
         if self._wake == due:
             self._wake = 0
@@ -306,8 +306,8 @@ class AddressValues:
     def next_wake_up(self, now: int) -> int | None:
         """Return the due time of a wake-up that is needed and not sent yet; record it as sent.
 
-        A value that has expired is deleted somewhat later, so that many addresses wake up together;
-        no function sees it meanwhile.
+        The due time is rounded up, so that many addresses wake up together. A value that has expired is
+        deleted only then, and no function sees it meanwhile.
         """
         first = min(self._expiries.values(), default=None)
         if self.waiting_until and (first is None or self.waiting_until < first):
@@ -322,7 +322,7 @@ class AddressValues:
         return first
 
     def encoded(self) -> bytes | None:
-        """Return the state to store; None if the address keeps no value."""
+        """Return the state to store; None if there is nothing to store."""
         waits = bool(self.waiting or self.chunks)
         if not (self.values or waits) and self._overflowed_in == _NEVER:
             return None
@@ -331,17 +331,17 @@ class AddressValues:
             state.waiting.extend(self.waiting)
             state.waiting_until = self.waiting_until
         if self.chunks:
-            kept, stored = self.chunks, state.stored
-            stored.first, stored.asked, stored.end, stored.size = attrs.astuple(kept)
+            numbers = state.stored
+            numbers.first, numbers.asked, numbers.end, numbers.size = attrs.astuple(self.chunks)
         if self.trouble != NO_TROUBLE:
             _put_trouble(state.trouble, self.trouble)
         if self._overflowed_in != _NEVER:
             state.crowded = self._overflowed_in
         expiries = self._expiries
         for name, (typename, value) in self.values.items():
-            added = state.values.add(name=name, typename=typename, value=value)
+            entry = state.values.add(name=name, typename=typename, value=value)
             if name in expiries:
-                added.expires = expiries[name]
+                entry.expires = expiries[name]
         return state.SerializeToString()
 
 

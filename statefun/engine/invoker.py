@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the engine calls functions: as they are, unless a subclass looks at what they do."""
+"""The way in which the engine calls functions; the test kit has a subclass that checks results."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ class Invoker:
     async def invoke_async(
         self, function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage
     ) -> InvocationResult:
-        """Run a coroutine function, or one elsewhere, over a batch."""
+        """Run a coroutine function, or a function that a transport invokes, over a batch."""
         return await invoke_async(function, batch, prepare)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes dead letters as records that fit into the dead-letter topic.
 
-A dead letter is the original message or record. Beside the original headers it has headers that
+A dead letter is the original message or record. Besides the original headers it has headers that
 begin with ``statefun-`` and describe the failure. Long texts among them, such as ids and the
 messages of exceptions, are cut. If a letter is still larger than its egress
 takes, parts of the record are left out, and a header of the letter names them.
@@ -26,7 +26,7 @@ TARGET_TYPE_HEADER = f"{HEADER_PREFIX}target-type"
 VALUE_TYPE_HEADER = f"{HEADER_PREFIX}type"
 """The header with the typename of a dead letter's value."""
 ENCODED_HEADER = f"{HEADER_PREFIX}encoded"
-"""The header that says that the value is still a record's, for the deserializer of its route."""
+"""The header of a letter whose value is that of a record, which no deserializer has decoded."""
 PROBLEM_HEADER = f"{HEADER_PREFIX}problem"
 """The header with which the reader of a connector says why a record has no key."""
 CUT = "cut"
@@ -36,7 +36,7 @@ LEFT_OUT = "left-out"
 _TEXT_BYTES = 2000
 _TRACEBACK = "traceback"
 _TRACEBACK_BYTES = 8000
-"""A traceback has many lines; those of users' code are worth their bytes."""
+"""The limit of a traceback: its lines of users' code are worth more bytes than other texts."""
 _MARK = b"..."
 _RECORD_OVERHEAD = 200
 _HEADER_OVERHEAD = 10
@@ -102,20 +102,20 @@ class DeadLetterTopic:
             texts.append((name, content))
         texts += [(CUT, _encoded(",".join(cut)))] if cut else []
         own = [each for each in original.headers if not each[0].startswith(HEADER_PREFIX)]
-        kept, left_out = original._replace(headers=own), list[str]()
+        parts, left_out = original._replace(headers=own), list[str]()
         while True:
-            lost = [(LEFT_OUT, _encoded(",".join(left_out)))] if left_out else []
-            headers = [(HEADER_PREFIX + name, content) for name, content in [*texts, *lost]]
-            letter = EgressRecord(self.topic, kept.key, kept.value, [*kept.headers, *headers])
-            largest = next((name for name in _PARTS if getattr(kept, name)), None)
+            more = [(LEFT_OUT, _encoded(",".join(left_out)))] if left_out else []
+            headers = [(HEADER_PREFIX + name, content) for name, content in [*texts, *more]]
+            letter = EgressRecord(self.topic, parts.key, parts.value, [*parts.headers, *headers])
+            largest = next((name for name in _PARTS if getattr(parts, name)), None)
             if largest is None or _size(letter) <= self.max_record_size:
                 return letter, left_out
-            kept = kept._replace(**{largest: _PARTS[largest]})
+            parts = parts._replace(**{largest: _PARTS[largest]})
             left_out.append(largest)
 
 
 class RecordPlace(Protocol):
-    """Where a record is."""
+    """The place of a record in Kafka."""
 
     @property
     def topic(self) -> str:
@@ -155,17 +155,17 @@ def facts(  # noqa: PLR0913 - a failure has so many
     Args:
         error: the error.
         cause: the class name of the exception.
-        attempts: how many there were.
-        time: in milliseconds since the epoch.
-        caller: who has sent the message, if a function has.
-        origin: topic, partition, offset, timestamp and route of the record that it was, if it was
-            one.
-        typename: of the value.
-        is_encoded: whether the value is still that of the record.
-        target: who should have handled it; None if no function could receive it.
-        traceback: of the exception; empty if no code of the user's has raised.
+        attempts: how often the message was tried.
+        time: the time of the failure, in milliseconds since the epoch.
+        caller: the address that has sent the message; None if no function has.
+        origin: topic, partition, offset, timestamp and route of a message that is a record; else
+            empty.
+        typename: the type of the value.
+        is_encoded: whether the value is that of a record, which no deserializer has decoded.
+        target: the address of the message; None if no function can receive it.
+        traceback: the traceback of the exception; empty if no code of users has raised.
     """
-    found: dict[str, object] = {
+    fields: dict[str, object] = {
         "error-code": error.code,
         "error-type": cause,
         "error-message": error.message,
@@ -173,16 +173,16 @@ def facts(  # noqa: PLR0913 - a failure has so many
         "time": time,
     }
     if caller is not None:
-        found["caller"] = caller
-    found |= origin
-    found["type"] = typename
+        fields["caller"] = caller
+    fields |= origin
+    fields["type"] = typename
     if is_encoded:
-        found[ENCODED_HEADER.removeprefix(HEADER_PREFIX)] = "yes"
+        fields[ENCODED_HEADER.removeprefix(HEADER_PREFIX)] = "yes"
     if target is not None:
-        found |= {"target": target, "target-type": target.typename}
+        fields |= {"target": target, "target-type": target.typename}
     if traceback:
-        found[_TRACEBACK] = traceback
-    for name, value in found.items():
+        fields[_TRACEBACK] = traceback
+    for name, value in fields.items():
         yield name, str(value)
 
 

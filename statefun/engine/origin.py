@@ -30,7 +30,10 @@ def facts_of(origin: RecordOrigin) -> dict[str, str | int]:
 
 
 def key_of(origin: RecordOrigin, id_: bytes | None) -> bytes | None:
-    """Return the key of a record: the id of its address, if it does not say otherwise."""
+    """Return the key of a record: the id of its address, unless the origin holds another key.
+
+    None: the record has no key.
+    """
     if origin.keyless:
         return None
     return origin.key if origin.HasField("key") else id_
@@ -74,7 +77,10 @@ def original(origin: RecordOrigin) -> RecordOrigin:
         first.topic = facts[_TOPIC].value.decode()
         for name in _NUMBERS:
             setattr(first, name, int(facts[HEADER_PREFIX + name].value))
-    except (KeyError, ValueError):  # a message of a function, or not written by us
+    except (
+        KeyError,
+        ValueError,
+    ):  # the letter of a message between functions, or a record of another program
         first.topic = origin.topic
         for name in _NUMBERS:
             setattr(first, name, getattr(origin, name))

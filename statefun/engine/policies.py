@@ -21,7 +21,7 @@ class Policies:
 
     @classmethod
     def of(cls, module: Module, unregistered: OnFailure) -> Policies:
-        """Collect the policies of ``module``, and the one for messages without a function."""
+        """Combine the policies of ``module`` with the one for messages to unregistered functions."""
         return cls(DeadLetterTopic.of(module.dead_letters), unregistered)
 
     @property

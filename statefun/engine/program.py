@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine runs: functions, with the egresses, policies and routes of module files."""
+"""The program that the engine runs: functions, egresses, policies and routes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Program:
     egresses: Mapping[str, Sink]
     """All declared egresses, by id."""
     policies: Policies = attrs.field(factory=Policies)
-    """What becomes of messages that fail where nothing else is declared."""
+    """The failure policies that apply where a function or route declares none."""
     routes: RecordRoutes = attrs.field(factory=RecordRoutes)
     """The routes of records, with their deserializers and policies."""
 
@@ -36,7 +36,7 @@ class Program:
         Args:
             functions: the functions of the application.
             module: the content of its module files.
-            unregistered: the policy for messages to other functions.
+            unregistered: the policy for messages to functions that are not registered.
         """
         policies = Policies.of(module, unregistered)
         return cls(functions, sinks_of(module), policies, RecordRoutes.of(module))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the key of a record to the id of an address, and why there is none."""
+"""Converts keys of records to ids of addresses, and explains why no function can receive a record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statefun.engine.letters import TARGET_TYPE_HEADER, VALUE_TYPE_HEADER
 from statefun.sdk.types import Type
 
 REJECTION_NAMESPACE = "statefun.rejected"
-"""The namespace that gets records that no function can receive; each reason has a type."""
+"""The reserved namespace for records that no function can receive; each reason has a function type."""
 UNDECODABLE_KEY = "undecodable-key"
 UNTRANSFORMABLE = "untransformable"
 NULL_KEY = "null-key"
@@ -20,13 +20,17 @@ _REASONS = {
     "is not of the topic's keyType",
     UNTRANSFORMABLE: "the transforms of the record's topic cannot take it",
     "no-target": f"the record was to be replayed, and its headers {TARGET_TYPE_HEADER} and "
-    f"{VALUE_TYPE_HEADER} do not say to which function and as what",
+    f"{VALUE_TYPE_HEADER} do not name the target function and the type of the value",
     "null-value": "the record has no value (a tombstone), and functions are invoked with values",
 }
 
 
 def rejection(name: str) -> str:
-    """Explain why a record was rejected; ``name`` is the name of the address that got it."""
+    """Explain why a record was rejected.
+
+    Args:
+        name: the name of the reserved function that the record was sent to instead.
+    """
     return _REASONS[name]
 
 
@@ -34,8 +38,8 @@ def id_of_key(key: bytes, type_: Type[Any] | None) -> bytes:
     """Return the id that a key stands for.
 
     Args:
-        key: of a record.
-        type_: of the topic's keys, whose values as text are the ids; None if keys are texts.
+        key: the key of a record.
+        type_: the type of the topic's keys, whose values as text are the ids; None if keys are texts.
 
     Raises:
         Exception: whatever the type raises if the key is not one of its own.

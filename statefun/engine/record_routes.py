@@ -13,7 +13,7 @@ from statefun.module.topic_routes import TopicRoute, route_of
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.sdk.address import TypeName
 
-_NUMBER_BYTES = 6  # pandas has a column of integers with nulls as floats, which have 53 bits
+_NUMBER_BYTES = 6  # pandas converts a column of integers with nulls to floats, which have 53 bits
 
 
 def route_number(ingress: TypeName, route: TopicRoute) -> int:
@@ -36,11 +36,11 @@ class RecordRoutes:
     """The routes of all ingresses."""
 
     by_number: Mapping[int, TopicRoute] = attrs.field(factory=dict)
-    """Each with its own failure policy, or else that of its ingress."""
+    """The routes by number, each with its own failure policy, or else with that of its ingress."""
     change_topics: bool = attrs.field(
         init=False, default=attrs.Factory(_changes_topics, takes_self=True)
     )
-    """Whether functions see other names of topics than Kafka has."""
+    """Whether transforms change names of topics, so that functions see others than Kafka has."""
 
     @classmethod
     def of(cls, module: Module) -> RecordRoutes:
@@ -56,6 +56,6 @@ class RecordRoutes:
         )
 
     def route_of(self, origin: RecordOrigin) -> TopicRoute | None:
-        """Return the route of a record; one that is gone has the place of another of its topic."""
+        """Return the route of a record; if it is not declared any more, another route of the topic."""
         route = self.by_number.get(origin.route)
         return route_of(self.by_number.values(), origin.topic) if route is None else route

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why no function can receive a record, in words."""
+"""The errors of records that no function can receive."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def rejected(
     """Return the error of a record that was rejected.
 
     Args:
-        name: of the address that the record was sent to instead, which is the kind of reason.
-        origin: where it came from, and its key.
-        value: its value.
+        name: the name of the reserved function that the record was sent to instead: the kind of reason.
+        origin: the record's origin, with its key; None if nothing is known of it.
+        value: the record's value.
         routes: all routes.
     """
     if origin is None:
         return RecordError(rejection(name))
-    said = [header.value for header in origin.headers if header.key == PROBLEM_HEADER]
-    if name == NULL_KEY and said:  # by the reader of a connector
-        return RecordError(said[0].decode(errors="replace"))
+    problems = [header.value for header in origin.headers if header.key == PROBLEM_HEADER]
+    if name == NULL_KEY and problems:  # the reader of a connector has written them
+        return RecordError(problems[0].decode(errors="replace"))
     try:
-        _take(name, origin, value, routes.route_of(origin))
+        _repeat(name, origin, value, routes.route_of(origin))
     except RecordError as error:
         return RecordError(f"{rejection(name)}: {error.message}")
     except Exception as error:  # noqa: BLE001 - it is the reason, whatever it is
@@ -47,8 +47,8 @@ def rejected(
     return RecordError(rejection(name))
 
 
-def _take(name: str, origin: RecordOrigin, value: bytes | None, route: TopicRoute | None) -> None:
-    """Do once more what has failed.
+def _repeat(name: str, origin: RecordOrigin, value: bytes | None, route: TopicRoute | None) -> None:
+    """Repeat the conversion of a record that has failed.
 
     Raises:
         Exception: the reason.

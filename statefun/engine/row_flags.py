@@ -8,4 +8,4 @@ KEYLESS = 1
 REPLAYED = 2
 """The record was replayed: its headers have its first origin."""
 ENCODED = 4
-"""The value is a record's, which the deserializer of its route has not read yet."""
+"""The value is that of a record, which the deserializer of its route has not decoded yet."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What functions send, as rows: messages, at once or later, and records."""
+"""Converts what functions send to rows: messages, delayed messages and egress records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Target(NamedTuple):
 
 
 class Sender:
-    """Turns what the functions of a task send into rows.
+    """Converts what the functions of a task send to rows.
 
     Args:
         program: its functions and egresses.
@@ -45,14 +45,14 @@ class Sender:
         self._sequence = sequence
 
     def is_stateless(self, typename: str) -> bool:
-        """Return whether a function that was sent a message keeps no values."""
+        """Return whether a function keeps no values; it is the target of a message that was checked."""
         return self._targets[typename].is_stateless
 
     def check(self, sent: Message | EgressMessage) -> Message | KafkaEgressMessage | None:
-        """Return what a function sends as it is sent; refuse what is sent to nowhere.
+        """Return a message as it is, and a value for an egress as its record; None to send nothing.
 
         Raises:
-            StatefunError: if there is no such function or egress, or it refuses the record.
+            StatefunError: if there is no such function or egress, or the egress refuses the value.
         """
         if isinstance(sent, Message):
             self._target_of(sent)
@@ -82,21 +82,21 @@ class Sender:
         return Row(target, caller, *message.typed_value, message.trace)
 
     def _target_of(self, message: Message) -> _Target:
-        """Return the facts about the type that ``message`` is for.
+        """Return the facts about the type of the message's target.
 
         Raises:
             UnknownFunctionError: if there is no such function.
         """
         typename = message.target_typename
-        known = self._targets.get(typename)
-        if known is not None:
-            return known
+        target = self._targets.get(typename)
+        if target is not None:
+            return target
         function = self._functions.find(typename)
         if function is None:
             raise UnknownFunctionError(
                 f"a message was sent to {typename}/{message.target_id}, and no function {typename} "
                 f"is registered{self._functions.hint(typename)}"
             )
-        found = _Target(SEPARATOR + typename.encode(), function.is_stateless)
-        self._targets[typename] = found
-        return found
+        target = _Target(SEPARATOR + typename.encode(), function.is_stateless)
+        self._targets[typename] = target
+        return target

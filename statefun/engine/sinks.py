@@ -37,7 +37,7 @@ def headers_size(headers: Sequence[tuple[str, bytes | None]]) -> int:
 Serializer = Callable[[Any], KafkaEgressMessage | None]
 """Converts a value to a record; returns None to send nothing."""
 Convert = Callable[[EgressMessage], KafkaEgressMessage | None]
-"""Returns the record of a message, or None to send nothing."""
+"""Converts a message to a record; returns None to send nothing."""
 
 _KAFKA_CURE = "send less, or raise its property max.request.size and the topic's max.message.bytes"
 
@@ -50,7 +50,7 @@ class Sink(NamedTuple):
     max_record_size: int
     """The limit of a record, in bytes: key, value and headers together."""
     cure: str = "send less"
-    """What to do about a record that is too large."""
+    """What to do about a record that is too large, for the error text."""
     topics: Sequence[TransformedTopic] = ()
     """The topics whose records are transformed."""
 
@@ -66,7 +66,7 @@ class Sink(NamedTuple):
 
 
 def sinks_of(module: Module) -> dict[str, Sink]:
-    """Return all declared egresses, by id."""
+    """Return the sinks of all declared egresses, by id."""
     kafka = {
         str(egress.id): Sink.for_kafka(egress.max_record_size, egress.serializer, egress.topics)
         for egress in module.egresses
@@ -101,8 +101,8 @@ def egress_record(
     record = sink.convert(message)
     if not isinstance(record, KafkaEgressMessage | None):
         raise DefinitionError(
-            f"the kind of egress {message.typename} makes {record!r:.200} of a message; it makes a "
-            "KafkaEgressMessage, or None to send nothing"
+            f"the kind of egress {message.typename} has returned {record!r:.200} for a message; it has to "
+            "return a KafkaEgressMessage, or None to send nothing"
         )
     if record is not None and sink.topics:
         record = transformed_record(record, sink.topics, now)
@@ -137,8 +137,8 @@ def _serialized(message: EgressMessage, serializer: Serializer) -> KafkaEgressMe
     type_ = default_types.find(typename)
     if type_ is None:
         raise DefinitionError(
-            f"no type named {typename!r} is registered, so that the serializer of egress {egress} "
-            "cannot be given its value"
+            f"no type named {typename!r} is registered, so the serializer of egress {egress} cannot get "
+            "a value of that type; register the type in the program"
         )
     try:
         record = serializer(type_.serializer().deserialize(content))
@@ -150,7 +150,7 @@ def _serialized(message: EgressMessage, serializer: Serializer) -> KafkaEgressMe
         record is None or (isinstance(record, KafkaEgressMessage) and record.typename == egress)
     ):
         raise DefinitionError(
-            f"the serializer of egress {egress} returns a KafkaEgressMessage for that egress, or "
-            f"None, and not {record!r}"
+            f"the serializer of egress {egress} has returned {record!r:.200}; it has to return a "
+            "KafkaEgressMessage for that egress, or None to send nothing"
         )
     return record

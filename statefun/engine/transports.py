@@ -137,7 +137,7 @@ class TransportCalls:
         self._waiting_bytes += sum(map(len, messages))
 
     def report(self, counts: Outcome) -> None:
-        """Report the waiting messages, the suspects, and what the transports know of endpoints."""
+        """Report the waiting messages, the suspects, and what the transports have found out."""
         counts.postponed, counts.waiting_bytes = self._postponed, self._waiting_bytes
         for address, server in self._suspects:
             counts.suspects.add(address=address, server=server)
@@ -154,7 +154,7 @@ class TransportCalls:
 def _immediate(group: Group) -> list[bytes]:
     """Take the messages that an address has sent itself, as messages that wait.
 
-    They come after all rows of the address. So there are none before the last rows.
+    They are delivered after all rows of the address. So before the last rows, none is taken.
     """
     if not group.last:
         return []

@@ -6,10 +6,10 @@ function that delays a message sends it to a bucket; the feedback source sends t
 when its time has come. The driver only has to know the existing buckets: it keeps them in memory, and
 in the folder ``timers`` of the checkpoint.
 
-The wheel is hierarchical, so that the number of buckets hardly depends on how long messages wait: one
-that waits for long goes to a coarse bucket, whose tick comes somewhat before the message is due. The
-bucket then passes it on to a finer one. A wake-up of an address whose values expire may be late, so its
-bucket is coarse as well, and final.
+The wheel is hierarchical, so that the number of buckets hardly depends on how long messages wait. A
+message that waits for long goes to a coarse bucket, whose tick comes somewhat before the message is due.
+The bucket then sends it to a finer bucket. A wake-up may be late, so its bucket is coarse as well, and it
+goes to no finer bucket.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ CANCELLABLE = "cancellable"
 LATEST = 253_370_764_800_000
 """The last moment for timers, in milliseconds since the epoch: the last year that dates have."""
 _TICK = 250
-"""Milliseconds by which a timer may be late on purpose: about a micro-batch's duration."""
+"""The interval between ticks, in milliseconds: by so much a timer may be late on purpose."""
 _FINENESS = 256
-"""By which share of its wait a bucket's tick may differ from the time when a message is due."""
+"""The wait of a message, divided by the longest interval between ticks of its buckets."""
 _SHARDS = 8
 """The number of buckets of a tick, so that a million timers of a tick are not one state."""
 _CHUNK = 1 << 50
 """Exceeds the numbers of buckets; chunk ``n`` adds ``n + 1`` times this to its bucket's."""
 CHUNKS = 4096
-"""A bucket has no more chunks: numbers have 63 bits."""
+"""The largest number of chunks of a bucket: the numbers of buckets have 63 bits."""
 
 
 def bucket_for(due: int, target: bytes) -> int:
@@ -50,10 +50,11 @@ def bucket_for(due: int, target: bytes) -> int:
 
 
 def bucket_before(due: int, now: int, target: bytes) -> int:
-    """Return the bucket of a message that is passed on in time, or the one where it becomes due.
+    """Return the bucket in which a message waits next: a coarse one, unless it is due soon.
 
-    A tick of 1/256 of the wait is coarse enough: so there are some hundred buckets for each doubling of
-    the wait. The bucket's tick is one or two of these before the message is due, and later than ``now``.
+    The interval between ticks of such buckets is 1/256 of the wait at most, and more than half of that: so
+    there are some hundred buckets for each doubling of the wait. The bucket's tick is one or two intervals
+    before the message is due, and later than ``now``.
 
     >>> month = 30 * 24 * 3_600_000
     >>> due_tick(bucket_before(month, 0, b"Ada")), tick_of(month)
@@ -68,7 +69,7 @@ def bucket_before(due: int, now: int, target: bytes) -> int:
 
 
 def rounded_up(due: int, now: int) -> int:
-    """Return a time at or after ``due``, by at most 1/256 of the wait, that many others share.
+    """Return ``due`` rounded up by at most 1/256 of the wait, or a tick, so that many share the time.
 
     >>> month = 30 * 24 * 3_600_000
     >>> rounded_up(month, 0) - month < month / 256
@@ -81,7 +82,7 @@ def rounded_up(due: int, now: int) -> int:
 
 
 def _coarseness(wait: int) -> int:
-    """Return how many ticks are as one to a message that waits for so many milliseconds."""
+    """Return the interval between ticks of the bucket for a message, in ticks; ``wait`` is in ms."""
     return 1 << max(1, (max(0, wait) // _TICK // _FINENESS).bit_length()) - 1
 
 
@@ -123,7 +124,7 @@ def bucket_key(bucket: int) -> bytes:
 
 
 def bucket_of(key: bytes) -> int:
-    """Return the bucket of an address that is not a chunk's.
+    """Return the bucket of a key that belongs to no chunk.
 
     >>> bucket_of(bucket_key(17))
     17
@@ -163,14 +164,14 @@ def token_key(sender: bytes, token: str) -> bytes:
 class PendingBuckets:
     """The buckets that may hold messages. An empty bucket ignores its tick.
 
-    The chunks of a bucket are numbered, so each one stands for those before it.
+    The chunks of a bucket are numbered, so the last chunk stands for all of them.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int]] = []
-        """Buckets by the tick at which they are due."""
+        """A heap of buckets, each after the tick at which it is due."""
         self._chunks: dict[int, int] = {}
-        """How many chunks a bucket has."""
+        """The number of chunks, by bucket."""
 
     def __len__(self) -> int:
         return len(self._chunks)
@@ -180,7 +181,7 @@ class PendingBuckets:
         return self._chunks.get(whole, -1) >= chunks
 
     def add(self, buckets: Iterable[int]) -> None:
-        """Add buckets, or chunks and their buckets; known ones stay as they are."""
+        """Add buckets and chunks; a chunk adds its bucket, and all chunks before it."""
         for bucket in buckets:
             if bucket not in self:
                 chunks, whole = divmod(bucket, _CHUNK)
@@ -201,16 +202,16 @@ class PendingBuckets:
         )
 
     def drop(self, tick: int) -> None:
-        """Forget the buckets that have had their tick: all up to ``tick``."""
+        """Remove the buckets that are due by ``tick``: they have got their ticks."""
         while self._heap and self._heap[0][0] <= tick:
             del self._chunks[heapq.heappop(self._heap)[1]]
 
     def all(self) -> Collection[int]:
-        """Return all buckets, in no order; one that has chunks by its last chunk."""
+        """Return all buckets, in no order: of a bucket that has chunks, the last chunk."""
         return [whole + chunks * _CHUNK for whole, chunks in self._chunks.items()]
 
     def _upto(self, tick: int) -> Iterable[int]:
-        """Walk down the heap as far as it is due; buckets that are not due cost nothing."""
+        """Yield the due buckets by a walk down the heap; buckets that are not due cost nothing."""
         todo = [0]
         for index in todo:
             if index < len(self._heap) and self._heap[index][0] <= tick:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of attempts to call an endpoint, and the limits of a call."""
+"""Attempts to call an endpoint: their results, the pauses between them, and the limits of a call."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _LONGEST_PAUSE = timedelta(seconds=5)
 _MOST_DOUBLINGS = 10
 _SHOWN_BYTES = 200
 BUSY = {HTTPStatus.TOO_MANY_REQUESTS, 420}
-"""The statuses of a server that has too much to do: 420 is an older 429 of some services."""
+"""The statuses of an overloaded server; some services answer 420, which is older than 429."""
 _BROKEN = 499
-"""A proxy's word for a connection that broke."""
+"""The status with which some proxies answer when a connection broke."""
 AGAIN = {*BUSY, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, _BROKEN}
+"""The statuses below 500 after which a request is sent again."""
 NOBODY_THERE = {
     HTTPStatus.BAD_GATEWAY,
     HTTPStatus.SERVICE_UNAVAILABLE,
@@ -31,7 +32,7 @@ NOBODY_THERE = {
 }
 """The statuses with which a proxy answers for a server that is down."""
 BROKEN_BEHIND = {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}
-"""Those that it also answers when the server has broken the connection, or went down."""
+"""Those of them that a proxy also answers when the server has broken the connection, or went down."""
 
 
 class CallFailedError(Exception):
@@ -40,39 +41,40 @@ class CallFailedError(Exception):
     def __init__(self, text: str, *, is_final: bool = True) -> None:
         super().__init__(text)
         self.is_final = is_final
-        """Whether the endpoint has answered; else there was only so much time."""
+        """Whether the endpoint has answered; if not, the time was up."""
 
 
 class LaterError(Exception):
-    """A call is to be tried again, but not while others wait; the text continues "endpoint ..."."""
+    """A call is to be tried again in a later micro-batch; the text continues "endpoint ..."."""
 
     def __init__(self, text: str, wait: timedelta) -> None:
         super().__init__(text)
         self.wait = wait
+        """After how long to try again."""
 
 
 class OutageError(Exception):
-    """The endpoint went down with a request; the text continues "endpoint ..."."""
+    """The endpoint went down during a request; the text continues "endpoint ..."."""
 
 
 @attrs.define
 class Budget:
-    """The limits of one or several calls. What waits for a connection does not use it up."""
+    """The limits of one or several calls. The wait for a connection does not count."""
 
-    left: float
-    """Seconds."""
+    seconds: float
+    """The time that remains."""
     most_attempts: int | None = None
-    """How often each call tries; None for as often as there is time."""
+    """The limit of attempts for each call; None: only the time is limited."""
     hold_until: float = math.inf
-    """Until when others may be held up by attempts in vain, by ``time.monotonic``."""
+    """Until when vain attempts may hold up other addresses, as ``time.monotonic`` counts."""
     is_alone: bool = False
-    """Whether the endpoint is called for nothing else, and for one message."""
+    """Whether the call has one message, and its server is called for nothing else."""
     attempts: int = 0
-    """How often the call that is under way was tried."""
+    """The number of attempts of the present call."""
     outage: str = ""
-    """How the endpoint went down with a request since its last reply, if it did."""
+    """How the endpoint went down during a request since its last reply; empty if it did not."""
     was_away: bool = False
-    """Whether the endpoint was away for a part of the call that is under way."""
+    """Whether the endpoint could not be reached during a part of the present call."""
 
     @classmethod
     def of(cls, duration: timedelta, most_attempts: int | None = None) -> Budget:
@@ -80,37 +82,43 @@ class Budget:
         return cls(duration.total_seconds(), most_attempts)
 
 
-class Vain(NamedTuple):
-    """Why an attempt was in vain."""
+class VainAttempt(NamedTuple):
+    """An attempt that has brought no reply."""
 
     text: str
+    """The reason; it continues "endpoint ..."."""
     is_answer: bool
     """Whether the endpoint has answered at all."""
     is_sent: bool = True
-    """Whether it has got the request."""
+    """Whether the endpoint may have got the request."""
     is_broken: bool = False
-    """Whether the connection broke, perhaps while the request was under way."""
+    """Whether the connection broke, perhaps during the request."""
     is_busy: bool = False
+    """Whether the endpoint has answered that it is overloaded."""
     pause: timedelta = timedelta(0)
-    """How long the endpoint has asked to wait."""
+    """The pause that the endpoint has asked for."""
 
 
 def pause_after(attempts: int) -> timedelta:
-    """Return the pause after so many attempts before the last one."""
+    """Return the pause after a vain attempt.
+
+    Args:
+        attempts: the number of attempts before that one.
+    """
     doublings = min(attempts, _MOST_DOUBLINGS)
     pause: timedelta = min(_FIRST_PAUSE * 2**doublings, _LONGEST_PAUSE)
     return pause * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
 
 
 def is_reply(answer: Answer) -> bool:
-    """Return whether an answer says that it is one of a function."""
+    """Return whether the status and type of an answer are those of a function's reply."""
     return answer.status == HTTPStatus.OK and answer.content_type == BYTES
 
 
 def described(answer: Answer, url: str) -> str:
     """Return an answer's status, type and first bytes; the text continues "endpoint ...".
 
-    A server may quote the URL that it was called by.
+    A server may quote its URL: secrets in it are removed.
     """
     try:
         phrase = f" {HTTPStatus(answer.status).phrase}"
@@ -124,8 +132,8 @@ def described(answer: Answer, url: str) -> str:
     return f"has answered {answer.status}{phrase} ({kind}): {text or 'no bytes'}"
 
 
-def asked_for(answer: Answer) -> timedelta:
-    """Return how long to wait, as the header Retry-After says: in seconds, or until a date."""
+def requested_pause(answer: Answer) -> timedelta:
+    """Return the pause that the header Retry-After asks for, in seconds or until a date; else 0."""
     text = answer.retry_after or ""
     try:
         if text.strip().isdecimal():

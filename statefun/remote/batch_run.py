@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A batch on its way to a function elsewhere, through several requests.
+"""Sends an invocation batch to a function elsewhere, in one or several requests.
 
 All messages for an address go in one request, up to the endpoint's limits; the next request has the
-state that the reply to the one before has left. When a request fails, its messages are sent again in
-ever smaller parts, so that the failure of one is not the failure of all. What there is no time for
-waits, as do messages to an endpoint that is down: the next micro-batch goes on where this one ends.
+state after the reply to the request before it. When a request fails, its messages are sent again in
+ever smaller parts, so that one message that fails does not fail the others. Messages for which there is
+no time wait, and so do messages to an endpoint that is down: the next micro-batch continues with them.
 """
 
 from __future__ import annotations
@@ -45,24 +45,25 @@ from statefun.sdk.storage import Expiration
 from statefun.sdk.types import TypedValue
 
 _MOST_QUESTIONS = 4
-"""How often a function may ask for values until it gets its messages."""
+"""How often a function may ask for values before it takes its messages."""
 _ATTEMPTS_OF_PARTS = 3
+"""The limit of attempts for a part of a request that has failed."""
 _MOST_ALONE = 3
-"""How often an endpoint may go down with a message that is alone: once may be by chance."""
+"""After how many outages with a message that is alone the message fails: one may be by chance."""
 _FIRST_REST = timedelta(seconds=2)
-"""How long a message waits that an endpoint went down with alone; twice as long the next time."""
+"""How long a message that is alone waits after an outage; after each further one twice as long."""
 _HOLD = timedelta(seconds=1)
-"""How long attempts in vain may hold up the others of a micro-batch."""
+"""How long vain attempts may hold up the other addresses of a micro-batch."""
 _MESSAGE_BYTES = 1024
-"""About how much larger than its value a message in a request is, beside a twentieth."""
+"""About how many bytes a message in a request has besides its value and a twentieth of it."""
 
 
 class _OutOfTimeError(Exception):
-    """The rest of a batch has to wait for the next micro-batch."""
+    """The remaining messages of a batch have to wait for the next micro-batch."""
 
 
 class BatchRun:
-    """A batch, on its way through several requests."""
+    """One invocation batch, which is sent in one or several requests."""
 
     def __init__(
         self, client: EndpointClient, batch: InvocationBatch, prepare: PrepareMessage | None
@@ -71,7 +72,7 @@ class BatchRun:
         self._endpoint = client.endpoint
         self._batch = batch
         self._prepare = prepare
-        self._known = client.known(batch.target)
+        self._facts = client.facts_of(batch.target)
         self._state = dict(batch.state)
         self._mutations: dict[str, TypedValue | None] = {}
         self._messages: list[Message] = []
@@ -80,7 +81,7 @@ class BatchRun:
         self._failures: list[FailedInvocation] = []
         self._expiring: tuple[Expiration, ...] = ()
         self._handled = 0
-        """How many of the messages are done with."""
+        """How many messages were handled, or have failed."""
         self._outages, self._alone, attempts, spent, self._most = batch.trouble
         self._limit = self._endpoint.timeouts.call
         self._begun = time.monotonic()
@@ -91,7 +92,7 @@ class BatchRun:
         postponed = None
         try:
             while self._handled < len(self._batch.invocations):
-                if self._handled and self._is_over(self._limit):
+                if self._handled and self._has_lasted(self._limit):
                     raise _OutOfTimeError
                 await self._send(self._next_part())
             self._outages = 0
@@ -102,7 +103,7 @@ class BatchRun:
                 self._handled, later.wait, problem=f"endpoint {self._described(later)}"
             )
         except OutageError as outage:
-            postponed = self._blamed(outage)
+            postponed = self._after_outage(outage)
         except _OutOfTimeError:
             postponed = Postponed(self._handled, timedelta(0))
         return InvocationResult(
@@ -119,13 +120,13 @@ class BatchRun:
     def _trouble(self) -> Trouble:
         budget = self._budget
         outages = self._outages + bool(budget.outage)
-        if budget.was_away or budget.left <= 0:  # then it begins anew
+        if budget.was_away or budget.seconds <= 0:  # then the call gets its whole time again
             return Trouble(outages, self._alone, most=self._most)
-        spent = self._limit - timedelta(seconds=budget.left)
+        spent = self._limit - timedelta(seconds=budget.seconds)
         return Trouble(outages, self._alone, budget.attempts, spent, self._most)
 
-    def _blamed(self, outage: OutageError) -> Postponed | None:
-        """Let the message wait that the endpoint went down with; if it did each time, it fails."""
+    def _after_outage(self, outage: OutageError) -> Postponed | None:
+        """Let the message wait after an outage with it alone; after the last such outage it fails."""
         self._alone += 1
         self._budget.outage = ""
         rest = _FIRST_REST * 2 ** (self._alone - 1)
@@ -139,8 +140,8 @@ class BatchRun:
             return None
         return Postponed(self._handled, rest, problem=f"endpoint {self._described(outage)}")
 
-    def _is_over(self, time_for_all: timedelta) -> bool:
-        return time.monotonic() - self._begun >= time_for_all.total_seconds()
+    def _has_lasted(self, duration: timedelta) -> bool:
+        return time.monotonic() - self._begun >= duration.total_seconds()
 
     def _next_part(self) -> range:
         """Return the messages of the next request."""
@@ -154,10 +155,10 @@ class BatchRun:
         return range(start, len(self._batch.invocations))
 
     def _new_budget(self, attempts: int = 0, spent: timedelta = timedelta(0)) -> Budget:
-        """Return the limits of a call; ``attempts`` and ``spent`` are of earlier micro-batches.
+        """Return the limits of a call, given its attempts and its time in earlier micro-batches.
 
-        A call that goes on gets the time of an attempt, however little is left: what the endpoint
-        has answered in earlier micro-batches is forgotten, and its reason would be lost.
+        A continued call gets the time of an attempt, however little remains: the answers of earlier
+        micro-batches are not stored, so without a new answer the failure would have no reason.
         """
         hold = min(_HOLD, self._limit).total_seconds()
         return Budget(
@@ -169,18 +170,18 @@ class BatchRun:
         )
 
     async def _send(self, part: range) -> None:
-        """Send a request; if it fails, send its messages in halves from then on."""
+        """Send a request; if it fails, the next requests have half of its messages at most."""
         try:
             await self._call(part)
         except (EndpointDownError, LaterError, OutageError):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a reply causes is its message's failure
+        except Exception as error:  # noqa: BLE001 - whatever a reply causes is a failure of its messages
             if len(part) == 1:
                 self._fail(part, error)
             else:
                 self._most = len(part) // 2
             self._budget = self._new_budget()
-            if self._is_over(_HOLD):
+            if self._has_lasted(_HOLD):
                 raise _OutOfTimeError from None
         else:
             self._alone = 0
@@ -190,8 +191,8 @@ class BatchRun:
             self._budget = self._new_budget()
 
     async def _call(self, part: range) -> None:
-        """Send the messages of a part in one request, and take over the effects."""
-        target, known = self._batch.target, self._known
+        """Send the messages of a part in one request, and collect the effects of the reply."""
+        target, facts = self._batch.target, self._facts
         invocations = self._batch.invocations[part.start : part.stop]
         trace = _common_trace(invocations)
         client = self._client
@@ -199,7 +200,7 @@ class BatchRun:
         empty = partial(request_of, target, {}, {}, ())
         problem = ""
         for _ in range(_MOST_QUESTIONS):
-            sent = known.values
+            sent = facts.values
             body = request_of(target, sent, self._state, invocations)
             if len(body) > self._endpoint.max_bytes:
                 raise CallFailedError(
@@ -213,33 +214,35 @@ class BatchRun:
                 )
             except StaleReplyError as stale:
                 problem = f"has answered with {stale}"
-                known.values = {}
+                facts.values = {}
                 continue
             client.has_replied(target)
             if isinstance(reply, InvocationResult):
                 self._take(reply)
-                found = [value.expiration for value in sent.values()]
-                self._expiring = tuple(each for each in found if each is not None)
+                expirations = [value.expiration for value in sent.values()]
+                self._expiring = tuple(each for each in expirations if each is not None)
                 self._handled = part.stop
                 return
             if sent.keys() >= reply.keys():
                 break
-            client.learn(known, reply)
-            self._budget = self._new_budget()  # what was in vain before the reply is over
-        names = ", ".join(sorted(known.values))
+            client.learn(facts, reply)
+            self._budget = (
+                self._new_budget()
+            )  # vain attempts before the reply do not count any more
+        names = ", ".join(sorted(facts.values))
         raise CallFailedError(problem or f"asks for its values {names} again and again")
 
     def _read(
-        self, known: Mapping[str, RemoteValue], trace: str | None, content: bytes
+        self, remote_values: Mapping[str, RemoteValue], trace: str | None, content: bytes
     ) -> InvocationResult | dict[str, RemoteValue]:
-        """Read a reply: its effects, or the values that it asks for."""
+        """Decode a reply: return its effects, or the values that it asks for."""
         reply: FromFunction = reply_of(content)
         if reply.HasField("incomplete_invocation_context"):
             missing = missing_values(reply)
             if not missing:
                 raise ReplyError("a question for no values")
             return missing
-        return effects_of(reply, known, self._prepare, trace)
+        return effects_of(reply, remote_values, self._prepare, trace)
 
     def _take(self, effects: InvocationResult) -> None:
         self._mutations |= effects.state_mutations
@@ -267,7 +270,7 @@ class BatchRun:
         self._handled = part.stop
 
     def _way_out(self) -> str:
-        """Return how an application goes on without such messages, if nobody has decided that."""
+        """Return how to drop such messages, for the error text; empty if a failure policy is declared."""
         if self._endpoint.failure_policy is not None:
             return ""
         return (
@@ -286,6 +289,6 @@ class BatchRun:
 
 
 def _common_trace(invocations: Sequence[Invocation]) -> str | None:
-    """Return the trace that all messages of a request are part of, if they are of one."""
+    """Return the trace of all messages of a request; None if they belong to several."""
     traces: set[Any] = {invocation.trace for invocation in invocations}
     return traces.pop() if len(traces) == 1 else None

@@ -2,7 +2,7 @@
 """Calls of an endpoint: attempts with growing pauses, within the time that a call may take.
 
 Stateful Functions 3.x tries again after errors of the connection and after the statuses below; the
-pauses between attempts begin at 10 ms and double. Here a reply that is none is tried again as well.
+pauses between attempts begin at 10 ms and double. Here an answer that is no reply is tried again as well.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from statefun.remote.attempts import (
     CallFailedError,
     LaterError,
     OutageError,
-    Vain,
-    asked_for,
+    VainAttempt,
     described,
     is_reply,
     pause_after,
+    requested_pause,
 )
 from statefun.remote.circuit import SHORTEST_PAUSE, Circuit, EndpointDownError, Probe
 from statefun.remote.exchange import ReplyError
@@ -39,8 +39,9 @@ from statefun.sdk.shown_uris import shown_uri
 T = TypeVar("T")
 
 _FEW_ATTEMPTS = 3
-"""After how many attempts it is worth asking whether there is such a function."""
+"""After how many attempts to ask whether the server has the function at all."""
 _PROBE_TIME = timedelta(seconds=5)
+"""The time limit of a request without messages that asks for an endpoint or a function."""
 
 
 class Caller:
@@ -54,7 +55,7 @@ class Caller:
         self._endpoint = endpoint
         self._client = HttpClient(endpoint)
         self._circuits: dict[str, Circuit] = {}
-        """By URL: the functions of an endpoint may be on several servers."""
+        """Circuits by URL: the functions of an endpoint may be on several servers."""
 
     async def call(  # noqa: PLR0913, PLR0917 - the parts of a call
         self,
@@ -70,17 +71,17 @@ class Caller:
         Args:
             url: the URL of the function.
             body: the request.
-            empty: returns a request without messages, which asks whether the endpoint is there.
+            empty: returns a request without messages, which asks whether the endpoint can be reached.
             budget: the limits of the call.
-            read: reads a reply; it raises a ReplyError if the reply is none. What else it raises
+            read: decodes a reply; it raises a ReplyError if the bytes are no reply. Any other exception
                 ends the call.
-            is_unknown: asks whether the server answers for other functions, but not for this one.
+            is_unknown: asks whether the server replies for other functions, but not for this one.
 
         Raises:
             CallFailedError: if the endpoint answers, but with no reply.
-            LaterError: if it is to be called again, and others have been held up for long enough.
-            OutageError: if it went down with a message that is alone.
-            EndpointDownError: if it cannot be reached, or asks for more time than there is.
+            LaterError: if the call is to be repeated, and has held up other addresses for long enough.
+            OutageError: if the endpoint went down during a request with a message that is alone.
+            EndpointDownError: if the endpoint cannot be reached, or asks for more time than remains.
         """
         circuit, probe = self._circuit(url), self._probe_of(url, empty)
         call = _Call(circuit, probe, budget, is_unknown)
@@ -88,28 +89,28 @@ class Caller:
             while True:
                 await circuit.admit(probe)
                 async with self._client.connection():
-                    await circuit.admit(probe)  # it may have opened meanwhile
+                    await circuit.admit(probe)  # the circuit may have opened during the wait
                     begun = time.monotonic()
-                    outcome = await self._attempt(url, circuit, body, budget.left, read)
-                    budget.left -= time.monotonic() - begun
-                if not isinstance(outcome, Vain):
+                    outcome = await self._attempt(url, circuit, body, budget.seconds, read)
+                    budget.seconds -= time.monotonic() - begun
+                if not isinstance(outcome, VainAttempt):
                     budget.attempts, budget.outage, budget.was_away = 0, "", False
                     return outcome
                 await call.go_on(outcome)
         except EndpointDownError:
-            call.is_down()
+            call.record_down()
             raise
 
     async def admit(self, url: str, empty: Callable[[], bytes], *, is_asked: bool) -> None:
-        """Let a call pass that has not been made yet; ask the endpoint first if ``is_asked``.
+        """Return if a call may begin; ask the endpoint first if ``is_asked``.
 
         Raises:
-            EndpointDownError: if it cannot be reached.
+            EndpointDownError: if the endpoint cannot be reached.
         """
         circuit, probe = self._circuit(url), self._probe_of(url, empty)
         await circuit.admit(probe)
         if is_asked and not await circuit.answers(probe):
-            raise circuit.down()
+            raise circuit.down_error()
 
     async def replies(self, url: str, empty: bytes) -> bool:
         """Return whether a request without messages gets a reply."""
@@ -120,7 +121,7 @@ class Caller:
         return is_reply(answer)
 
     async def probe(self, url: str, empty: bytes) -> str | None:
-        """Ask the endpoint whether it is there; return why not, or None."""
+        """Ask whether the endpoint can be reached; return why not, or None."""
         try:
             answer = await self._client.post(url, empty, _PROBE_TIME.total_seconds())
         except (NoConnectionError, NoReplyError) as error:
@@ -128,7 +129,7 @@ class Caller:
         return described(answer, url) if answer.status in NOBODY_THERE else None
 
     async def false_success(self, url: str, empty: bytes) -> str | None:
-        """Ask for a function that is not there; return the answer if it is 200, but no reply."""
+        """Ask for a function that does not exist; return the answer if it has status 200, but no reply."""
         try:
             answer = await self._client.post(url, empty, _PROBE_TIME.total_seconds())
         except (NoConnectionError, NoReplyError):
@@ -158,50 +159,50 @@ class Caller:
         return circuit
 
     async def _attempt(
-        self, url: str, circuit: Circuit, body: bytes, left: float, read: Callable[[bytes], T]
-    ) -> T | Vain:
+        self, url: str, circuit: Circuit, body: bytes, seconds: float, read: Callable[[bytes], T]
+    ) -> T | VainAttempt:
         try:
-            answer = await self._client.post(url, body, max(left, 0.001))
+            answer = await self._client.post(url, body, max(seconds, 0.001))
         except NoConnectionError as error:
             circuit.not_reached(str(error))
-            return Vain(str(error), is_answer=False, is_sent=False)
+            return VainAttempt(str(error), is_answer=False, is_sent=False)
         except NoReplyError as error:
-            return Vain(str(error), is_answer=False, is_broken=error.is_broken)
+            return VainAttempt(str(error), is_answer=False, is_broken=error.is_broken)
         if answer.status in NOBODY_THERE:
             circuit.not_reached(described(answer, url))
-            return Vain(
+            return VainAttempt(
                 described(answer, url),
                 is_answer=False,
                 is_sent=False,
                 is_broken=answer.status in BROKEN_BEHIND,
-                pause=asked_for(answer),
+                pause=requested_pause(answer),
             )
         circuit.reached()
         if is_reply(answer) and answer.is_whole:
             try:
                 return read(answer.content)
             except ReplyError as error:
-                return Vain(f"{described(answer, url)}: {error}", is_answer=True)
+                return VainAttempt(f"{described(answer, url)}: {error}", is_answer=True)
         return self._refusal(answer, url)
 
-    def _refusal(self, answer: Answer, url: str) -> Vain:
-        """Return what an answer without a reply means.
+    def _refusal(self, answer: Answer, url: str) -> VainAttempt:
+        """Return an answer without a reply as a vain attempt.
 
         Raises:
             CallFailedError: if another attempt would be in vain.
         """
         if not answer.is_whole and answer.status == HTTPStatus.OK:
             text = f"has answered with more than {self._endpoint.max_bytes:,} bytes"
-            return Vain(text, is_answer=True)
+            return VainAttempt(text, is_answer=True)
         is_again = answer.status == HTTPStatus.OK or answer.status in AGAIN
         if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and not is_again:
             raise CallFailedError(described(answer, url))
-        is_busy, wait = answer.status in BUSY, asked_for(answer)
-        return Vain(described(answer, url), is_answer=True, is_busy=is_busy, pause=wait)
+        is_busy, wait = answer.status in BUSY, requested_pause(answer)
+        return VainAttempt(described(answer, url), is_answer=True, is_busy=is_busy, pause=wait)
 
 
 class _Call:
-    """A call that was in vain so far."""
+    """A call that has brought no reply yet."""
 
     def __init__(
         self,
@@ -214,13 +215,13 @@ class _Call:
         self._probe = probe
         self._budget = budget
         self._is_unknown = is_unknown
-        self._answered = ""
-        """What the endpoint has last answered, though with no reply."""
-        self._lost = ""
-        """How long it was waited for, with a request that it may still have."""
+        self._last_answer = ""
+        """The endpoint's last answer without a reply, as text; empty if there was none."""
+        self._unanswered = ""
+        """How the last request got no answer, if the endpoint may still have that request; else empty."""
 
-    async def go_on(self, vain: Vain) -> None:
-        """Wait for the next attempt, if there is one in this micro-batch.
+    async def go_on(self, vain: VainAttempt) -> None:
+        """Wait until the next attempt, or end the call in this micro-batch.
 
         Raises:
             Exception: as :meth:`Caller.call` does.
@@ -234,36 +235,36 @@ class _Call:
         if is_its_own and await self._lacks_function():
             raise CallFailedError(f"{text}; it replies for other functions, and never for this one")
         is_last = is_its_own and budget.attempts == budget.most_attempts
-        if is_last or wait.total_seconds() >= budget.left:
+        if is_last or wait.total_seconds() >= budget.seconds:
             await self._end(vain, text, wait)
-        budget.left -= wait.total_seconds()
+        budget.seconds -= wait.total_seconds()
         is_late = time.monotonic() + wait.total_seconds() > budget.hold_until
         if not (is_late and (vain.is_answer or vain.is_sent)):
             await asyncio.sleep(wait.total_seconds())
         elif vain.is_answer or await self._circuit.answers(self._probe):
             raise LaterError(text, wait)
         else:
-            raise self._circuit.down()
+            raise self._circuit.down_error()
 
-    def is_down(self) -> None:
-        """Take note that the endpoint is down now.
+    def record_down(self) -> None:
+        """Record that the endpoint is down now.
 
         Raises:
-            OutageError: if it went down with a message that is alone.
+            OutageError: if it went down during a request with a message that is alone.
         """
-        if self._lost:
-            self._went_down(f"{self._lost}, and is down since")
+        if self._unanswered:
+            self._went_down(f"{self._unanswered}, and is down since")
 
-    def _note(self, vain: Vain, text: str) -> None:
-        self._lost = "" if vain.is_answer else self._lost
+    def _note(self, vain: VainAttempt, text: str) -> None:
+        self._unanswered = "" if vain.is_answer else self._unanswered
         self._budget.was_away |= vain.is_broken or not vain.is_sent
         if vain.is_broken:
-            self._lost = ""
+            self._unanswered = ""
             self._went_down(text)
         elif vain.is_answer and not vain.is_busy:
-            self._answered = text
+            self._last_answer = text
         elif vain.is_sent:
-            self._lost = text
+            self._unanswered = text
 
     def _went_down(self, text: str) -> None:
         self._budget.outage = text
@@ -275,17 +276,17 @@ class _Call:
             return False
         return await self._is_unknown()
 
-    async def _end(self, vain: Vain, text: str, wait: timedelta) -> NoReturn:
-        """End a call that has no time left."""
+    async def _end(self, vain: VainAttempt, text: str, wait: timedelta) -> NoReturn:
+        """End a call whose time is up."""
         if vain.is_answer and not vain.is_busy:
             raise CallFailedError(text)
         if vain.is_busy or vain.pause:
             self._circuit.rest(max(vain.pause, SHORTEST_PAUSE), vain.text)
-            raise self._circuit.down()
-        # An endpoint that answers nothing at all is down, which is nobody's failure.
+            raise self._circuit.down_error()
+        # An endpoint that does not answer at all is down, which is no failure of a message.
         if not await self._circuit.answers(self._probe):
-            raise self._circuit.down()
-        if self._budget.was_away and not self._answered:
-            raise LaterError(text, wait)  # it had not all of the time
-        # The last attempt may have had too little time; an answer before says more than that.
-        raise CallFailedError(self._answered or text, is_final=bool(self._answered))
+            raise self._circuit.down_error()
+        if self._budget.was_away and not self._last_answer:
+            raise LaterError(text, wait)  # it could not be reached for a part of the time
+        # The last attempt may have had too little time; an earlier answer says more.
+        raise CallFailedError(self._last_answer or text, is_final=bool(self._last_answer))

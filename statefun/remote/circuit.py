@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Circuits: an endpoint that is down is left alone for a while, and asked whether it is back.
+"""Circuits: an endpoint that is down gets no calls for a while, and then a request that asks for it.
 
-A circuit is closed as long as the endpoint can be reached. When it cannot, again and again, the
-circuit opens: calls are refused at once, and their messages wait. After a pause one request asks
-the endpoint whether it is there, for all calls of the process.
+A circuit is closed as long as the endpoint can be reached. When several attempts in a row do not reach
+it, the circuit opens: calls are refused at once, and their messages wait. After a pause one request asks
+whether the endpoint can be reached, for all calls of the process.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from statefun.sdk.invocation_batch import CircuitReport
 FEW_FAILURES = 5
 """How many attempts in a row have to fail before a circuit opens."""
 PATIENCE = timedelta(seconds=2)
-"""How long they have to fail."""
+"""For how long attempts have to fail, at least, before a circuit opens."""
 SHORTEST_PAUSE = timedelta(seconds=1)
+"""The first pause of an open circuit; each later pause is twice as long."""
 LONGEST_PAUSE = timedelta(seconds=30)
 LONGEST_REST = timedelta(hours=1)
-"""The longest time for which an endpoint may ask to be left alone."""
+"""The longest time for which an endpoint may ask for no calls."""
 
 Probe = Callable[[], Awaitable[str | None]]
-"""Asks an endpoint whether it is there; returns why not, or None."""
+"""Sends a request without messages; returns why the endpoint cannot be reached, or None."""
 
 
 class EndpointDownError(Exception):
@@ -35,7 +36,7 @@ class EndpointDownError(Exception):
     def __init__(self, wait: timedelta) -> None:
         super().__init__()
         self.wait = wait
-        """After how long it is worth trying again."""
+        """After how long to try again."""
 
 
 class Circuit:
@@ -54,35 +55,35 @@ class Circuit:
         self._opened_until: float | None = None
         self._pause = SHORTEST_PAUSE
         self._resting_until = 0.0
-        """Until when the endpoint has asked to be left alone."""
-        self._asking: asyncio.Task[bool] | None = None
+        """Until when the endpoint has asked for no calls."""
+        self._question: asyncio.Task[bool] | None = None
         self._problem = ""
-        """The last one."""
+        """Why the endpoint could not be reached the last time."""
         self._is_known_to_answer = False
         self._report: CircuitReport | None = None
-        """The newest report that was not taken yet."""
+        """The newest report that nobody has taken yet."""
 
     async def admit(self, probe: Probe) -> None:
-        """Let a call pass; if the circuit was open for long enough, ask the endpoint first.
+        """Admit a call; if the pause of an open circuit is over, ask first whether the endpoint answers.
 
         Raises:
             EndpointDownError: if the endpoint is down.
         """
         if self._clock() < self._resting_until:
-            raise self.down()
+            raise self.down_error()
         if self._opened_until is None:
             return
         if self._clock() < self._opened_until or not await self.answers(probe):
-            raise self.down()
+            raise self.down_error()
 
     async def answers(self, probe: Probe) -> bool:
-        """Ask the endpoint whether it is there; calls that ask at the same time share an answer."""
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.ensure_future(self._ask(probe))
-        return await asyncio.shield(self._asking)
+        """Ask whether the endpoint can be reached; calls that ask at the same time share a request."""
+        if self._question is None or self._question.done():
+            self._question = asyncio.ensure_future(self._ask(probe))
+        return await asyncio.shield(self._question)
 
-    def down(self) -> EndpointDownError:
-        """Return the error of a call that has to wait."""
+    def down_error(self) -> EndpointDownError:
+        """Return the error of a refused call, and make a report."""
         until = max(self._opened_until or 0, self._resting_until)
         wait = timedelta(seconds=max(until - self._clock(), 0))
         self._report = CircuitReport(self._endpoint, self._problem, wait)
@@ -107,7 +108,7 @@ class Circuit:
             self._open(problem)
 
     def rest(self, time: timedelta, problem: str) -> None:
-        """Leave the endpoint alone for as long as it has asked for."""
+        """Refuse calls for as long as the endpoint has asked for."""
         self._problem, self._is_known_to_answer = problem, False
         self._resting_until = self._clock() + min(time, LONGEST_REST).total_seconds()
 
@@ -137,7 +138,7 @@ class Circuit:
         if self._opened_until is None:
             self._failures = 0
         elif now < self._opened_until:
-            return  # another call has come first
+            return  # another call has opened the circuit already
         else:
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
         # Workers are not to ask all at the same time.

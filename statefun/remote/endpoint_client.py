@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one process knows of an endpoint: its URLs, its functions' values, and whether it answers."""
+"""The client of one endpoint in a process: its URLs, its connections, and facts about functions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from statefun.sdk.errors import EndpointError
 from statefun.sdk.invocation_batch import CircuitReport
 from statefun.sdk.shown_uris import shown_uri
 
-_KNOWN_FOR = timedelta(minutes=5)
-"""How long what a function has told of its values counts: its server may be replaced."""
+_FACTS_COUNT_FOR = timedelta(minutes=5)
+"""How long facts about the values of a function count: its server may be replaced."""
 _QUESTION_TIME = timedelta(seconds=5)
+"""The time limit of a request without messages."""
 _NOBODY = "statefun-nobody"
 """The name of a function that no server has."""
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
@@ -32,30 +33,30 @@ _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
 @attrs.define
-class Known:
-    """What is known of a function."""
+class FunctionFacts:
+    """Facts about a function that its replies have shown."""
 
     values: Mapping[str, RemoteValue] = attrs.Factory(dict)
-    """The values that it keeps, by name."""
+    """The values that the function keeps, by name."""
     has_replied: bool = False
-    """Whether it has ever replied."""
+    """Whether the function has ever replied."""
     until: float = 0
-    """When to ask again, by ``time.monotonic``."""
+    """Until when ``values`` counts, as ``time.monotonic`` counts."""
 
 
 class EndpointClient:
-    """What this process knows of an endpoint, and its connections to it."""
+    """The client of one endpoint: its connections, and facts about the functions."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._known: dict[str, Known] = {}
-        """By typename."""
+        self._facts: dict[str, FunctionFacts] = {}
+        """Facts about functions, by typename."""
         self._replied: dict[str, Address] = {}
         """The address that has replied last, by server."""
         self._caller: Caller | None = None
 
     async def probe(self, target: Address) -> str | None:
-        """Ask the endpoint whether it answers; return why not, or None."""
+        """Ask whether the endpoint can be reached; return why not, or None."""
         problem = await self.caller().probe(self.url_of(target), request_of(target, {}, {}, ()))
         return None if problem is None else self._of_endpoint(target, problem)
 
@@ -70,13 +71,17 @@ class EndpointClient:
         return None
 
     async def request(self, target: Address) -> None:
-        """Ask the endpoint for a function, without a message; raises what a call does."""
+        """Ask the endpoint for a function, without a message.
+
+        Raises:
+            Exception: as :meth:`Caller.call` does.
+        """
         empty = request_of(target, {}, {}, ())
         budget = Budget.of(_QUESTION_TIME, 1)
         await self.caller().call(self.url_of(target), empty, lambda: empty, budget, reply_of)
 
     async def false_success(self, target: Address) -> str | None:
-        """Ask for a function that nobody has; return the answer if it looks like a success."""
+        """Ask for a function that no server has; return the answer if it looks like a success."""
         nobody = Address(f"{target.namespace}/{_NOBODY}", target.id)
         empty = request_of(nobody, {}, {}, ())
         problem = await self.caller().false_success(self.url_of(target), empty)
@@ -94,7 +99,7 @@ class EndpointClient:
         """Return the URL of a function.
 
         Raises:
-            EndpointError: if its name would lead elsewhere.
+            EndpointError: if the URL with the function's name would be that of something else.
         """
         template, name = self.endpoint.url_template, target.name
         if FUNCTION_NAME not in template:
@@ -104,7 +109,9 @@ class EndpointClient:
         else:
             is_right = name not in {".", ".."}
         if not is_right:
-            raise EndpointError(f"{target.typename} has no place in {shown_uri(template)}")
+            raise EndpointError(
+                f"the name of function {target.typename} cannot be a part of the URL {shown_uri(template)}"
+            )
         return template.replace(FUNCTION_NAME, quote(name, safe=""))
 
     def server_of(self, target: Address) -> str:
@@ -112,25 +119,25 @@ class EndpointClient:
         url = shown_uri(self.url_of(target))
         return socket_file(url) or "/".join(url.split("/", 3)[:3])
 
-    def known(self, target: Address) -> Known:
-        """Return what is known of a function."""
-        known = self._known.get(target.typename)
-        if known is None:
-            known = self._known[target.typename] = Known()
-        if known.values and time.monotonic() >= known.until:
-            known.values = {}
-        return known
+    def facts_of(self, target: Address) -> FunctionFacts:
+        """Return the facts about a function."""
+        facts = self._facts.get(target.typename)
+        if facts is None:
+            facts = self._facts[target.typename] = FunctionFacts()
+        if facts.values and time.monotonic() >= facts.until:
+            facts.values = {}
+        return facts
 
-    def learn(self, known: Known, values: Mapping[str, RemoteValue]) -> None:
-        """Take note of values that a function keeps."""
-        if not known.values:
-            known.until = time.monotonic() + _KNOWN_FOR.total_seconds()
-        known.values = {**known.values, **values}
+    def learn(self, facts: FunctionFacts, values: Mapping[str, RemoteValue]) -> None:
+        """Add values that a function keeps to the facts about it."""
+        if not facts.values:
+            facts.until = time.monotonic() + _FACTS_COUNT_FOR.total_seconds()
+        facts.values = {**facts.values, **values}
 
     def has_replied(self, target: Address) -> None:
-        """Take note that there is a function."""
+        """Record that a function has replied."""
         self._replied[self.server_of(target)] = target
-        self.known(target).has_replied = True
+        self.facts_of(target).has_replied = True
 
     async def lacks(self, target: Address) -> bool:
         """Return whether the server replies for another function, and for this one never did.
@@ -139,7 +146,7 @@ class EndpointClient:
         function replies then, whatever the function would do with a message.
         """
         other = self._replied.get(self.server_of(target))
-        if other is None or self.known(target).has_replied:
+        if other is None or self.facts_of(target).has_replied:
             return False
         return not await self._replies(target) and await self._replies(other)
 
@@ -152,7 +159,7 @@ class EndpointClient:
         return [] if self._caller is None else self._caller.take_circuit_reports()
 
     def caller(self) -> Caller:
-        """Return what calls the endpoint."""
+        """Return the caller, which is made when it is first needed."""
         if self._caller is None:
             self._caller = Caller(self.endpoint)
         return self._caller

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from statefun.remote.remote_function import RemoteFunctions
 
 _ID = "statefun-check"
-"""The id of the address for which an endpoint is asked."""
+"""The id of the addresses in the requests of checks."""
 
 
 def with_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunctions:
@@ -27,7 +27,7 @@ def with_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunc
     Raises:
         BindingError: if one is in both.
         ConfigurationError: if certificates of an endpoint cannot be used.
-        PlatformError: if what endpoints need is not installed.
+        PlatformError: if aiohttp is not installed, which endpoints need.
     """
     if not module.endpoints:
         return functions
@@ -36,17 +36,17 @@ def with_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunc
     from statefun.remote.http_client import tls_context  # noqa: PLC0415 - an extra
     from statefun.remote.remote_function import RemoteFunctions  # noqa: PLC0415 - as above
 
-    taken = [f"{location}: {text}" for location, text in taken_names(functions, module)]
-    if taken:
-        raise BindingError("\n  ".join(["module files and functions do not fit", *taken]))
+    conflicts = [f"{location}: {text}" for location, text in taken_names(functions, module)]
+    if conflicts:
+        raise BindingError("\n  ".join(["module files and functions do not fit", *conflicts]))
     for endpoint in module.endpoints:
         try:
             tls_context(endpoint.tls)
         except ConfigurationError as error:
             raise ConfigurationError(f"{endpoint.location}: {error.message}") from error
-    everything = functions.copy()
+    all_functions = functions.copy()
     for endpoint in module.endpoints:
-        everything.add(
+        all_functions.add(
             StatefulFunction(
                 endpoint.functions,
                 (),
@@ -56,22 +56,24 @@ def with_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunc
                 transport=RemoteFunctions(endpoint),
             )
         )
-    return everything
+    return all_functions
 
 
 class Checked(NamedTuple):
-    """What the answers of an endpoint say."""
+    """The result of a check of an endpoint."""
 
     problems: Sequence[str]
     """Why functions cannot be called."""
     warning: str | None = None
-    """How it answers failures, if not as such."""
+    """The answer for a function that does not exist, if it looks like a success; else None."""
 
 
 async def check(function: StatefulFunction, names: Sequence[str]) -> Checked:
-    """Ask the endpoint of a function whether functions are there, and how it answers a failure.
+    """Ask the endpoint of a function for functions, and how it answers for one that does not exist.
 
-    Without names it is asked whether it answers at all.
+    Args:
+        function: the function that stands for the endpoint.
+        names: the typenames to ask for; without any, ask only whether the endpoint can be reached.
     """
     remote = cast("RemoteFunctions", function.transport).client
     targets = [Address(name, _ID) for name in names]
@@ -83,20 +85,20 @@ async def check(function: StatefulFunction, names: Sequence[str]) -> Checked:
             return Checked(())
         else:
             problems = [await remote.probe(somewhere)]
-        found = [*filter(None, problems)]
-        warning = None if found else await remote.false_success((*targets, somewhere)[0])
+        actual_problems = [*filter(None, problems)]
+        warning = None if actual_problems else await remote.false_success((*targets, somewhere)[0])
     except ConfigurationError as error:
         return Checked([error.message])
     else:
-        return Checked(found, warning)
+        return Checked(actual_problems, warning)
     finally:
         await remote.close()
 
 
 async def lacks(function: StatefulFunction, typename: str) -> str | None:
-    """Ask the endpoint of a namespace for a function; return what it answers if it has none.
+    """Ask the endpoint of a namespace for a function; return its answer if it lacks the function.
 
-    None: it is there, or the endpoint does not answer at all, and may do so later.
+    None: the endpoint has the function, or cannot be reached now.
     """
     from statefun.remote.attempts import (  # noqa: PLC0415 - an extra
         CallFailedError,
@@ -105,9 +107,9 @@ async def lacks(function: StatefulFunction, typename: str) -> str | None:
     from statefun.remote.circuit import EndpointDownError  # noqa: PLC0415 - as above
     from statefun.remote.endpoint_client import EndpointClient  # noqa: PLC0415 - as above
 
-    own = EndpointClient(cast("RemoteFunctions", function.transport).client.endpoint)
+    client = EndpointClient(cast("RemoteFunctions", function.transport).client.endpoint)
     try:
-        await own.request(Address(typename, _ID))
+        await client.request(Address(typename, _ID))
     except CallFailedError as error:
         text = f"the endpoint of {typename} does not seem to have it: it {error}"
         return text if error.is_final else None
@@ -116,7 +118,7 @@ async def lacks(function: StatefulFunction, typename: str) -> str | None:
     except (ConfigurationError, EndpointError) as error:
         return error.message
     finally:
-        await own.close()
+        await client.close()
     return None
 
 

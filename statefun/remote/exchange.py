@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bytes of the request-reply protocol, as the runtime writes and reads them.
 
-From ``request-reply.proto`` of Stateful Functions 3.x. Its functions tell what values they keep in
-their first reply, and get the values with each request from then on.
+From ``request-reply.proto`` of Stateful Functions 3.x. The first reply of a function names the values
+that it keeps, and each later request has these values.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ _MODIFY = FromFunction.PersistedValueMutation.MutationType.MODIFY
 
 
 class ReplyError(Exception):
-    """A reply that is none of the protocol; the text continues "has answered with"."""
+    """Bytes that are no reply of the protocol; the text continues "has answered with"."""
 
 
 class StaleReplyError(Exception):
-    """A reply that fits other values than its function has told of; the text continues the same."""
+    """A reply that changes values which the request did not have; the text continues as above."""
 
 
 class RemoteValue(NamedTuple):
-    """A value that a function keeps, as it has told."""
+    """A value that a function keeps, as a reply has declared it."""
 
     typename: str
     expiration: Expiration | None
+    """When the value expires; None if it does not."""
 
 
 def request_of(
     target: Address,
-    known: Mapping[str, RemoteValue],
+    remote_values: Mapping[str, RemoteValue],
     state: Mapping[str, TypedValue],
     invocations: Sequence[Invocation],
 ) -> bytes:
@@ -54,28 +55,28 @@ def request_of(
 
     Args:
         target: the address to invoke.
-        known: the values that its function keeps, by name; those that it is sent.
-        state: the values that the address has.
+        remote_values: the values that its function keeps, by name: the request has these.
+        state: the present values of the address, by name.
         invocations: the messages for it.
 
     Raises:
-        StateDecodeError: if a value is of another type than its function keeps by now.
+        StateDecodeError: if a stored value has another type than its function declares by now.
     """
     request = ToFunction()
     batch = request.invocation
     _put_address(batch.target, target)
-    for name, told in known.items():
+    for name, remote_value in remote_values.items():
         value = batch.state.add()
         value.state_name = name
-        held = state.get(name)
-        if held is None:
+        stored_value = state.get(name)
+        if stored_value is None:
             continue
-        if held.typename != told.typename:
+        if stored_value.typename != remote_value.typename:
             raise StateDecodeError(
-                f"function {target.typename} keeps its value {name!r} as {told.typename}, but at "
-                f"address {target} it is stored as {held.typename}; use another name for it"
+                f"function {target.typename} keeps its value {name!r} as {remote_value.typename}, but at "
+                f"address {target} it is stored as {stored_value.typename}; use another name for it"
             )
-        _put_value(value.state_value, held)
+        _put_value(value.state_value, stored_value)
     for caller, argument, _ in invocations:
         message = batch.invocations.add()
         if caller is not None:
@@ -85,7 +86,7 @@ def request_of(
 
 
 def reply_of(content: bytes) -> FromFunction:
-    """Read a reply; one of no bytes has no effects.
+    """Decode a reply; an empty one has no effects.
 
     Raises:
         ReplyError: if the bytes are no reply.
@@ -103,9 +104,9 @@ def missing_values(reply: FromFunction) -> dict[str, RemoteValue]:
     """Return the values that a reply asks for, by name.
 
     Raises:
-        ReplyError: if one has no name, or a lifetime that is none.
+        ReplyError: if a value has no name, or a lifetime that is not positive.
     """
-    found = {}
+    values = {}
     for spec in reply.incomplete_invocation_context.missing_values:
         if not spec.state_name:
             raise ReplyError("a missing value without a name")
@@ -120,28 +121,28 @@ def missing_values(reply: FromFunction) -> dict[str, RemoteValue]:
             after = _milliseconds(lifetime.expire_after_millis)
             on_call = lifetime.mode == _Mode.AFTER_INVOKE
             expiration = Expiration(spec.state_name, after, on_call)
-        found[spec.state_name] = RemoteValue(spec.type_typename, expiration)
-    return found
+        values[spec.state_name] = RemoteValue(spec.type_typename, expiration)
+    return values
 
 
 def effects_of(
     reply: FromFunction,
-    known: Mapping[str, RemoteValue],
+    remote_values: Mapping[str, RemoteValue],
     prepare: PrepareMessage | None,
     trace: str | None,
 ) -> InvocationResult:
-    """Return the effects that a reply has.
+    """Return the effects in a reply.
 
     Args:
-        reply: one that does not ask for values.
-        known: the values that the function keeps, by name.
+        reply: a reply that does not ask for values.
+        remote_values: the values that the function keeps, by name.
         prepare: converts each message and record before it is sent.
         trace: the trace-context headers for its messages.
 
     Raises:
         ReplyError: if the reply is ill-formed.
-        StaleReplyError: if it changes values that the function has not told of.
-        StatefunError: if a message or record of it cannot be sent.
+        StaleReplyError: if it changes values that the function has not declared.
+        StatefunError: if a message or record in it cannot be sent.
     """
     effects = reply.invocation_result
     ready: Callable[[Message | EgressMessage], Message | EgressMessage | None]
@@ -156,7 +157,7 @@ def effects_of(
         if isinstance(later, DelayedMessage):
             ready(later.message)
     return InvocationResult(
-        dict(_mutation(each, known) for each in effects.state_mutations),
+        dict(_mutation(each, remote_values) for each in effects.state_mutations),
         [sent for sent in map(ready, messages) if isinstance(sent, Message)],
         delayed,
         [sent for sent in map(ready, records) if isinstance(sent, EgressMessage)],
@@ -165,17 +166,17 @@ def effects_of(
 
 
 def _mutation(
-    wire: FromFunction.PersistedValueMutation, known: Mapping[str, RemoteValue]
+    wire: FromFunction.PersistedValueMutation, remote_values: Mapping[str, RemoteValue]
 ) -> tuple[str, TypedValue | None]:
     name = wire.state_name
-    if name not in known:
-        raise StaleReplyError(f"a change of value {name!r}, which it has never told of")
+    if name not in remote_values:
+        raise StaleReplyError(f"a change of value {name!r}, which it has never declared")
     if wire.mutation_type != _MODIFY:
         return name, None
     value = _value(wire.state_value)
-    if value.typename != known[name].typename:
+    if value.typename != remote_values[name].typename:
         raise StaleReplyError(
-            f"value {name!r} as {value.typename}, which it keeps as {known[name].typename}"
+            f"value {name!r} as {value.typename}, which it keeps as {remote_values[name].typename}"
         )
     return name, value
 

@@ -27,24 +27,24 @@ from statefun.sdk.shown_uris import without_secrets
 BYTES = "application/octet-stream"
 """The content type of requests and replies."""
 _BUFFERED = 64 * 1024
-"""Bytes that a connection takes at once."""
+"""Bytes that the buffers of a connection take at once."""
 
 
 class NoConnectionError(Exception):
-    """The endpoint was not reached."""
+    """The endpoint was not reached; the text continues "endpoint ..."."""
 
 
 class NoReplyError(Exception):
-    """The endpoint was reached, and no reply has come."""
+    """The endpoint was reached and has not answered; the text continues "endpoint ..."."""
 
     def __init__(self, text: str, *, is_broken: bool = False) -> None:
         super().__init__(text)
         self.is_broken = is_broken
-        """Whether the connection broke; else it was only slow."""
+        """Whether the connection broke; if not, the time was up."""
 
 
 class _Sending:
-    """A large request on its way, which ends the task that sends it when it takes too long.
+    """Sends a large request in parts, and cancels its task when that takes too long.
 
     aiohttp has no limit for that. Small requests fit into the buffers of the connection.
     """
@@ -57,7 +57,7 @@ class _Sending:
         self._end: asyncio.TimerHandle | None = None
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the request; each part is asked for when the one before has left."""
+        """Yield the request in parts; aiohttp asks for a part when it has sent the one before."""
         loop = asyncio.get_running_loop()
         self._end = loop.call_later(self._limit.total_seconds(), self._give_up)
         for start in range(0, len(self._body), _BUFFERED):
@@ -65,12 +65,12 @@ class _Sending:
         self.end()
 
     def end(self) -> None:
-        """Take all the time from now on."""
+        """End the time limit."""
         if self._end is not None:
             self._end.cancel()
 
     def uncancel(self) -> None:
-        """Let the task go on; before Python 3.11 it need not be told."""
+        """Let the task continue after the cancellation; before Python 3.11 this needs no call."""
         if self._task is not None and sys.version_info >= (3, 11):
             self._task.uncancel()
 
@@ -85,13 +85,13 @@ class Answer(NamedTuple):
 
     status: int
     content: bytes
-    """Its body; none if it is larger than the limit."""
+    """The body; empty if it is larger than the limit."""
     is_whole: bool
     """Whether the body is within the limit."""
     content_type: str
-    """Without parameters, in lower case; empty if there is none."""
+    """The content type without parameters, in lower case; empty if there is none."""
     retry_after: str | None
-    """The header of that name."""
+    """The header ``Retry-After``."""
 
 
 class HttpClient:
@@ -115,7 +115,7 @@ class HttpClient:
         Args:
             url: the URL, which may name a socket (``http+unix:///path/to.sock/path``).
             body: the content.
-            seconds: how long all of it may take.
+            seconds: how long request and answer may take.
 
         Raises:
             NoConnectionError: if there is no connection.
@@ -163,10 +163,10 @@ class HttpClient:
                 sending.end()
 
     def connection(self) -> asyncio.Semaphore:
-        """Return what lets only so many requests begin as there may be connections.
+        """Return a semaphore for the requests, with as many permits as there may be connections.
 
-        A request that waits for a connection inside of aiohttp has its timers already: of a thousand
-        each took 1.2 times the CPU. And its time has begun.
+        A request that waits for a connection inside of aiohttp has its timers already: each of a thousand
+        took 1.2 times the CPU. And its time has begun.
         """
         loop = asyncio.get_running_loop()
         if self._free is None or self._free[0] is not loop:
@@ -220,11 +220,11 @@ class HttpClient:
 
 
 def _nothing() -> None:
-    """There is no session."""
+    """Do nothing: there is no session."""
 
 
 def _close_at_exit(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
-    """Close a session that lives as long as its process, which would warn of it otherwise."""
+    """Close the session of a process that ends: aiohttp would warn of an open one."""
     if not (session.closed or loop.is_closed() or loop.is_running()):
         loop.run_until_complete(session.close())
 
@@ -239,10 +239,10 @@ def _http_url(url: str) -> URL:
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """Return what trusts the given authorities, and shows the given certificate.
+    """Return a context that trusts the given authorities, and shows the given certificate.
 
     Raises:
-        ConfigurationError: if they cannot be used.
+        ConfigurationError: if the authorities or the certificate cannot be used.
     """
     try:
         trusted = None if tls.trusted is None else tls.trusted.decode("ascii")

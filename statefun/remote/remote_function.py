@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functions behind an endpoint, as one transport of the invocation batch.
 
-A server that goes down may have done so because of a message that it was sent, or by chance. An address
-with whose messages it went down several times in a row is a suspect: it is called in its turn only, one
-message at a time, and while nothing else is called on that server. If the server goes down each time,
-it is the message.
+A server may go down because of a message that it was sent, or by chance. An address is a suspect when the
+server went down during requests with its messages several times in a row: it is called in its turn only,
+with one message at a time, while nothing else is called on that server. If the server goes down in each
+of these turns, the message is the cause.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from statefun.sdk.invocation_batch import (
 )
 
 _MOST_OUTAGES = 5
-"""How often an endpoint may go down with an address's messages before it is a suspect."""
+"""After how many outages in a row during requests of an address the address is a suspect."""
 _AFTER_TURN = timedelta(milliseconds=100)
-"""How long the others wait for the end of a micro-batch that is one address's turn."""
+"""How long the other addresses wait for the end of a micro-batch that is one address's turn."""
 _UNTIL_TURN = timedelta(seconds=1)
-"""After how long a suspect asks for its turn again."""
+"""How long a suspect waits before it asks for its turn again."""
 
 
 class RemoteFunctions:
-    """The transport of an endpoint. It travels to the workers; each process has connections."""
+    """The transport of an endpoint. It travels to the workers; each process has its own connections."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.client = EndpointClient(endpoint)
@@ -49,15 +49,15 @@ class RemoteFunctions:
     async def invoke(
         self, batch: InvocationBatch, prepare: PrepareMessage | None
     ) -> InvocationResult:
-        """Run a function over a batch; see :class:`~statefun.sdk.invocation_batch.Transport`."""
+        """Send a batch to its function; see :class:`~statefun.sdk.invocation_batch.Transport`."""
         return await BatchRun(self.client, batch, prepare).run()
 
     async def admit(self, target: Address, trouble: Trouble, turn: Turn | None) -> Postponed | None:
-        """Ask whether messages have to wait; see the same."""
+        """Return why messages have to wait, or None; see ``Transport``."""
         try:
             url, server = self.client.url_of(target), self.client.server_of(target)
         except EndpointError:
-            return None  # as each of its messages will be told
+            return None  # the call will fail each message with this error
         is_alone = turn is not None and turn.address == target
         if turn is not None and turn.server == server and not is_alone:
             return Postponed(0, _AFTER_TURN)
@@ -72,5 +72,5 @@ class RemoteFunctions:
         return None
 
     def take_circuit_reports(self) -> list[CircuitReport]:
-        """Return what calls have found out about the endpoint's servers; see the same."""
+        """Return what calls have found out about the endpoint's servers; see ``Transport``."""
         return self.client.take_circuit_reports()

@@ -13,21 +13,22 @@ from statefun.sdk.types import TypedValue
 MESSAGE = EgressMessage("a/b", TypedValue("a/T", b"1"))
 
 
-def sent(made: Any) -> KafkaEgressMessage | None:
-    """Send a message to an egress whose kind makes something of it."""
-    return egress_record(MESSAGE, {"a/b": Sink(lambda _: made, 100)}, 0)
+def record_of(result: Any) -> KafkaEgressMessage | None:
+    """Send a message to an egress whose kind converts it to ``result``."""
+    return egress_record(MESSAGE, {"a/b": Sink(lambda _: result, 100)}, 0)
 
 
-@pytest.mark.parametrize("made", [b"1", True, False, MESSAGE])
-def test_what_a_kind_makes_of_a_message_is_checked(made: object) -> None:
-    """It is the failure of the function that sends it; nothing else is sent in its place."""
-    with pytest.raises(DefinitionError, match=r"the kind of egress a/b makes .*; it makes a Kafka"):
-        sent(made)
+@pytest.mark.parametrize("result", [b"1", True, False, MESSAGE])
+def test_the_result_of_an_egress_kind_is_checked(result: object) -> None:
+    """A wrong result is a failure of the function that sends the message; nothing is sent."""
+    text = r"the kind of egress a/b has returned .* for a message; it has to return a KafkaEgressM"
+    with pytest.raises(DefinitionError, match=text):
+        record_of(result)
 
 
 def test_a_record_or_nothing_is_sent() -> None:
     """As the kind says."""
     record = KafkaEgressMessage("a/b", topic="out", value=b"1")
 
-    assert sent(record) is record
-    assert sent(None) is None
+    assert record_of(record) is record
+    assert record_of(None) is None

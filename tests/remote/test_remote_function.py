@@ -399,7 +399,7 @@ _VALUE = {"typename": "a/T", "has_value": True, "value": b"x"}
 _NONSENSE = {
     "bytes that are no FromFunction": b"<html>Hello</html>",
     "bytes that hold no response": b"\x0a\x01x",
-    "a change of value 'other', which it has never told of": _reply(
+    "a change of value 'other', which it has never declared": _reply(
         state_mutations={"mutation_type": 1, "state_name": "other", "state_value": _VALUE}
     ),
     "value 'seen' as a/T, which it keeps as io.statefun.types/string": _reply(
@@ -678,7 +678,7 @@ def test_a_server_that_does_not_read_has_its_time() -> None:
 
 
 def test_messages_to_an_endpoint_that_is_down_wait() -> None:
-    """What was handled stays; the rest is told to wait, and handled when the endpoint is back."""
+    """What was handled stays; the rest waits, and is handled when the endpoint is back."""
     port = free_port()
     url = f"http://127.0.0.1:{port}/"
 
@@ -1015,7 +1015,7 @@ def test_names_of_functions_that_lead_elsewhere_are_failures(template: str, name
         target = Address(f"remote.fns/{name}", "Ada")
         result = await remote.invoke(InvocationBatch(target, {}, message), None)
         (text,) = texts_of(result)
-        assert f"remote.fns/{name} has no place in {template}" in text
+        assert f"name of function remote.fns/{name} cannot be a part of the URL {template}" in text
 
     asyncio.run(scenario())
 
