@@ -91,7 +91,7 @@ def outcome(chunks: Chunks, *, due: bool) -> tuple[list[int], list[int]]:
     cuts=st.lists(st.integers(0, 12), max_size=4),
 )
 def test_chunks_make_no_difference(due: bool, sizes: list[int], cuts: list[int]) -> None:
-    """However a bucket's messages are cut, it does the same; nothing is joined chunk by chunk."""
+    """However its rows are divided, a bucket does the same, and joins no message twice."""
     messages = list(enumerate(sizes))
     bounds = [0, *sorted(min(cut, len(messages)) for cut in cuts), len(messages)]
     chunks = [messages[a:b] for a, b in pairwise(bounds) if a < b]
@@ -129,7 +129,7 @@ def rows_of(effects: Effects) -> list[tuple[bytes, str, bytes]]:
 
 @given(st.lists(st.integers(10, 500), min_size=1, max_size=300))
 def test_what_an_addition_costs_does_not_grow_with_what_waits(sizes: list[int]) -> None:
-    """A bucket's state is small; chunks are written once, and hold what has left the bucket."""
+    """The state of a bucket stays small; a chunk is written once, with messages of a full bucket."""
     values, chunks = AddressValues(None), dict[bytes, list[int]]()
     for number, size in enumerate(sizes):
         effects = run(values, [(DELAYED, entry(number, size))], bucket_key(NUMBER))
@@ -156,7 +156,7 @@ def test_what_an_addition_costs_does_not_grow_with_what_waits(sizes: list[int]) 
 def test_a_coarse_bucket_releases_what_is_due_and_passes_on_the_rest(
     dues: list[int], tick: int
 ) -> None:
-    """Finer buckets get it before it is due, and are noted; none of it waits here."""
+    """Finer buckets get the rest before it is due, and are among the effects; this one keeps none."""
     now, values = time_of(tick), AddressValues(None)
     messages = [
         DelayedMessage(target=b"x\0t/f", sequence=number, due=due)

@@ -56,7 +56,7 @@ def failed(call: Call) -> FailedMessage:
 
 @pytest.mark.parametrize("flags", [0, KEYLESS, ENCODED, KEYLESS | ENCODED])
 def test_a_record_is_what_it_was_wherever_it_waits(flags: int) -> None:
-    """Its place, route and flags survive waiting in the state, and every way to fail."""
+    """Place, route and flags of a record survive the wait in a state, and every kind of failure."""
     group = group_of(flags)
     origin = RecordOrigin(topic="users", partition=1, offset=2, timestamp=3, route=4)
     origin.keyless = bool(flags & KEYLESS)
@@ -80,7 +80,7 @@ def test_a_record_is_what_it_was_wherever_it_waits(flags: int) -> None:
 
 
 def test_a_replayed_record_has_the_key_of_its_headers() -> None:
-    """Headers of that name in other records are whoever's who wrote them."""
+    """In records that are no replays, headers with our names have no meaning."""
     other, replayed = (group_of(flags).columns.record(0) for flags in (0, REPLAYED))
 
     assert other is not None

@@ -43,7 +43,7 @@ from statefun.sdk.types import TypedValue
 KEY = b"Ada\0t.fns/f"
 SECOND = timedelta(seconds=1)
 SIZE = 9
-"""Bytes of the number of a message; the next one says whether the function answers itself."""
+"""Bytes of the number of a message; the next byte says whether the function messages itself."""
 ECHOED, ECHO = b"e", b"E"
 
 
@@ -60,7 +60,7 @@ class Elsewhere:
     asked: int = 0
 
     def handle(self, value: bytes) -> Message | None:
-        """Handle a message; return what the function sends itself."""
+        """Handle a message; return the message that the function sends to itself, if any."""
         self.handled.append(value)
         is_answered = value[SIZE : SIZE + 1] == ECHOED
         echo = TypedValue("t/bytes", value[:SIZE] + ECHO)
@@ -78,7 +78,7 @@ class Elsewhere:
     async def invoke(
         self, batch: InvocationBatch, _prepare: PrepareMessage | None
     ) -> InvocationResult:
-        """Handle the messages, up to where it goes down."""
+        """Handle the messages until the endpoint goes down."""
         values = [each.argument.value for each in batch.invocations]
         assert values, "a call without messages"
         sent = [each for value in values[: self.most] if (each := self.handle(value))]
@@ -245,7 +245,7 @@ def _is_stored(attribute: attrs.Attribute[object], _value: object) -> bool:
 
 
 def numbers(values: list[bytes]) -> list[bytes]:
-    """Return the values without what fills them."""
+    """Return the values without their padding."""
     return [each[: SIZE + 1] for each in values]
 
 
@@ -263,7 +263,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
 
 
 def play(runtime: Runtime, script: list[Step]) -> list[bytes]:
-    """Let happen what a script says; return what was sent."""
+    """Run the steps of a script; return the values of the messages that it has sent."""
     sent: list[bytes] = []
     for what, content in script:
         if what == "send":
@@ -297,7 +297,7 @@ def play(runtime: Runtime, script: list[Step]) -> list[bytes]:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(steps, max_size=40))
 def test_what_waits_is_handled_in_order_and_once(script: list[Step]) -> None:
-    """However often the endpoint goes down, and whatever comes or crashes; nothing is left."""
+    """However often the endpoint goes down, and whatever arrives or crashes, no message remains."""
     runtime = Runtime()
     sent = numbers(play(runtime, script))
     runtime.finish()
@@ -313,7 +313,7 @@ def test_what_waits_is_handled_in_order_and_once(script: list[Step]) -> None:
 def test_no_message_for_a_removed_function_is_lost(
     script: list[Step],
 ) -> None:
-    """Each message is handled before, in order, or becomes a failure; nothing is left."""
+    """Each message was handled before, in order, or becomes a failure; none remains."""
     runtime = Runtime()
     sent = numbers(play(runtime, script))
     runtime.place = "nowhere"
@@ -327,7 +327,7 @@ def test_no_message_for_a_removed_function_is_lost(
 
 
 def test_a_further_message_costs_the_same_however_many_wait() -> None:
-    """So does a look at an endpoint that is still down."""
+    """The same holds for a wake-up while the endpoint is still down."""
     runtime = Runtime()
     runtime.endpoint.is_up = False
     costs = []
@@ -352,8 +352,8 @@ def test_a_further_message_costs_the_same_however_many_wait() -> None:
     assert set(kept) == {typename_of(KEY)}
 
 
-def test_what_a_function_sends_itself_waits_behind_what_it_sent_before() -> None:
-    """Also if the endpoint goes down while rows of the address are still to come."""
+def test_a_message_to_the_sender_itself_waits_after_earlier_ones() -> None:
+    """This also holds if the endpoint goes down while rows of the address are still to come."""
     runtime = Runtime()
     runtime.send(*(b"%09d" % n + ECHOED for n in range(11)))
     runtime.run()  # the last one of the echoes is delivered in the next micro-batch

@@ -68,7 +68,7 @@ passed = st.sampled_from(
 def test_delayed_messages_come_in_the_order_of_their_time(
     steps: list[tuple[int, list[int], str]], full: int
 ) -> None:
-    """To each target, however many are overdue, and in whichever buckets they have waited.
+    """This holds for each target, however many messages are overdue, and in whichever buckets they waited.
 
     Those that are due together come in the order in which they were sent.
     """
@@ -102,7 +102,7 @@ tokens = st.lists(st.tuples(st.integers(0, 3 * SECOND), st.sampled_from("ab")), 
 def test_a_token_is_free_when_the_driver_says_so(
     steps: list[tuple[int, int, list[tuple[int, str]]]],
 ) -> None:
-    """Whichever worker uses it again: no message comes early, twice, or never."""
+    """Whichever worker uses the token again, no message comes early, twice, or never."""
     with tempfile.TemporaryDirectory() as folder:
         engine = Engine(Path(folder))
         for passed, skew, delays in steps:
@@ -119,7 +119,7 @@ def test_a_token_is_free_when_the_driver_says_so(
 
 
 def test_an_hour_is_an_hour_after_a_tick_that_was_a_day_ahead(tmp_path: Path) -> None:
-    """The tick is in the past of none that is sent later."""
+    """No message that is sent later gets a bucket whose tick is in the past."""
     engine = Engine(tmp_path)
     engine.clock.time += DAY
     engine.settle([0])
@@ -133,7 +133,7 @@ def test_an_hour_is_an_hour_after_a_tick_that_was_a_day_ahead(tmp_path: Path) ->
 
 
 def test_a_storm_of_timers_rewrites_little(tmp_path: Path) -> None:
-    """However many wait for the same tick, adding some is no matter of megabytes."""
+    """However many messages wait for one tick, further ones do not rewrite megabytes."""
     engine = Engine(tmp_path, targets=20_000)
     for _ in range(20):
         engine.settle([3600 * SECOND] * 1_000)
@@ -151,7 +151,7 @@ def test_a_storm_of_timers_rewrites_little(tmp_path: Path) -> None:
 def test_many_timers_of_one_sender_for_one_target_rewrite_little(
     tmp_path: Path, token: str
 ) -> None:
-    """However many share a tick, with tokens or without: no state grows with their number."""
+    """However many messages share a tick, with tokens or without, no state grows with their number."""
     engine = Engine(tmp_path, targets=1)
     for batch in range(10):
         numbers = range(300 * batch, 300 * (batch + 1))
@@ -172,7 +172,7 @@ def test_many_timers_of_one_sender_for_one_target_rewrite_little(
     jump=st.integers(-DAY, DAY),
 )
 def test_a_worker_goes_on_where_the_driver_was(skew: int, passed: int, jump: int) -> None:
-    """Its own clock counts for a minute at most, and its jumps for nothing."""
+    """The worker's own clock counts for a minute at most, and its jumps do not count."""
     own = SetClock(START + skew)
     clock = BatchClock(own, START)
     at_first = clock.now()
@@ -184,7 +184,7 @@ def test_a_worker_goes_on_where_the_driver_was(skew: int, passed: int, jump: int
 
 
 def test_each_jump_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """With its direction and size; time that passes is no jump."""
+    """The line has the direction and size of the jump; time that passes is no jump."""
     clock = SetClock()
     log = JumpLog(clock)
 

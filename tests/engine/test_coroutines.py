@@ -42,12 +42,12 @@ async def stop() -> None:
 
 
 def test_calls_are_awaited_side_by_side() -> None:
-    """In the order in which they were given."""
+    """Results have the order of the calls."""
     assert await_all([answer(), answer()], 1) == [42, 42]
 
 
 def test_a_task_that_asks_for_the_end_fails_its_call() -> None:
-    """No other call fails: the worker goes on, with the results of the others."""
+    """No other call fails: the worker continues, with the results of the others."""
     calls: list[Awaitable[object]] = [answer(), in_a_task(leave), answer()]
 
     first, failed, last = await_all(calls, 10)
@@ -57,14 +57,14 @@ def test_a_task_that_asks_for_the_end_fails_its_call() -> None:
 
 
 def test_a_loop_that_is_stopped_goes_on() -> None:
-    """Whoever has stopped it."""
+    """It does not matter which code has stopped the loop."""
     calls: list[Awaitable[object]] = [stop(), answer()]
 
     assert await_all(calls, 10) == [None, 42]
 
 
 def test_a_loop_that_is_closed_gets_a_successor() -> None:
-    """It is none that other code comes by, but a coroutine that has kept it could close it."""
+    """Other code cannot get the loop, but a coroutine that has kept it could close it."""
     kept: list[asyncio.AbstractEventLoop] = []
 
     async def keep() -> None:
@@ -78,7 +78,7 @@ def test_a_loop_that_is_closed_gets_a_successor() -> None:
 
 @pytest.mark.parametrize("through", ["gather", "wait_for", "task"])
 def test_tasks_of_a_call_cannot_block_for_longer_than_its_timeout(through: str) -> None:
-    """Also if the function that awaits them does not block itself."""
+    """This also holds if the function that awaits the tasks does not block itself."""
 
     async def block() -> None:
         time.sleep(600)  # noqa: ASYNC251 - what is tested

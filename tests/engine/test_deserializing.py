@@ -57,7 +57,7 @@ def users_code() -> tuple[
     """Return a deserializer and a serializer, as if the main program had them."""
 
     def read_user(record: KafkaRecord) -> dict[str, Any] | None:
-        """Read 'name,age'; leave out comments, and take tombstones for farewells."""
+        """Read 'name,age'; drop comments, and read tombstones as farewells."""
         if record.value is None:
             return {"gone": True, "key": (record.key or b"").decode()}
         text = record.value.decode()
@@ -73,7 +73,7 @@ def users_code() -> tuple[
         }
 
     def write_user(user: dict[str, Any]) -> KafkaEgressMessage | None:
-        """Write a user with a header; leave out those that are gone."""
+        """Write a user with a header; drop users that are gone."""
         if "gone" in user:
             return None
         key = user.pop("name")
@@ -117,7 +117,7 @@ def egress(kafka: KafkaHarness, dead: str | None = None) -> DeclaredEgress:
 def test_records_become_values_and_values_become_records(
     kafka: KafkaHarness, checkpoint: Path, dispatch: str
 ) -> None:
-    """Users' functions convert values and records; None leaves a record out, on both sides."""
+    """Users' functions convert values and records; None drops a record, in both directions."""
     users, out = kafka.topic("users"), kafka.topic("out")
     producer = Producer({"bootstrap.servers": kafka.address})
     for value in (b"Ada,36", b"# no user", None):
@@ -143,7 +143,7 @@ def test_records_become_values_and_values_become_records(
 
 
 def test_what_cannot_be_read_is_kept_as_it_was(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """A dead letter has the record's own bytes, whoever failed; a replay is read again."""
+    """A dead letter has the record's own bytes, whichever code failed; a replay is decoded again."""
     users, dead, out = kafka.topic("users"), kafka.topic("dead"), kafka.topic("out")
     kafka.topic("dead-again")
     kafka.send(users, [("ada", "Ada,36"), ("ada", "Ada,old"), ("bob", "Bob,7"), ("eve", None)])
@@ -215,7 +215,7 @@ def test_a_serializer_that_fails_fails_the_function(kafka: KafkaHarness, checkpo
 
 
 def test_whatever_a_deserializer_raises_is_about_its_record() -> None:
-    """Exits are failures, too, and the other records are read."""
+    """Exits are failures, too, and the other records are decoded."""
 
     def read(record: KafkaRecord) -> dict[str, Any]:
         if record.offset == 1:

@@ -76,7 +76,7 @@ def facts(record: Received, *names: str) -> list[str | None]:
 def test_what_a_function_fails_on_becomes_a_dead_letter(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """The record as it was, where it came from and why; all others are handled as if without it."""
+    """The letter has the original record, its origin and the reason; other messages are not affected."""
     inputs, out, dead = kafka.topic("in"), kafka.topic("out"), kafka.topic("dead")
     module = kafka.module({inputs: ["test.fns/picky"]}, **MODULE, dead_letters=dead)
     producer = Producer({"bootstrap.servers": kafka.address})
@@ -157,7 +157,7 @@ def test_skipped_records_are_counted_and_logged(
 
 
 def test_policies_of_topics_win_over_their_ingress(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """One topic skips what stops the application on another."""
+    """One topic skips a record that stops the application on another topic."""
     strict, lax, out = kafka.topic("strict"), kafka.topic("lax"), kafka.topic("out")
     targets = {strict: ["test.fns/picky"], lax: ["test.fns/picky"]}
     module = kafka.module(targets, **MODULE, on_failure="fail")
@@ -172,7 +172,7 @@ def test_policies_of_topics_win_over_their_ingress(kafka: KafkaHarness, checkpoi
 
 
 def test_a_message_is_tried_again_and_then_buried(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """Attempts are apart by the backoff and twice that; other messages do not wait."""
+    """The pauses between attempts are the backoff and twice the backoff; other messages do not wait."""
     inputs, out, dead = kafka.topic("in"), kafka.topic("out"), kafka.topic("dead")
     module = kafka.module({inputs: ["test.fns/picky"]}, **MODULE, dead_letters=dead)
     clock = FileClock(checkpoint.with_name("clock"))
@@ -303,8 +303,10 @@ def test_nothing_that_a_function_does_escapes_its_policy(  # noqa: C901 - a bran
     assert (summary.invocations, summary.skipped, summary.next_timer) == (14, 12, None)
 
 
-def test_a_failure_stops_where_nothing_else_is_said(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """Without a dead-letter topic, and with a function's own policy even with one."""
+def test_a_failure_stops_the_application_unless_a_policy_says_otherwise(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """This is so without a dead-letter topic, and with a function's own policy even with a topic."""
     inputs, out, dead = kafka.topic("in"), kafka.topic("out"), kafka.topic("dead")
     module = kafka.module({inputs: ["test.fns/picky"]}, **MODULE, dead_letters=dead)
     kafka.send(inputs, [("Ada", "bad")])
@@ -318,7 +320,7 @@ def test_a_failure_stops_where_nothing_else_is_said(kafka: KafkaHarness, checkpo
 def test_what_is_large_becomes_a_dead_letter_that_fits(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """Texts are cut, and a value that does not fit stays where its record is."""
+    """Texts are cut, and a value that does not fit stays in the topic of its record."""
     inputs, out, dead = kafka.topic("in"), kafka.topic("out"), kafka.topic("dead")
     module = kafka.module({inputs: ["test.fns/picky"]}, **MODULE, dead_letters=dead)
     producer = Producer({"bootstrap.servers": kafka.address, "message.max.bytes": 1_048_500})
@@ -356,7 +358,7 @@ def test_what_is_large_becomes_a_dead_letter_that_fits(
 def test_a_record_too_large_for_its_egress_fails_its_function(
     kafka: KafkaHarness, checkpoint: Path, policy: str
 ) -> None:
-    """With key and headers, against what the egress's properties say; nothing else is concerned."""
+    """Key and headers count towards the limit in the egress's properties; no other message fails."""
     inputs, out, dead = kafka.topic("in"), kafka.topic("out"), kafka.topic("dead")
     module = kafka.module({inputs: ["test.fns/large"]}, **MODULE, dead_letters=dead)
     module += "  properties: [{max.request.size: 20000}]\n"

@@ -12,7 +12,7 @@ NAMES = ["value", "headers", "key"]
 
 
 def size(key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]) -> int:
-    """Return how many bytes there are."""
+    """Return the bytes of key, value and headers."""
     return len(key or b"") + len(value or b"") + headers_size(headers)
 
 
@@ -38,7 +38,7 @@ def test_a_letter_fits_and_says_what_it_lacks(
     facts: dict[str, str],
     limit: int,
 ) -> None:
-    """Everything that is there is whole, or named; nothing is left out that would have fitted."""
+    """Each part is whole, or a header names it; no part is left out that would have fitted."""
     topic = DeadLetterTopic("t/out", "dead", limit)
     own = [each for each in headers if not each[0].startswith("statefun-")]
 
@@ -78,7 +78,7 @@ def test_a_target_that_a_replay_needs_is_whole() -> None:
 
 
 def test_a_traceback_may_be_longer_than_other_texts() -> None:
-    """It is cut, and named, when it is longer than even that."""
+    """A traceback beyond its own limit is cut, and a header names it."""
     topic = DeadLetterTopic("t/out", "dead", 60_000)
     original = Original(b"k", b"value", [])
 

@@ -40,7 +40,7 @@ def replayed(first: RecordOrigin, key: bytes | None, id_: bytes) -> RecordOrigin
 def test_a_replayed_record_comes_from_where_it_came_from_at_first(
     first: RecordOrigin, key: bytes | None, id_: bytes
 ) -> None:
-    """Topic, place, time, key and its own headers are found again, however often."""
+    """Its topic, place, time, key and own headers are restored, however often it is replayed."""
     once = original(replayed(first, key, id_))
     twice = original(replayed(once, key, id_))
 
@@ -65,7 +65,7 @@ def test_a_replayed_record_comes_from_where_it_came_from_at_first(
     ],
 )
 def test_headers_that_are_not_ours_say_nothing(name: str, value: bytes | None) -> None:
-    """A record that another program writes into the topic of replays has its origin there."""
+    """If another program writes a record into the topic of replays, this topic is its origin."""
     again = replayed(RecordOrigin(topic="users", partition=1, offset=2, timestamp=3), None, b"")
     (header,) = [each for each in again.headers if each.key == f"statefun-{name}"]
     if value is None:

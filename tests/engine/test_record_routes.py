@@ -23,7 +23,7 @@ def ingress(name: str, *routes: TopicRoute) -> KafkaIngress:
 
 
 def test_a_number_is_that_of_an_ingress_and_its_topic() -> None:
-    """Nothing else changes it: records that wait find their route after a new version's start."""
+    """Nothing else changes the number: waiting records find their route after a new version's start."""
     one, two = TypeName("t", "one"), TypeName("t", "two")
     others = [(two, USERS), (one, PATTERN), (one, attrs.evolve(PATTERN, is_pattern=False))]
     targets = (TypeName("t", "f"),)
@@ -34,14 +34,14 @@ def test_a_number_is_that_of_an_ingress_and_its_topic() -> None:
 
 
 def test_numbers_survive_a_column_of_pandas() -> None:
-    """It has numbers as floats where some are missing."""
+    """A column of numbers becomes one of floats in pandas if a number is missing."""
     numbers = [route_number(TypeName("t", f"{each}"), USERS) for each in range(1000)]
 
     assert all(int(float(number)) == number > 0 for number in numbers)
 
 
 def test_a_route_has_the_policy_of_its_ingress_unless_it_has_its_own() -> None:
-    """A record that cannot be received follows it."""
+    """The policy of the route applies to a record that no function can receive."""
     module = Module((ingress("one", USERS), ingress("two", PATTERN)))
     routes = RecordRoutes.of(module)
 
@@ -54,7 +54,7 @@ def test_a_route_has_the_policy_of_its_ingress_unless_it_has_its_own() -> None:
 
 
 def test_a_record_whose_route_is_gone_takes_that_of_its_topic() -> None:
-    """Such as one that waits for a retry while its ingress gets another id."""
+    """An example is a record that waits for a retry while its ingress gets another id."""
     routes = RecordRoutes.of(Module((ingress("one", PATTERN), ingress("two", USERS))))
 
     found = [routes.route_of(RecordOrigin(topic=topic, route=5)) for topic in ("users", "ur", "x")]

@@ -43,8 +43,10 @@ ROUTES = RecordRoutes(
         ),
     ],
 )
-def test_the_reason_why_a_key_was_not_decoded_is_told(topic: str, key: bytes, reason: str) -> None:
-    """Whoever reads the dead letter sees what the key's type has said."""
+def test_the_reason_why_a_key_was_not_decoded_is_reported(
+    topic: str, key: bytes, reason: str
+) -> None:
+    """The dead letter has the error text of the key's type."""
     error = rejected(UNDECODABLE_KEY, RecordOrigin(topic=topic, key=key), None, ROUTES)
 
     assert error.message.startswith(
@@ -54,7 +56,7 @@ def test_the_reason_why_a_key_was_not_decoded_is_told(topic: str, key: bytes, re
 
 
 def test_a_key_that_is_decoded_now_has_no_reason() -> None:
-    """A type that asks a service may have failed for a moment; other kinds have no key to look at."""
+    """A type that asks a service may have failed for a moment; without a key there is nothing to repeat."""
     seven = RecordOrigin(topic="numbers", key=(7).to_bytes(4, "big"))
 
     assert rejected(UNDECODABLE_KEY, seven, None, ROUTES).message.endswith("the topic's keyType")
@@ -62,14 +64,14 @@ def test_a_key_that_is_decoded_now_has_no_reason() -> None:
 
 
 class NamelessError(Exception):
-    """An error that cannot say what it is."""
+    """An error whose ``str()`` raises."""
 
     def __str__(self) -> str:
         raise ValueError
 
 
 def test_an_error_without_a_text_is_a_reason_as_well() -> None:
-    """The record is rejected as any other; nothing escapes."""
+    """The record is rejected like any other, and no exception ends the task."""
 
     def fail(_: bytes) -> str:
         raise NamelessError

@@ -27,7 +27,7 @@ def test_the_result_of_an_egress_kind_is_checked(result: object) -> None:
 
 
 def test_a_record_or_nothing_is_sent() -> None:
-    """As the kind says."""
+    """The kind of the egress decides."""
     record = KafkaEgressMessage("a/b", topic="out", value=b"1")
 
     assert record_of(record) is record

@@ -39,7 +39,7 @@ buckets = st.sets(st.integers(0, 2**43), max_size=30)
 
 @given(due=times, target=st.binary())
 def test_a_timer_is_never_early(due: int, target: bytes) -> None:
-    """The tick of its bucket comes when it is due or less than a tick later, and not before."""
+    """The tick of its bucket comes at the due time, or less than a tick later."""
     tick = due_tick(bucket_for(due, target))
 
     assert time_of(tick) >= due
@@ -60,7 +60,7 @@ def test_a_message_is_passed_on_before_it_is_due(due: int, now: int, target: byt
 
 @given(due=times, now=times)
 def test_a_wake_up_is_late_by_a_share_of_its_wait(due: int, now: int) -> None:
-    """It is never early."""
+    """A wake-up is never early."""
     late = rounded_up(due, now) - due
 
     assert 0 <= late < max(time_of(1), (due - now) / 256 + time_of(1))
@@ -71,7 +71,7 @@ def test_a_wake_up_is_late_by_a_share_of_its_wait(due: int, now: int) -> None:
 def test_messages_share_buckets_however_long_they_wait(
     place: Callable[[int, int, bytes], int], wait: int, now: int
 ) -> None:
-    """The times of those that wait for as long have hardly more than 500 buckets."""
+    """Messages with waits of about the same length use few more than 500 ticks."""
     dues = range(now + wait, now + 2 * wait, max(1, wait // 5000))
 
     assert len({place(due, now, b"") for due in dues}) <= 520
@@ -101,7 +101,7 @@ def test_timers_at_the_end_of_time_have_a_date(due: int) -> None:
 
 
 def test_a_last_attempt_may_wait_until_the_end_of_time() -> None:
-    """However often the longest of backoffs is doubled."""
+    """The longest backoff may be doubled any number of times."""
     effects = Effects()
     failed = FailedMessage(b"x", b"y", "t/v", b"", None, FunctionError("bad"), "Error", 90)
 
@@ -117,8 +117,8 @@ def test_a_last_attempt_may_wait_until_the_end_of_time() -> None:
 
 
 @given(wait=st.integers(0, 2**45), now=st.integers(0, 2**50), late=st.integers(0, 2**40))
-def test_a_message_comes_to_where_it_is_due_in_a_few_steps(wait: int, now: int, late: int) -> None:
-    """Each bucket passes it on to a finer one, whenever its tick comes, until it is due."""
+def test_a_message_reaches_its_final_bucket_in_a_few_steps(wait: int, now: int, late: int) -> None:
+    """Each bucket sends it to a finer one, whenever the tick comes, until the message is due."""
     due, steps = now + wait, 0
     while time_of(tick := due_tick(bucket_before(due, now, b""))) < due:
         now = time_of(tick) + late
@@ -129,7 +129,7 @@ def test_a_message_comes_to_where_it_is_due_in_a_few_steps(wait: int, now: int, 
 
 
 def test_a_million_timers_of_a_tick_are_several_states() -> None:
-    """No single state has to hold them all."""
+    """No single state has to hold all of them."""
     assert len({bucket_for(1000, b"%d" % number) for number in range(1000)}) == 8
 
 
@@ -140,7 +140,7 @@ chunked = st.sets(st.builds(chunk_of, st.integers(0, 2**43), st.integers(-1, 5))
 def test_pending_buckets_are_a_set_in_order_of_time(
     steps: list[tuple[str, set[int], int]],
 ) -> None:
-    """After any additions and removals, they equal a plain set; a chunk stands for those before."""
+    """After any additions and removals, they equal a plain set; a chunk includes all earlier chunks."""
     pending, model = PendingBuckets(), set[int]()
     for step, some, tick in steps:
         if step == "add":
@@ -184,7 +184,7 @@ def outcome(
 def test_what_is_cancelled_at_once_makes_no_difference(
     commands: list[tuple[str, bool]], before: set[str]
 ) -> None:
-    """For any messages pending before, the rest has the same outcome, and is never longer."""
+    """With any older messages, the reduced list has the same outcome, and is never longer."""
     delayed = [
         DelayedMessage(timedelta(1), message_builder("t/f", "x", int_value=number), token)
         if sends

@@ -53,7 +53,7 @@ class Endpoint:
 
 
 def test_a_few_failures_open_no_circuit() -> None:
-    """A server that restarts is tried again; one that answers now and then is there."""
+    """A server that restarts is called again, and so is one that answers now and then."""
     endpoint = Endpoint()
     endpoint.fail(seconds=0)
     assert endpoint.admits()
@@ -64,8 +64,8 @@ def test_a_few_failures_open_no_circuit() -> None:
     assert (endpoint.asked, endpoint.problem_reported()) == (0, None)
 
 
-def test_an_endpoint_that_is_down_is_left_alone() -> None:
-    """It is asked after a pause, and reported each time that a call is refused."""
+def test_an_endpoint_that_is_down_gets_no_calls() -> None:
+    """It is asked after a pause, and each refused call makes a report."""
     endpoint = Endpoint()
     endpoint.fail()
     assert not endpoint.admits()
@@ -95,7 +95,7 @@ def test_an_endpoint_that_answers_again_gets_calls() -> None:
 
 
 def test_pauses_grow_up_to_a_limit() -> None:
-    """Nobody waits for longer than that after an endpoint is back."""
+    """No message waits for longer than the limit once an endpoint is back."""
     endpoint = Endpoint()
     endpoint.fail()
     waits = []
@@ -122,7 +122,7 @@ def test_calls_at_the_same_time_share_a_question() -> None:
 
 
 def test_an_endpoint_may_rest_though_it_answers_others() -> None:
-    """It has asked for that itself."""
+    """It has asked for a pause itself."""
     endpoint = Endpoint()
     endpoint.circuit.rest(timedelta(seconds=60), "is busy")
     endpoint.circuit.reached()

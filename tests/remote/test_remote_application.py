@@ -96,7 +96,7 @@ def wire(texts: Iterable[str]) -> list[tuple[str, bytes]]:
 
 
 def by_name(kafka: KafkaHarness, topic: str) -> Iterator[list[str]]:
-    """Yield what was published for Ada, and for Bob."""
+    """Yield the published records of Ada, and of Bob."""
     received = kafka.receive(topic)
     for name in ("Ada", "Bob"):
         yield [each.value for each in received if each.key == name]
@@ -131,7 +131,7 @@ def test_remote_and_local_functions_message_each_other(kafka: KafkaHarness, tmp_
 def test_messages_wait_in_order_for_an_endpoint_that_is_down(
     kafka: KafkaHarness, tmp_path: Path, caplog: pytest.LogCaptureFixture, dispatch: str
 ) -> None:
-    """They are part of the state, and go first when the endpoint is back."""
+    """They are part of the state, and are handled first when the endpoint is back."""
     port = free_port()
     inputs, out = kafka.topic("in"), kafka.topic("out")
     transport = "  transport: {call: 1s}"
@@ -187,7 +187,7 @@ def test_messages_that_wait_need_no_others_to_go_on(kafka: KafkaHarness, tmp_pat
 def test_much_that_waits_is_kept_in_chunks_and_comes_back_in_order(
     kafka: KafkaHarness, tmp_path: Path
 ) -> None:
-    """Nothing is lost, and the count of what waits ends where it began."""
+    """No message is lost, and the size of all waiting messages ends at zero."""
     port = free_port()
     inputs, out = kafka.topic("in"), kafka.topic("out")
     transport = "  transport: {call: 5s}"
@@ -211,10 +211,10 @@ def test_much_that_waits_is_kept_in_chunks_and_comes_back_in_order(
     assert waiting() == 0
 
 
-def test_messages_that_wait_for_a_function_that_is_gone_are_told(
+def test_messages_that_wait_for_a_removed_function_are_reported(
     kafka: KafkaHarness, tmp_path: Path
 ) -> None:
-    """As other messages that nobody would handle, also those in chunks."""
+    """The start lists them like other messages without a function, also those in chunks."""
     inputs, out = kafka.topic("in"), kafka.topic("out")
     transport = "  transport: {call: 500ms}"
     down = endpoint(free_port(), transport)
@@ -260,7 +260,7 @@ def test_what_a_remote_function_fails_on_becomes_a_dead_letter(
 def test_the_others_go_on_while_a_message_is_tried_again(
     kafka: KafkaHarness, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It waits at its address, with the time that its call has left, and is logged at once."""
+    """The message waits at its address, with the rest of its call's time, and is logged at once."""
     port = free_port()
     inputs, out = kafka.topic("in"), kafka.topic("out")
     module = kafka.module({inputs: ["served.fns/counter"]}) + endpoint(port)  # call: 2 minutes
@@ -278,7 +278,7 @@ def test_the_others_go_on_while_a_message_is_tried_again(
 def test_an_unknown_function_is_a_failure_at_once_that_names_the_way_out(
     kafka: KafkaHarness, tmp_path: Path
 ) -> None:
-    """Its server has answered so."""
+    """The server of the endpoint has answered that it lacks the function."""
     port = free_port()
     inputs, out = kafka.topic("in"), kafka.topic("out")
     module = kafka.module({inputs: ["served.fns/nobody"]}) + endpoint(port)
@@ -329,7 +329,7 @@ def restarted(folder: Path, port: int) -> Iterator[None]:
 def test_only_the_message_that_takes_its_server_down_fails(
     kafka: KafkaHarness, tmp_path: Path
 ) -> None:
-    """The addresses of all workers, which were under way with it, are handled."""
+    """The messages of all workers' other addresses that the server had at that time are handled."""
     port = free_port()
     inputs, out, letters = kafka.topic("in"), kafka.topic("out"), kafka.topic("letters")
     module = kafka.module({inputs: ["served.fns/counter"]}, dead_letters=letters)
@@ -357,7 +357,7 @@ def test_only_the_message_that_takes_its_server_down_fails(
 
 
 def test_what_is_registered_and_behind_an_endpoint_is_refused(tmp_path: Path) -> None:
-    """One of the two would never be called."""
+    """One of the two functions would never be called."""
     module = parse_module(endpoint(1).replace("served.fns/*", "local.fns/printer"))
     settings = Settings.resolve({}, None, checkpoint=tmp_path)
     with pytest.raises(BindingError, match=r"local\.fns/printer is registered"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of real servers, which do what each test says."""
+"""Calls of real servers, whose behaviour each test defines."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Served:
     remote: RemoteFunctions
     requests: list[bytes] = attrs.field(factory=list)
     trouble: Trouble = NO_TROUBLE
-    """As the address's state keeps it."""
+    """The trouble that the state of the address keeps."""
 
     async def invoke(
         self, *texts: str, state: dict[str, TypedValue] | None = None, **more: Any
@@ -179,19 +179,19 @@ def texts_of(result: InvocationResult) -> list[str]:
 
 
 def seen(result: InvocationResult) -> str:
-    """Return the value that tells which messages were handled."""
+    """Return the value that lists the handled messages."""
     value = result.state_mutations["seen"]
     assert value is not None
     return StringType.serializer().deserialize(value.value)
 
 
 async def _echoed(request: web.Request) -> web.Response:
-    """Refuse as gateways do, which quote what they were asked."""
+    """Refuse a request as gateways do, which quote its URL."""
     return web.Response(status=404, text=f"no function at {request.path_qs}, code plan7ed/s3cret+x")
 
 
 async def _broken(request: web.Request) -> web.Response:
-    """Break the connection off."""
+    """Close the connection without an answer."""
     assert request.transport is not None
     request.transport.close()
     return web.Response()
@@ -201,7 +201,7 @@ async def _broken(request: web.Request) -> web.Response:
 def test_secrets_in_urls_are_not_shown(
     handler: Handler | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither in failures, which become dead letters, nor in logs, reports and reprs."""
+    """No failure, dead letter, log line, report or repr has them."""
     secrets = ("plan7ed%2Fs3cret%2Bx", "plan7ed/s3cret+x", "plan7ed-p4ssword")
 
     async def scenario() -> list[str]:
@@ -261,7 +261,7 @@ def test_a_batch_has_the_effects_that_its_function_asks_for() -> None:
 
 
 def test_large_batches_go_in_several_requests_in_order() -> None:
-    """Each of them begins with the state that the one before has left."""
+    """Each request has the state after the reply to the request before it."""
 
     async def scenario() -> None:
         async with serving(max_batch=3) as served:
@@ -281,7 +281,7 @@ def test_large_batches_go_in_several_requests_in_order() -> None:
 
 
 def test_a_message_that_fails_does_not_stop_the_others() -> None:
-    """The request is divided until it is alone."""
+    """The request is divided until that message is alone."""
 
     async def scenario() -> None:
         times = Timeouts(SECOND, SECOND, SECOND)
@@ -302,7 +302,7 @@ def test_a_message_that_fails_does_not_stop_the_others() -> None:
 
 @pytest.mark.parametrize("status", [500, 503, 408, 409, 420, 429, 499])
 def test_statuses_that_pass_are_tried_again(status: int) -> None:
-    """As in the reference, within the time of the call."""
+    """The reference does the same, within the time of the call."""
     refused = [status] * 3
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -337,7 +337,7 @@ def test_statuses_that_stay_are_failures_at_once(status: int) -> None:
 
 
 def test_a_function_that_its_server_lacks_fails_at_once() -> None:
-    """It answers 500 for it, as published SDKs do, even without messages, and replies for others."""
+    """Published SDKs answer 500 for it, even without messages, and reply for other functions."""
     attempts = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -364,7 +364,7 @@ def test_a_function_that_its_server_lacks_fails_at_once() -> None:
 
 
 def test_an_endpoint_may_ask_for_patience() -> None:
-    """The header Retry-After is obeyed; a message that would have no time left waits."""
+    """The header Retry-After is obeyed; a message without enough time for that waits."""
     waits = ["1", "100000"]
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -421,7 +421,7 @@ _NONSENSE = {
 
 @pytest.mark.parametrize(("problem", "reply"), _NONSENSE.items(), ids=list(_NONSENSE))
 def test_nonsense_is_the_functions_failure(problem: str, reply: bytes) -> None:
-    """It is tried again like other errors, and then said."""
+    """The request is tried again like after other errors; then the failure names the nonsense."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         asked = ToFunction.FromString(await request.read()).invocation
@@ -448,7 +448,7 @@ def test_nonsense_is_the_functions_failure(problem: str, reply: bytes) -> None:
     ],
 )
 def test_an_answer_of_another_type_is_a_failure(headers: str, content: bytes, shown: str) -> None:
-    """The server of upstream's playground answers 200 when a function throws, with nothing else."""
+    """The server of upstream's playground answers 200 with another type when a function throws."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         asked = ToFunction.FromString(await request.read()).invocation
@@ -473,7 +473,7 @@ def test_an_answer_of_another_type_is_a_failure(headers: str, content: bytes, sh
 
 
 def test_the_parameters_of_the_content_type_do_not_matter() -> None:
-    """Nor do its capitals."""
+    """Upper case does not matter either."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         reply = await answer(request)
@@ -503,7 +503,7 @@ def test_a_reply_without_bytes_has_no_effects() -> None:
 
 @pytest.mark.parametrize("is_chunked", [False, True])
 def test_replies_have_a_limit(is_chunked: bool) -> None:
-    """A larger one is not read, whether it tells its size or not."""
+    """A larger reply is not read, whether or not it has a Content-Length."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         if not is_chunked:
@@ -524,8 +524,8 @@ def test_replies_have_a_limit(is_chunked: bool) -> None:
     asyncio.run(scenario())
 
 
-def test_what_was_answered_says_more_than_that_the_time_is_over() -> None:
-    """The last attempt of a call has the time that those before have left."""
+def test_a_failure_has_the_last_answer_rather_than_the_timeout() -> None:
+    """The last attempt of a call may time out, as it has the rest of the time only."""
     asked = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -549,7 +549,7 @@ def test_what_was_answered_says_more_than_that_the_time_is_over() -> None:
 
 
 def test_a_call_that_goes_on_has_time_for_an_answer() -> None:
-    """Its failure is what the endpoint answers, not that an earlier micro-batch took the time."""
+    """The failure has the endpoint's answer, even if earlier micro-batches have used up the time."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(0.05)
@@ -566,7 +566,7 @@ def test_a_call_that_goes_on_has_time_for_an_answer() -> None:
 
 
 def test_the_time_begins_anew_when_values_are_asked_for() -> None:
-    """An innocent message does not fail for what was in vain before its endpoint's first reply."""
+    """Vain attempts before the endpoint's first reply do not fail an innocent message."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         if ToFunction.FromString(await request.read()).invocation.state:
@@ -583,7 +583,7 @@ def test_the_time_begins_anew_when_values_are_asked_for() -> None:
 
 
 def test_a_function_that_asks_again_and_again_fails() -> None:
-    """It was given what it asks for."""
+    """Each request had the values that the function asks for."""
     question = FromFunction()
     question.incomplete_invocation_context.missing_values.add(state_name="a")
 
@@ -613,7 +613,7 @@ def test_a_stored_value_of_another_type_is_a_failure() -> None:
 
 
 def test_messages_to_nowhere_fail_alone() -> None:
-    """What cannot be sent is the failure of the message that sends it."""
+    """If a message cannot be sent, the message whose handling sends it fails."""
 
     def prepare(sent: Any) -> Any:
         if isinstance(sent, Message):
@@ -630,7 +630,7 @@ def test_messages_to_nowhere_fail_alone() -> None:
 
 
 def test_a_slow_function_has_its_time() -> None:
-    """Without an answer in time it fails, if the endpoint answers other requests."""
+    """A call without an answer in time fails, if the endpoint answers other requests."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         asked = ToFunction.FromString(await request.read()).invocation
@@ -663,7 +663,7 @@ def test_large_requests_arrive_as_they_are() -> None:
 
 
 def test_a_server_that_does_not_read_has_its_time() -> None:
-    """The time for sending is not the one for the answer."""
+    """The limit for sending a request is not the limit for its answer."""
 
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:  # which nobody reads from
@@ -678,7 +678,7 @@ def test_a_server_that_does_not_read_has_its_time() -> None:
 
 
 def test_messages_to_an_endpoint_that_is_down_wait() -> None:
-    """What was handled stays; the rest waits, and is handled when the endpoint is back."""
+    """None of them fails: they wait until the endpoint can be reached again."""
     port = free_port()
     url = f"http://127.0.0.1:{port}/"
 
@@ -739,7 +739,7 @@ def test_a_connection_that_breaks_is_made_again() -> None:
 
 
 def test_messages_for_which_there_is_no_time_wait() -> None:
-    """A function that is slow but well handles all of them, in several micro-batches."""
+    """A slow function handles all of them, in several micro-batches."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         asked = ToFunction.FromString(await request.read()).invocation
@@ -764,7 +764,7 @@ def test_messages_for_which_there_is_no_time_wait() -> None:
 
 
 def test_a_message_that_hangs_fails_whatever_others_do() -> None:
-    """Its address comes to it with time enough, though the function is quick for others."""
+    """A later micro-batch gives it enough time, though the function is quick for other messages."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         asked = ToFunction.FromString(await request.read()).invocation
@@ -791,7 +791,7 @@ def test_a_message_that_hangs_fails_whatever_others_do() -> None:
 
 
 def test_a_busy_endpoint_is_nobodys_failure() -> None:
-    """However often it says so; nothing is sent in pieces, which would make it busier."""
+    """However often it answers so, requests are not divided, which would add to its load."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         asked = ToFunction.FromString(await request.read()).invocation
@@ -811,7 +811,7 @@ def test_a_busy_endpoint_is_nobodys_failure() -> None:
 
 
 def test_requests_that_are_too_much_are_divided() -> None:
-    """A server or proxy may say so by 408 or 500."""
+    """A server or proxy may refuse them with status 408 or 500."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         asked = ToFunction.FromString(await request.read()).invocation
@@ -838,12 +838,12 @@ class Crashing:
     slowness: float = 0.05
     outage: float = 0.3
     rollouts: int = 0
-    """How often it is also replaced, when it is asked for a message."""
+    """How often it also restarts at a request with a message, as in a rollout."""
     _down_until: float = 0
     _under_way: list[web.Request] = attrs.field(factory=list)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer, or break all connections off."""
+        """Answer, or close all connections."""
         asked = ToFunction.FromString(await request.read()).invocation
         loop = asyncio.get_running_loop()
         self._under_way.append(request)
@@ -910,7 +910,7 @@ async def run_workers(
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_innocent_addresses_are_not_blamed(workers: int) -> None:
-    """Suspects of all workers are called one after the other, and nothing else meanwhile."""
+    """Suspects of all workers are called one after the other, and no other address meanwhile."""
     server = Crashing()
     messages = {id_: ["a", "b"] for id_ in "abcdefgh"} | {"eve": ["a", "poison", "b"]}
 
@@ -923,7 +923,7 @@ def test_innocent_addresses_are_not_blamed(workers: int) -> None:
 
 
 def test_a_rollout_is_nobodys_failure() -> None:
-    """However often an address is called just then, alone or not."""
+    """It does not matter how often an address is called during the rollout, alone or not."""
     server = Crashing(outage=0.2, rollouts=12)
 
     async def scenario() -> None:
@@ -946,7 +946,7 @@ def test_a_rollout_is_nobodys_failure() -> None:
 
 
 def test_functions_on_different_servers_are_down_apart() -> None:
-    """An endpoint whose URL has the function's name may have many."""
+    """An endpoint whose URL has the function's name may have many servers."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         return web.Response(status=503) if request.path == "/bad" else await answer(request)
@@ -975,7 +975,7 @@ def test_functions_on_different_servers_are_down_apart() -> None:
     ],
 )
 def test_names_of_functions_stay_in_their_place(template: str, name: str, path: str) -> None:
-    """Whoever can address a function of a namespace does not choose where messages go."""
+    """The sender of a message can choose the function's name, but not the server or path."""
     paths = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -1007,7 +1007,7 @@ def test_names_of_functions_stay_in_their_place(template: str, name: str, path: 
     ],
 )
 def test_names_of_functions_that_lead_elsewhere_are_failures(template: str, name: str) -> None:
-    """Of their messages, and nobody is called."""
+    """Their messages fail, and no server is called."""
 
     async def scenario() -> None:
         remote = RemoteFunctions(endpoint(template))
@@ -1044,7 +1044,7 @@ def test_a_function_that_is_replaced_is_asked_again() -> None:
 
 
 def test_records_that_cannot_be_are_failures_of_their_message() -> None:
-    """Whatever a reply holds, it ends no application."""
+    """No content of a reply ends the application."""
     record = KafkaProducerRecord(topic="out", timestamp=2**62)
     reply = _reply(
         outgoing_egresses={
@@ -1071,7 +1071,7 @@ def test_records_that_cannot_be_are_failures_of_their_message() -> None:
 
 
 def test_requests_go_through_a_unix_domain_socket(tmp_path: Path) -> None:
-    """The URL names its file, and then the path."""
+    """The URL has the file of the socket, and then the path."""
     paths = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -1121,7 +1121,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_both_sides_show_certificates(certificates: Path) -> None:
-    """The endpoint's is checked against the given authorities; the client's key has a password."""
+    """The given authorities check the endpoint's certificate; the client's key has a password."""
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates / "ca.pem")
     server.load_cert_chain(certificates / "server.pem", certificates / "server.key")
     server.verify_mode = ssl.CERT_REQUIRED

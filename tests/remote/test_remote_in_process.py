@@ -95,7 +95,7 @@ spec:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_remote_functions_are_called_from_tests(tmp_path: Path, form: str) -> None:
-    """Their server is a real one; nothing else is needed. All forms of endpoints call it."""
+    """The server is a real one; the test needs nothing else. All forms of endpoints work."""
     with Server(PYTHON) as server:
         app = application(tmp_path, server.url, form)
         value = TypedValue("com.example.languages/commands", json.dumps(COMMANDS).encode())
@@ -109,7 +109,7 @@ def test_remote_functions_are_called_from_tests(tmp_path: Path, form: str) -> No
 
 
 def test_a_message_without_effects_is_no_failure(tmp_path: Path) -> None:
-    """The published SDK for Python answers with no bytes then."""
+    """The published SDK for Python answers with an empty reply then."""
     with Server(PYTHON) as server:
         app = application(tmp_path, server.url)
         app.send(PYTHON.typename, "Ada", TypedValue("com.example.languages/commands", b"[]"))
@@ -118,7 +118,7 @@ def test_a_message_without_effects_is_no_failure(tmp_path: Path) -> None:
 
 
 def test_an_endpoint_that_is_down_ends_a_test(tmp_path: Path) -> None:
-    """The reason is in the error."""
+    """The error has the reason."""
     app = application(tmp_path, f"http://127.0.0.1:{free_port()}/")
     app.send(PYTHON.typename, "Ada", TypedValue("com.example.languages/commands", b"[]"))
     with pytest.raises(PlatformError, match="cannot be reached: Connection refused"):
