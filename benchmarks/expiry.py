@@ -35,8 +35,8 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream, read_batches
 from statefun.runtime.spark.session import keep_checkpoint_locally, open_session
-from statefun.sdk.storage import Expiration
 from statefun.sdk.types import TypedValue
+from statefun.sdk.value_spec import Expiration
 
 TTL = timedelta(days=30)
 _MILLISECONDS = round(TTL / timedelta(milliseconds=1))

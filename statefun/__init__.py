@@ -57,8 +57,8 @@ from statefun.sdk.primitives import (
 )
 from statefun.sdk.record import IngressRecord, KafkaRecord
 from statefun.sdk.request_reply import RequestReplyHandler
-from statefun.sdk.state import State, state_value
-from statefun.sdk.storage import ValueSpec
+from statefun.sdk.state import State
+from statefun.sdk.state_fields import state_value
 from statefun.sdk.structured import make_json_type, make_msgpack_type, make_protobuf_type
 from statefun.sdk.types import (
     SimpleType,
@@ -69,6 +69,7 @@ from statefun.sdk.types import (
     simple_type,
 )
 from statefun.sdk.types import default_types as types
+from statefun.sdk.value_spec import ValueSpec
 
 if TYPE_CHECKING:
     from statefun.formats.avro import make_avro_type

@@ -22,9 +22,9 @@ from statefun.protocol.runtime_pb2 import AddressState, RecordOrigin
 from statefun.sdk.address import Address
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.invocation_batch import NO_TROUBLE, Invocation, Trouble
-from statefun.sdk.storage import Expiration
 from statefun.sdk.times import in_milliseconds
 from statefun.sdk.types import TypedValue
+from statefun.sdk.value_spec import Expiration
 
 OWN_PREFIX = "statefun."
 """The typename prefix of the runtime's own messages."""

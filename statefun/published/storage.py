@@ -10,7 +10,9 @@ from statefun import TypedValue, ValueSpec
 from statefun.protocol.request_reply_pb2 import ToFunction
 from statefun.published import moved
 from statefun.sdk.stateful_function import StorageSpec
-from statefun.sdk.storage import Storage, value_specs
+from statefun.sdk.storage import Storage
+from statefun.sdk.value_spec import value_specs
+from statefun.sdk.values import Values
 
 __all__ = [
     "Resolution",
@@ -60,4 +62,4 @@ def resolve(
         for name, value in received.items()
         if value.has_value
     }
-    return Resolution(None, Storage(value_specs(storage.specs), present))
+    return Resolution(None, Storage(Values(value_specs(storage.specs), present)))

@@ -41,8 +41,8 @@ from statefun.sdk.invocation_batch import (
 )
 from statefun.sdk.message import Message
 from statefun.sdk.shown_uris import shown_uri, without_secrets
-from statefun.sdk.storage import Expiration
 from statefun.sdk.types import TypedValue
+from statefun.sdk.value_spec import Expiration
 
 _MOST_QUESTIONS = 4
 """How often a function may ask for values before it takes its messages."""

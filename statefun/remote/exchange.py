@@ -22,8 +22,8 @@ from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import DefinitionError, StateDecodeError
 from statefun.sdk.invocation_batch import Invocation, InvocationResult
 from statefun.sdk.message import Message
-from statefun.sdk.storage import Expiration
 from statefun.sdk.types import TypedValue
+from statefun.sdk.value_spec import Expiration
 
 _Mode = FromFunction.ExpirationSpec.ExpireMode
 _MODIFY = FromFunction.PersistedValueMutation.MutationType.MODIFY

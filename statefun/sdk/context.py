@@ -15,6 +15,7 @@ from statefun.sdk.record import IngressRecord
 from statefun.sdk.storage import Storage
 from statefun.sdk.tracing import traced
 from statefun.sdk.types import Type, check_value
+from statefun.sdk.values import Values
 
 _MAX_DELAY = timedelta(days=365_250)
 
@@ -96,6 +97,7 @@ class Context:
         "_prepare",
         "_sent",
         "_trace",
+        "_values",
         "address",
         "caller",
         "storage",
@@ -104,10 +106,11 @@ class Context:
     def __init__(
         self,
         address: Address,
-        storage: Storage,
+        values: Values,
         sent: Sent,
         prepare: PrepareMessage | None = None,
     ) -> None:
+        self._values = values
         self._sent = sent
         self._prepare = prepare
         self._message: Message | None = None
@@ -116,7 +119,7 @@ class Context:
         """Where this function instance lives."""
         self.caller: Address | None = None
         """Who sent the message; None if it came from an ingress."""
-        self.storage = storage
+        self.storage = Storage(values)
         """The values of this address, as declared by the function's specs."""
 
     @property
@@ -293,6 +296,11 @@ def begin_message(
     context.caller = caller
     context._message = message  # noqa: SLF001 - users need not see how
     context._trace = trace  # noqa: SLF001 - as above
+
+
+def context_values(context: Context) -> Values:
+    """Return the values of the context's address, for a :class:`~statefun.State`."""
+    return context._values  # noqa: SLF001 - as above
 
 
 def _hint(message: object) -> str:

@@ -22,7 +22,7 @@ from statefun.sdk.flaws import collect
 from statefun.sdk.handlers import Handler, checked, handler_of
 from statefun.sdk.state import state_specs
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT, StatefulFunction
-from statefun.sdk.storage import ValueSpec, value_specs
+from statefun.sdk.value_spec import ValueSpec, value_specs
 
 
 class _On:

@@ -16,7 +16,7 @@ from statefun.sdk.annotations import (
     parameter_annotation,
     types_of,
 )
-from statefun.sdk.context import Context
+from statefun.sdk.context import Context, context_values
 from statefun.sdk.errors import DefinitionError, FunctionError, UnexpectedValueError
 from statefun.sdk.fields import has_fields, is_class, text_of_annotation
 from statefun.sdk.message import Message, does_not_decode
@@ -212,7 +212,7 @@ class Handlers:
         handler, value = self._found(message)
         if handler.state is None:
             return handler.fun(context, value)
-        state = attached(handler.state, context.storage)
+        state = attached(handler.state, context_values(context))
         result = handler.fun(context, value, state)
         write_changes(state)
         return result
@@ -310,7 +310,7 @@ class AsyncHandlers(Handlers):
         if handler.state is None:
             await _done(handler, context, value)
             return
-        state = attached(handler.state, context.storage)
+        state = attached(handler.state, context_values(context))
         await _done(handler, context, value, state)
         write_changes(state)
 

@@ -38,8 +38,8 @@ from statefun.sdk.invocation_batch import (
 from statefun.sdk.message import Message, received
 from statefun.sdk.raised import class_name, line_of, text_of, traceback_of
 from statefun.sdk.stateful_function import StatefulFunction
-from statefun.sdk.storage import Storage, changes, restore
 from statefun.sdk.types import TypedValue
+from statefun.sdk.values import Values
 from statefun.sdk.watchdog import Stretch, finished, finished_here
 
 _PLACED: Sequence[type[InvocationError]] = (
@@ -146,6 +146,7 @@ class _Run:
         "_prepare",
         "_sent",
         "_served",
+        "_values",
         "context",
     )
 
@@ -162,6 +163,7 @@ class _Run:
         self._batch = batch
         self._prepare = prepare
         self._sent = Sent()
+        self._values = Values(function.specs, batch.state)
         self.context = self._new_context()
         self._failures: list[FailedInvocation] = []
         self._counts_before = _NOTHING_SENT
@@ -174,20 +176,17 @@ class _Run:
         begin_message(self.context, message, caller, trace)
         if index:
             self._counts_before = self._sent.counts()
-            self._changes_before = changes(self.context.storage).copy()
+            self._changes_before = self._values.changed.copy()
         return message
 
     def _new_context(self) -> Context:
-        batch = self._batch
-        storage = Storage(self._function.specs, batch.state)
-        return Context(batch.target, storage, self._sent, self._prepare)
+        return Context(self._batch.target, self._values, self._sent, self._prepare)
 
     def leave_context(self) -> None:
         """Go on with a copy of the context: an abandoned call may still use the old one."""
-        left = self.context.storage
         self._sent = self._sent.copy()
+        self._values = self._values.copy()
         self.context = self._new_context()
-        restore(self.context.storage, changes(left))
 
     def take_back(self, index: int, error: BaseException) -> None:
         if self._served:
@@ -196,13 +195,13 @@ class _Run:
             if self._function.on_failure is not OnFailure.SKIP or not isinstance(error, Exception):
                 raise error
         self._sent.take_back(self._counts_before)
-        restore(self.context.storage, self._changes_before)
+        self._values.restore(self._changes_before)
         self._failures.append(_failed(self._function, self._batch.target, index, error))
 
     def result(self) -> InvocationResult:
         sent = self._sent
         return InvocationResult(
-            changes(self.context.storage),
+            self._values.changed,
             sent.messages,
             sent.delayed,
             sent.egress_messages,

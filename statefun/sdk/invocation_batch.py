@@ -18,8 +18,8 @@ from statefun.sdk.context import Cancellation, DelayedMessage, PrepareMessage
 from statefun.sdk.egress import EgressMessage
 from statefun.sdk.errors import InvocationError
 from statefun.sdk.message import FindRecord, Message
-from statefun.sdk.storage import Expiration
 from statefun.sdk.types import TypedValue
+from statefun.sdk.value_spec import Expiration
 
 
 class Invocation(NamedTuple):

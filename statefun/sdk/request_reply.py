@@ -27,8 +27,8 @@ from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
 from statefun.sdk.message import Message
-from statefun.sdk.storage import ValueSpec
 from statefun.sdk.types import TypedValue
+from statefun.sdk.value_spec import ValueSpec
 
 logger = logging.getLogger("statefun")
 

@@ -15,7 +15,7 @@ from statefun.sdk.failure import FailurePolicy
 from statefun.sdk.handlers import AsyncHandlers, Handler, Handlers
 from statefun.sdk.invocation_batch import Transport
 from statefun.sdk.message import Message
-from statefun.sdk.storage import Expiration, ValueSpec
+from statefun.sdk.value_spec import Expiration, ValueSpec
 
 DEFAULT_TIMEOUT = timedelta(minutes=5)
 """How long a call of a function may take, unless its registration sets another timeout."""

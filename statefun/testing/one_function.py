@@ -20,8 +20,8 @@ from statefun.sdk.invocation_batch import Invocation, InvocationBatch, Invocatio
 from statefun.sdk.record import IngressRecord
 from statefun.sdk.state import State, state_values
 from statefun.sdk.stateful_function import StatefulFunction
-from statefun.sdk.storage import encoded_as
 from statefun.sdk.types import Type, TypedValue
+from statefun.sdk.values import encoded_as
 from statefun.testing.outcomes import (
     DelayedMessage,
     PublishedRecord,

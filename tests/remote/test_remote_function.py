@@ -51,8 +51,8 @@ from statefun.sdk.invocation_batch import (
     Turn,
 )
 from statefun.sdk.stateful_function import StatefulFunction
-from statefun.sdk.storage import Expiration
 from statefun.sdk.types import encoded
+from statefun.sdk.value_spec import Expiration
 from statefun.testing.remote_calls import answered
 
 SECOND = timedelta(seconds=1)

@@ -17,7 +17,7 @@ from statefun import (
     message_builder,
 )
 from statefun.sdk.context import Cancellation, DelayedMessage, Sent
-from statefun.sdk.storage import Storage
+from statefun.sdk.values import Values
 
 ADDRESS = Address("com.example.fns", "greeter", "Ada")
 
@@ -31,7 +31,7 @@ def sent() -> Sent:
 @pytest.fixture
 def context(sent: Sent) -> Context:
     """Return the context of a function that keeps no values."""
-    return Context(ADDRESS, Storage({}, {}), sent)
+    return Context(ADDRESS, Values({}, {}), sent)
 
 
 def _record(value: str) -> KafkaEgressMessage:
@@ -40,13 +40,11 @@ def _record(value: str) -> KafkaEgressMessage:
 
 def test_a_context_starts_without_effects() -> None:
     """It has its address and storage, no caller yet, and no sent messages."""
-    storage = Storage({}, {})
-
     sent = Sent()
-    context = Context(ADDRESS, storage, sent)
+    context = Context(ADDRESS, Values({}, {}), sent)
 
     assert context.address is ADDRESS
-    assert context.storage is storage
+    assert dir(context.storage) == []
     assert context.caller is None
     assert sent.messages == []
     assert sent.delayed == []

@@ -29,8 +29,10 @@ from statefun import (
 )
 from statefun.protocol.types_pb2 import IntWrapper
 from statefun.sdk.state import attached, state_specs, write_changes
-from statefun.sdk.storage import Storage, changes, value_specs
+from statefun.sdk.storage import Storage
 from statefun.sdk.types import typed
+from statefun.sdk.value_spec import value_specs
+from statefun.sdk.values import Values
 
 
 class Color(Enum):
@@ -92,9 +94,9 @@ class Everything(State):
 STORAGE = value_specs(state_specs(Everything))
 
 
-def state_of(storage: Storage) -> Everything:
+def state_of(values: Values) -> Everything:
     """Return the state that an invocation gets."""
-    return attached(Everything, storage)
+    return attached(Everything, values)
 
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -120,7 +122,7 @@ class StateModel(RuleBasedStateMachine):
     stored: dict[str, TypedValue]
     model: dict[str, Any]
     state: Everything
-    storage: Storage
+    values: Values
 
     @initialize()
     def begin(self) -> None:
@@ -130,8 +132,8 @@ class StateModel(RuleBasedStateMachine):
 
     def next_invocation(self) -> None:
         """Begin an invocation with what is stored."""
-        self.storage = Storage(STORAGE, self.stored)
-        self.state = state_of(self.storage)
+        self.values = Values(STORAGE, self.stored)
+        self.state = state_of(self.values)
 
     @rule(name_and_value=assignments)
     def assign(self, name_and_value: tuple[str, Any]) -> None:
@@ -161,7 +163,7 @@ class StateModel(RuleBasedStateMachine):
     def commit(self) -> None:
         """Write what has changed, and go on with the next invocation."""
         write_changes(self.state)
-        for name, value in changes(self.storage).items():
+        for name, value in self.values.changed.items():
             self.stored = {each: self.stored[each] for each in self.stored if each != name}
             if value is not None:
                 self.stored[name] = value
@@ -173,7 +175,7 @@ class StateModel(RuleBasedStateMachine):
         kept = {name: self.stored[name] for name in self.stored}
         self.next_invocation()
         self.model = {
-            name: getattr(state_of(Storage(STORAGE, kept)), name) for name in VALUES if name in kept
+            name: getattr(state_of(Values(STORAGE, kept)), name) for name in VALUES if name in kept
         }
 
     @invariant()
@@ -193,23 +195,21 @@ def test_what_is_only_read_is_not_written() -> None:
         "point": TypedValue("io.statefun.python/Point", b'{"x":1,"gone":2}'),
         "basket": TypedValue("io.statefun.python/Basket", b'{ "items" : ["a"], "gone": 2}'),
     }
-    storage = Storage(STORAGE, stored)
-    state = state_of(storage)
+    values = Values(STORAGE, stored)
+    state = state_of(values)
 
     assert state.point == Point(1)
     assert state.basket == Basket(["a"])
     assert (state.model, state.numbers, state.double) == (Model(), [], 0)
     write_changes(state)
 
-    assert changes(storage) == {}
+    assert values.changed == {}
 
 
 def test_only_what_has_changed_inside_is_written() -> None:
     """A list, in a frozen class, in what the address begins with."""
-    storage = Storage(
-        STORAGE, {"holder": TypedValue("io.statefun.python/Holder", b'{"items":[1]}')}
-    )
-    state = state_of(storage)
+    values = Values(STORAGE, {"holder": TypedValue("io.statefun.python/Holder", b'{"items":[1]}')})
+    state = state_of(values)
 
     assert state.holder is not None
     state.holder.items.append(2)
@@ -217,7 +217,7 @@ def test_only_what_has_changed_inside_is_written() -> None:
     assert state.basket is None
     write_changes(state)
 
-    assert {name: value and value.value for name, value in changes(storage).items()} == {
+    assert {name: value and value.value for name, value in values.changed.items()} == {
         "holder": b'{"items":[1,2]}',
         "numbers": b"[3]",
     }
@@ -225,8 +225,8 @@ def test_only_what_has_changed_inside_is_written() -> None:
 
 def test_values_are_decoded_when_they_are_read() -> None:
     """A value that cannot be decoded is no trouble to a function that does not read it."""
-    storage = Storage(STORAGE, {"count": TypedValue("io.statefun.types/long", b"\xff")})
-    state = state_of(storage)
+    values = Values(STORAGE, {"count": TypedValue("io.statefun.types/long", b"\xff")})
+    state = state_of(values)
 
     state.text = "fine"
     write_changes(state)
@@ -255,18 +255,18 @@ def test_what_a_value_cannot_be_is_refused_where_it_is_assigned(
     name: str, value: Any, problem: str
 ) -> None:
     """The error names the value; nothing is stored that could not be read."""
-    storage = Storage(STORAGE, {})
+    values = Values(STORAGE, {})
 
     with pytest.raises(DefinitionError) as raised:
-        setattr(state_of(storage), name, value)
+        setattr(state_of(values), name, value)
 
     assert problem in raised.value.message
-    assert changes(storage) == {}
+    assert values.changed == {}
 
 
 def test_what_became_wrong_inside_is_refused_at_the_end() -> None:
     """In the invocation that made it so."""
-    state = state_of(Storage(STORAGE, {}))
+    state = state_of(Values(STORAGE, {}))
     state.basket = Basket([])
     state.basket.items.append(1)  # type: ignore[arg-type] # what is tested
 
@@ -326,8 +326,8 @@ class Defaults(State):
 def test_defaults_belong_to_one_address() -> None:
     """What is changed inside one is stored, and no other address sees it."""
     specs = value_specs(state_specs(Defaults))
-    storage = Storage(specs, {})
-    state = attached(Defaults, storage)
+    values = Values(specs, {})
+    state = attached(Defaults, values)
 
     state.items.append(1)
     state.holder.items.append(2)
@@ -335,10 +335,10 @@ def test_defaults_belong_to_one_address() -> None:
     state.mutable.n = 4
     write_changes(state)
 
-    other = attached(Defaults, Storage(specs, {}))
+    other = attached(Defaults, Values(specs, {}))
     assert (other.items, other.holder, other.lists, other.mutable.n) == ([], Holder([]), ([],), 0)
-    stored = {name: value for name, value in changes(storage).items() if value is not None}
-    again = attached(Defaults, Storage(specs, stored))
+    stored = {name: value for name, value in values.changed.items() if value is not None}
+    again = attached(Defaults, Values(specs, stored))
     assert (again.items, again.holder, again.lists, again.mutable.n) == (
         [1],
         Holder([2]),
@@ -350,46 +350,46 @@ def test_defaults_belong_to_one_address() -> None:
 def test_what_a_factory_makes_is_stored_when_it_is_assigned() -> None:
     """It is another value in each call, and the same one within it; reading writes nothing."""
     specs = value_specs(state_specs(Defaults))
-    storage = Storage(specs, {})
-    state = attached(Defaults, storage)
+    values = Values(specs, {})
+    state = attached(Defaults, values)
 
     made = state.id
     assert state.id == made
-    assert attached(Defaults, Storage(specs, {})).id != made
+    assert attached(Defaults, Values(specs, {})).id != made
     write_changes(state)
-    assert changes(storage) == {}
+    assert values.changed == {}
     state.id = made
     write_changes(state)
-    stored = {name: value for name, value in changes(storage).items() if value is not None}
+    stored = {name: value for name, value in values.changed.items() if value is not None}
     assert set(stored) == {"id"}
-    assert attached(Defaults, Storage(specs, stored)).id == made
+    assert attached(Defaults, Values(specs, stored)).id == made
 
 
 def test_a_value_may_be_changed_in_one_way_at_a_time() -> None:
     """By the state, or by ctx.storage: in the same call, neither is lost silently."""
     specs = value_specs(state_specs(Defaults))
     for is_deleted in (False, True):
-        storage = Storage(specs, {})
-        state = attached(Defaults, storage)
+        values = Values(specs, {})
+        state = attached(Defaults, values)
         state.items.append(1)
-        storage.items = [2]
+        Storage(values).items = [2]
         if is_deleted:
-            del storage.items
-        with pytest.raises(DefinitionError, match=r"value 'items' was changed by ctx.storage"):
+            del Storage(values).items
+        with pytest.raises(DefinitionError, match=r"value 'items' was changed both through"):
             write_changes(state)
 
-    storage = Storage(specs, {})
-    state = attached(Defaults, storage)
+    values = Values(specs, {})
+    state = attached(Defaults, values)
     state.items.append(1)
-    storage.items = [2]
-    with pytest.raises(DefinitionError, match=r"value 'items' was changed by ctx.storage"):
+    Storage(values).items = [2]
+    with pytest.raises(DefinitionError, match=r"value 'items' was changed both through"):
         _ = state.items
 
-    storage.items = [3]
-    state = attached(Defaults, storage)
+    Storage(values).items = [3]
+    state = attached(Defaults, values)
     assert state.items == [3]
     write_changes(state)
-    assert changes(storage)["items"] == TypedValue("io.statefun.python/json", b"[3]")
+    assert values.changed["items"] == TypedValue("io.statefun.python/json", b"[3]")
 
 
 def test_bases_that_could_lose_values_are_refused() -> None:
@@ -431,6 +431,25 @@ def test_a_class_may_add_to_another() -> None:
     assert repr(Sub()) == "Sub(a=1, b='two', c=3)"
     assert [spec.name for spec in state_specs(Sub)] == ["a", "b", "c"]
     assert repr(Base()) == "Base(a=1, b=2)"
+
+
+def test_helpers_of_a_class_may_have_any_name() -> None:
+    """No attribute of a class replaces one that the state itself uses."""
+
+    class Named(State):
+        n: int = 0
+        _values: ClassVar[str] = "mine"
+
+        def _watched(self) -> int:
+            return 2 * self.n
+
+        def both(self) -> tuple[str, int]:
+            return self._values, self._watched()
+
+    state = Named(n=3)
+    state.n += 1
+
+    assert (state.both(), state) == (("mine", 8), Named(n=4))
 
 
 def test_values_may_expire() -> None:
@@ -520,7 +539,7 @@ def test_a_field_that_is_added_has_its_default_and_one_that_is_gone_is_ignored()
     class Kept(State):
         value: New | None = None
 
-    state = attached(Kept, Storage(value_specs(state_specs(Kept)), {"value": content}))
+    state = attached(Kept, Values(value_specs(state_specs(Kept)), {"value": content}))
     assert state.value == New("Ada", 1)
     with pytest.raises(DefinitionError, match="already belongs to another type"):
         make_json_type("test.state/Evolving", New)
@@ -530,7 +549,7 @@ def test_a_field_that_is_added_has_its_default_and_one_that_is_gone_is_ignored()
 def test_a_state_reads_what_specs_have_written(number: int, text: str) -> None:
     """The same values, by other means."""
     state = state_of(
-        Storage(STORAGE, {"small": typed(number, IntType), "text": typed(text, StringType)})
+        Values(STORAGE, {"small": typed(number, IntType), "text": typed(text, StringType)})
     )
 
     assert (state.small, state.text) == (number, text)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -19,8 +20,10 @@ from statefun import (
     TypedValue,
     ValueSpec,
 )
-from statefun.sdk.storage import Storage, changes, value_specs
+from statefun.sdk.storage import Storage
 from statefun.sdk.types import typed
+from statefun.sdk.value_spec import value_specs
+from statefun.sdk.values import Values
 
 TYPES: dict[str, Type[Any]] = {
     **{type_.typename.rpartition("/")[2] + "_": type_ for type_ in PRIMITIVE_TYPES},
@@ -37,10 +40,18 @@ def _encoded(values: dict[str, Any]) -> dict[str, TypedValue]:
     return {name: typed(value, TYPES[name]) for name, value in values.items()}
 
 
+def _storage(specs: Mapping[str, ValueSpec], stored: dict[str, TypedValue]) -> Storage:
+    return Storage(Values(specs, stored))
+
+
+def _changes(storage: Storage) -> dict[str, TypedValue | None]:
+    return storage.__statefun_values__.changed
+
+
 def _counter(stored: TypedValue | None = None) -> Storage:
     """Make a storage of one value, `visits`."""
     state = {} if stored is None else {"visits": stored}
-    return Storage(value_specs([ValueSpec("visits", IntType)]), state)
+    return _storage(value_specs([ValueSpec("visits", IntType)]), state)
 
 
 class StorageModel(RuleBasedStateMachine):
@@ -55,7 +66,7 @@ class StorageModel(RuleBasedStateMachine):
     def begin(self, stored: dict[str, Any]) -> None:
         """Start a turn with some state."""
         self.stored, self.model, self.changed = stored, dict(stored), set()
-        self.storage = Storage(SPECS, _encoded(stored))
+        self.storage = _storage(SPECS, _encoded(stored))
 
     @rule(name_and_value=names_and_values)
     def assign(self, name_and_value: tuple[str, Any]) -> None:
@@ -88,14 +99,14 @@ class StorageModel(RuleBasedStateMachine):
     def commit(self) -> None:
         """Apply the mutations, and start the next turn with the outcome."""
         state = dict(_encoded(self.stored))
-        for name, value in changes(self.storage).items():
+        for name, value in _changes(self.storage).items():
             if value is None:
                 state.pop(name, None)
             else:
                 state[name] = value
         assert state == _encoded(self.model)
         self.stored, self.changed = dict(self.model), set()
-        self.storage = Storage(SPECS, state)
+        self.storage = _storage(SPECS, state)
 
     @invariant()
     def reads_like_the_model(self) -> None:
@@ -107,7 +118,7 @@ class StorageModel(RuleBasedStateMachine):
     def changes_are_what_was_touched(self) -> None:
         """There is one mutation per name that was set or deleted."""
         encoded = _encoded(self.model)
-        assert changes(self.storage) == {name: encoded.get(name) for name in self.changed}
+        assert _changes(self.storage) == {name: encoded.get(name) for name in self.changed}
 
 
 TestStorageModel = StorageModel.TestCase
@@ -116,25 +127,25 @@ TestStorageModel = StorageModel.TestCase
 @given(states)
 def test_reading_changes_nothing(state: dict[str, Any]) -> None:
     """A function that only reads has no mutations."""
-    storage = Storage(SPECS, _encoded(state))
+    storage = _storage(SPECS, _encoded(state))
 
     read = {name: getattr(storage, name) for name in TYPES}
 
     assert repr({name: value for name, value in read.items() if value is not None}) == repr(
         {name: state[name] for name in TYPES if name in state}
     )
-    assert changes(storage) == {}
+    assert _changes(storage) == {}
 
 
 def test_the_stored_state_is_left_alone() -> None:
     """Mutations are kept beside the state: a failed batch leaves no effect."""
     stored = {"visits": typed(1, IntType)}
-    storage = Storage(value_specs([ValueSpec("visits", IntType)]), stored)
+    storage = _storage(value_specs([ValueSpec("visits", IntType)]), stored)
 
     storage.visits = 2
 
     assert stored == {"visits": typed(1, IntType)}
-    assert changes(storage) == {"visits": typed(2, IntType)}
+    assert _changes(storage) == {"visits": typed(2, IntType)}
 
 
 def test_an_unset_value_is_none() -> None:
@@ -151,12 +162,12 @@ def test_deleting_twice_is_deleting() -> None:
     del storage.visits
 
     assert storage.visits is None
-    assert changes(storage) == {"visits": None}
+    assert _changes(storage) == {"visits": None}
 
 
 def test_a_value_is_encoded_when_it_is_assigned() -> None:
     """Later changes inside an object are not stored."""
-    storage = Storage(value_specs([ValueSpec("seen", JSON)]), {})
+    storage = _storage(value_specs([ValueSpec("seen", JSON)]), {})
     seen = ["Ada"]
 
     storage.seen = seen
@@ -168,11 +179,11 @@ def test_a_value_is_encoded_when_it_is_assigned() -> None:
 
 def test_unknown_stored_values_are_ignored() -> None:
     """State of a value that is not declared any more is neither readable nor changed."""
-    storage = Storage(SPECS, {"old": typed(1, IntType)})
+    storage = _storage(SPECS, {"old": typed(1, IntType)})
 
     with pytest.raises(AttributeError):
         _ = storage.old
-    assert changes(storage) == {}
+    assert _changes(storage) == {}
 
 
 @pytest.mark.parametrize(
@@ -185,7 +196,7 @@ def test_unknown_stored_values_are_ignored() -> None:
 )
 def test_undeclared_values_are_no_attributes(specs: list[ValueSpec], declared: str) -> None:
     """The errors of reading, setting and deleting name the declared values."""
-    storage = Storage(value_specs(specs), {})
+    storage = _storage(value_specs(specs), {})
     expected = f"no value 'visit' is declared in specs (declared: {declared})"
 
     with pytest.raises(AttributeError) as read:
@@ -197,7 +208,7 @@ def test_undeclared_values_are_no_attributes(specs: list[ValueSpec], declared: s
 
     assert [str(error.value) for error in (read, assigned, deleted)] == [expected] * 3
     assert not hasattr(storage, "visit")
-    assert changes(storage) == {}
+    assert _changes(storage) == {}
 
 
 def test_none_is_no_value() -> None:
@@ -220,7 +231,7 @@ def test_a_value_of_the_wrong_type_is_refused_at_once() -> None:
         storage.visits = "two"
 
     assert storage.visits == 1
-    assert changes(storage) == {}
+    assert _changes(storage) == {}
 
 
 def test_a_value_keeps_its_type() -> None:
@@ -262,7 +273,7 @@ def test_stored_bytes_that_do_not_decode_are_reported() -> None:
 
 def test_a_storage_lists_its_values() -> None:
     """Completion in a notebook offers the declared values, and nothing else."""
-    assert dir(Storage(SPECS, {})) == sorted(TYPES)
+    assert dir(_storage(SPECS, {})) == sorted(TYPES)
 
 
 @pytest.mark.parametrize(
@@ -278,24 +289,28 @@ def test_a_value_has_a_lower_case_name(name: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["visits", "_visits", "v1", "match", "__changed", "stored", "é"])
+@pytest.mark.parametrize(
+    "name", ["visits", "_visits", "v1", "match", "__changed", "_values", "stored", "é"]
+)
 def test_other_names_are_free(name: str) -> None:
     """Soft keywords and the names that the storage itself uses are the user's."""
-    storage = Storage(value_specs([ValueSpec(name, IntType)]), {})
+    storage = _storage(value_specs([ValueSpec(name, IntType)]), {})
 
     setattr(storage, name, 1)
 
     assert getattr(storage, name) == 1
-    assert changes(storage) == {name: typed(1, IntType)}
+    assert _changes(storage) == {name: typed(1, IntType)}
 
 
-@pytest.mark.parametrize("name", ["__class__", "__init__", "__dir__", "__doc__", "__slots__"])
+@pytest.mark.parametrize("name", ["__class__", "__init__", "__dir__", "__slots__", "__later__"])
 def test_names_of_pythons_own_are_taken(name: str) -> None:
-    """A value that would read as something else is refused."""
+    """A value that would read as something else is refused, also if a later Python has the name."""
     with pytest.raises(DefinitionError) as raised:
         ValueSpec(name, IntType)
 
-    assert raised.value.message == (f"a value's name cannot be {name!r}, which Python uses itself")
+    assert raised.value.message == (
+        f"a value's name cannot be {name!r}: Python reserves names with two underscores at both ends"
+    )
 
 
 @pytest.mark.parametrize("type_", [int, None, "io.statefun.types/int"])

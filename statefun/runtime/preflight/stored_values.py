@@ -15,8 +15,8 @@ import attrs
 from statefun.sdk.address import Address
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.raised import line_of
-from statefun.sdk.storage import ValueSpec
 from statefun.sdk.types import TypedValue
+from statefun.sdk.value_spec import ValueSpec
 
 Shapes = Mapping[str, Mapping[str, str]]
 """By function type and name: what a value is declared as."""

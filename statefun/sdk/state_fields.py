@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The values of a state class: descriptors that read, write and delete them."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import attrs
+
+from statefun.sdk.annotations import alternatives, types_of
+from statefun.sdk.errors import DefinitionError
+from statefun.sdk.fields import is_immutable
+from statefun.sdk.types import Type, TypedValue
+from statefun.sdk.value_spec import ValueSpec
+from statefun.sdk.values import UNSET, Values, decoded, encoded_as
+
+
+class _Missing:
+    """Stands for a default that was not given."""
+
+    def __repr__(self) -> str:
+        return "(none)"
+
+
+MISSING = _Missing()
+
+
+@attrs.frozen
+class _Options:
+    """The arguments of :func:`state_value`."""
+
+    default: Any
+    default_factory: Callable[[], Any] | None
+    expire_after_call: timedelta | None
+    expire_after_write: timedelta | None
+
+
+def state_value(
+    *,
+    default: Any = MISSING,
+    default_factory: Callable[[], Any] | None = None,
+    expire_after_call: timedelta | None = None,
+    expire_after_write: timedelta | None = None,
+) -> Any:
+    """Declare a value of a :class:`State` that expires, or whose default is made anew each time.
+
+    Args:
+        default: the value while nothing is stored.
+        default_factory: makes the default, such as ``list``: another one in each call, until
+            a value is assigned or changed in place.
+        expire_after_call: delete the value when its function was not called for this long.
+        expire_after_write: delete the value when it was not written for this long.
+
+    >>> from datetime import timedelta
+    >>> from statefun import State
+    >>> class Session(State):
+    ...     token: str = state_value(default="", expire_after_write=timedelta(hours=1))
+    ...     pages: list[str] = state_value(default_factory=list)
+    >>> Session().pages
+    []
+    """
+    return _Options(default, default_factory, expire_after_call, expire_after_write)
+
+
+class Watched(NamedTuple):
+    """A value that can be changed in place, as a state last read or wrote it."""
+
+    current: TypedValue | None
+    """Its encoded form at that time, as :meth:`Values.current` returned it."""
+    value: Any
+    """The object that the function has, and may change."""
+    encoded: TypedValue | None
+    """The encoded form of ``value`` at that time, also if it was a default; None for None."""
+
+
+class StateField:
+    """One value of a state class: reads, writes and deletes it as an attribute of the state."""
+
+    def __init__(self, name: str, annotation: Any, default: Any) -> None:
+        if name.startswith("_"):
+            raise DefinitionError(f"a value's name does not begin with an underscore, as {name!r}")
+        options = default if isinstance(default, _Options) else state_value(default=default)
+        members = alternatives(annotation)
+        self.name = name
+        self.is_optional = type(None) in members or Any in members
+        self.spec = ValueSpec(
+            name, _type_of(members), options.expire_after_call, options.expire_after_write
+        )
+        self._factory = options.default_factory
+        self.is_watched = self._factory is not None or not is_immutable(annotation)
+        """Whether the value can be changed in place."""
+        self._default = self._checked_default(options)
+        self._encoded_default = self._encoded(self._default)
+
+    def _checked_default(self, options: _Options) -> Any:
+        default, factory = options.default, options.default_factory
+        if factory is not None:
+            if default is not MISSING:
+                raise DefinitionError("it has a default or a default_factory, not both")
+            default = factory()
+        if default is MISSING:
+            raise DefinitionError(
+                "it needs a default, such as None, since nothing is stored for a new address"
+            )
+        if default is None:
+            if not self.is_optional:
+                raise DefinitionError("its default is None, which its annotation does not allow")
+        elif self.is_optional:
+            raise DefinitionError("a value that may be None has the default None, and no other")
+        return default
+
+    def __get__(self, state: Any, owner: type | None = None) -> Any:
+        if state is None:
+            return self
+        values: Values = state.__statefun_values__
+        name = self.name
+        current = values.current(name)
+        content = None if current is UNSET else current
+        if not self.is_watched:
+            return self._default if content is None else decoded(self.spec, content)
+        all_watched: dict[str, Watched] = state.__statefun_watched__
+        watched = all_watched.get(name)
+        if watched is not None:
+            if watched.current is current:
+                return watched.value
+            self.check_unchanged(watched)
+        if content is None:
+            value = self.default()
+            content = self._encoded(value)
+        else:
+            value = decoded(self.spec, content)
+        all_watched[name] = Watched(current, value, content)
+        return value
+
+    def __set__(self, state: Any, value: Any) -> None:
+        if value is None and self.is_optional:
+            self.__delete__(state)
+            return
+        values: Values = state.__statefun_values__
+        content = values.changed[self.name] = encoded_as(self.spec, value)
+        if self.is_watched:
+            state.__statefun_watched__[self.name] = Watched(content, value, content)
+
+    def __delete__(self, state: Any) -> None:
+        values: Values = state.__statefun_values__
+        values.changed[self.name] = None
+        state.__statefun_watched__.pop(self.name, None)
+
+    def default(self) -> Any:
+        """Return the value that an address begins with: a new object if it can be changed."""
+        if self._factory is not None:
+            return self._factory()
+        fresh = self._encoded_default
+        return self._default if fresh is None else decoded(self.spec, fresh)
+
+    def _encoded(self, value: Any) -> TypedValue | None:
+        return None if value is None else encoded_as(self.spec, value)
+
+    def change(self, watched: Watched) -> TypedValue | None:
+        """Return the new encoded form of a watched value; None if it was not changed in place.
+
+        Raises:
+            DefinitionError: if the value cannot be encoded any more.
+        """
+        now = self._encoded(watched.value)
+        if now is None or now == watched.encoded:
+            return None
+        # The same value may be encoded in another way: by an older version, with other fields.
+        before = None if watched.current is UNSET else watched.current
+        if before is not None and now == self._encoded(decoded(self.spec, before)):
+            return None
+        return now
+
+    def check_unchanged(self, watched: Watched) -> None:
+        """Check that a value which ``ctx.storage`` has changed was not changed in place as well.
+
+        Raises:
+            DefinitionError: if it was.
+        """
+        if self.change(watched) is not None:
+            raise DefinitionError(
+                f"value {self.name!r} was changed both through ctx.storage and in place, as an "
+                "attribute of the state; use one of them"
+            )
+
+
+def _type_of(members: tuple[Any, ...]) -> Type[Any]:
+    """Return the type of a value with these alternatives: of one, or a JSON type of several."""
+    present = [each for each in members if each is not type(None)]
+    if len(present) == 1:
+        return types_of(present[0])[0]
+    return types_of(typing.Union[tuple(present)])[0]  # noqa: UP007 - made of a tuple

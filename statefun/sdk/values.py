@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The values of an address while its function runs: what is stored, and what changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from statefun.sdk.errors import DefinitionError, StateDecodeError
+from statefun.sdk.types import TypedValue, encoded
+from statefun.sdk.value_spec import ValueSpec
+
+UNSET = TypedValue("", b"")
+"""Stands for a value that is neither stored nor changed."""
+
+
+class Values:
+    """The stored values of an address, and the changes of an invocation batch, encoded.
+
+    Functions read and change them through ``ctx.storage`` (:class:`~statefun.sdk.storage.Storage`)
+    and through a :class:`~statefun.State`.
+
+    >>> from statefun import IntType
+    >>> from statefun.sdk.value_spec import value_specs
+    >>> values = Values(value_specs([ValueSpec("visits", IntType)]), {})
+    >>> values.write("visits", 1)
+    >>> values.read("visits")
+    1
+    """
+
+    __slots__ = ("changed", "specs", "stored")
+
+    specs: Mapping[str, ValueSpec]
+    """The declared values, by name."""
+    stored: Mapping[str, TypedValue]
+    """The values before the invocation batch."""
+    changed: dict[str, TypedValue | None]
+    """The values that were assigned, or deleted (None), since then."""
+
+    def __init__(self, specs: Mapping[str, ValueSpec], stored: Mapping[str, TypedValue]) -> None:
+        self.specs = specs
+        self.stored = stored
+        self.changed = {}
+
+    def current(self, name: str) -> TypedValue | None:
+        """Return the encoded form of a value; None if it was deleted, ``UNSET`` if it is not set."""
+        changed = self.changed
+        return changed[name] if name in changed else self.stored.get(name, UNSET)
+
+    def read(self, name: str) -> Any:
+        """Decode a value; None if it is not set.
+
+        Raises:
+            AttributeError: if the value is not declared.
+            StateDecodeError: if it has another type than declared, or its bytes do not decode.
+        """
+        spec = self.specs.get(name)
+        if spec is None:
+            raise self._undeclared(name)
+        changed = self.changed
+        current = changed[name] if name in changed else self.stored.get(name)
+        return None if current is None else decoded(spec, current)
+
+    def write(self, name: str, value: Any) -> None:
+        """Encode a value and keep it as a change.
+
+        Raises:
+            AttributeError: if the value is not declared.
+            DefinitionError: if it is None or not of the declared type.
+        """
+        spec = self.specs.get(name)
+        if spec is None:
+            raise self._undeclared(name)
+        self.changed[name] = encoded_as(spec, value)
+
+    def delete(self, name: str) -> None:
+        """Delete a value.
+
+        Raises:
+            AttributeError: if the value is not declared.
+        """
+        if name not in self.specs:
+            raise self._undeclared(name)
+        self.changed[name] = None
+
+    def restore(self, changed: Mapping[str, TypedValue | None]) -> None:
+        """Go back to earlier changes: a copy of ``changed`` at that time."""
+        self.changed = dict(changed)
+
+    def copy(self) -> Values:
+        """Return the same values with the same changes; further changes of either are its own."""
+        copied = Values(self.specs, self.stored)
+        copied.changed = self.changed.copy()
+        return copied
+
+    def _undeclared(self, name: str) -> AttributeError:
+        declared = ", ".join(sorted(self.specs)) or "none"
+        return AttributeError(f"no value {name!r} is declared in specs (declared: {declared})")
+
+
+def encoded_as(spec: ValueSpec, value: Any) -> TypedValue:
+    """Encode a value in the form in which it is stored.
+
+    Raises:
+        DefinitionError: naming the value, if it is None or not of its type.
+    """
+    if value is None:
+        raise DefinitionError(f"value {spec.name!r} cannot be set to None; delete it with 'del'")
+    try:
+        return encoded(value, spec.type)
+    except DefinitionError as error:
+        raise DefinitionError(f"value {spec.name!r}: {error.message}") from error
+
+
+def decoded(spec: ValueSpec, current: TypedValue) -> Any:
+    """Decode a stored value.
+
+    Raises:
+        StateDecodeError: naming the value, if it has another type, or its bytes do not decode.
+    """
+    typename, content = current
+    type_ = spec.type
+    try:
+        if typename == type_.typename:
+            return type_.serializer().deserialize(content)
+        if type_.reads(typename):
+            return type_.decode(typename, content)
+    except Exception as error:
+        raise StateDecodeError(
+            f"value {spec.name!r} ({len(content)} bytes) does not decode as "
+            f"{typename}: {type(error).__name__}: {error}"
+        ) from error
+    raise StateDecodeError(
+        f"value {spec.name!r} is stored as {typename}, but declared as {type_.typename}, which "
+        "does not read it: use another name, or list the former type in the upgrades of the new one"
+    )
