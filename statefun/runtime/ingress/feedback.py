@@ -16,11 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from statefun.engine.clock import Clock
 from statefun.engine.wheel import tick_of
+from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.inbox import AcceptedMessage, Inbox
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.ingress.committed_messages import CommittedMessages
-from statefun.runtime.ingress.feedback_offset import FeedbackOffset
+from statefun.runtime.ingress.feedback_offset import FeedbackOffset, feedback_offset
 from statefun.runtime.ingress.feedback_tasks import (
     FeedbackTasks,
     message_streams,
@@ -73,9 +74,12 @@ class FeedbackReader:
         self, checkpoint: Folder, clock: Clock, inboxes: Mapping[str, Inbox] | None = None
     ) -> None:
         self._outbox = Outbox(checkpoint)
+        self._commit_log = CommitLog(checkpoint)
         self._committed = CommittedMessages(checkpoint)
         self._clock = clock
         self._inboxes = inboxes or {}
+        self._forgotten = FeedbackOffset().inboxes
+        """By inbox: the number of the last message that was forgotten."""
 
     def initial_offset(self) -> Offset:
         """Begin before the first batch and tick."""
@@ -93,6 +97,7 @@ class FeedbackReader:
         self._committed.look()
         tick, next_tick = tick_of(self._clock.now()), self._committed.next_tick(before)
         batch = max(before.batch, self._committed.newest)
+        self._forget(before)
         inboxes = self._readable(before, is_busy=batch > before.batch)
         latest = FeedbackOffset(batch, tick, inboxes)
         is_idle = latest.batch == before.batch and latest.inboxes == before.inboxes
@@ -125,13 +130,26 @@ class FeedbackReader:
     def stop(self) -> None:
         """Do nothing: the source holds no threads and no open files."""
 
+    def _forget(self, start: FeedbackOffset) -> None:
+        """Let inboxes delete the messages that committed batches have read.
+
+        First the newest commit is flushed to the disk: after a loss of power, a batch without its commit
+        is repeated, and reads its messages again.
+        """
+        if start.inboxes == self._forgotten:
+            return
+        newest = self._commit_log.newest()
+        self._commit_log.sync(newest)
+        committed = feedback_offset(self._commit_log, newest)
+        for name, inbox in self._inboxes.items():
+            inbox.forget(committed.last_of(name))
+        self._forgotten = committed.inboxes
+
     def _readable(self, start: FeedbackOffset, *, is_busy: bool) -> dict[str, int]:
-        """Return by inbox the last message to read; forget the messages that were read before."""
+        """Return the number of the last message to read, by inbox."""
         numbers = dict(start.inboxes)  # also of inboxes that this run does not have
         for name, inbox in self._inboxes.items():
-            after = start.last_of(name)
-            inbox.forget(after)
-            numbers[name] = inbox.readable(after, is_busy=is_busy)
+            numbers[name] = inbox.readable(start.last_of(name), is_busy=is_busy)
         return numbers
 
     def _accepted(self, name: str, after: int, last: int) -> Sequence[AcceptedMessage]:

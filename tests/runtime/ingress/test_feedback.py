@@ -252,6 +252,10 @@ class Checkpoint:
             segments.append(Segment(messages=stream))
         self.outbox.stage(Manifest(batch=batch, segments=segments))
 
+    def plan(self, batch: int, end: dict[str, Any]) -> None:
+        """Plan a batch of a query whose only source is the feedback source."""
+        self.folder.child("offsets").write(str(batch), f"v1\n{{}}\n{json.dumps(end)}".encode())
+
     def commit(self, batch: int) -> None:
         """Commit a batch."""
         self.folder.child("commits").write(str(batch), b"v1\n{}")
@@ -370,6 +374,7 @@ def test_each_inbox_has_a_number_of_its_own(
     first = reader.latest_offset(reader.initial_offset())
     stores["requests"].post(b"b", "t/v", b"request 1")
     stores["requests"].post(b"c", "t/v", b"request 2")
+    files.plan(0, first)
     files.send(0, 2)
     files.commit(0)
     stores["replies"].post(b"d", "t/v", b"reply 2")
@@ -389,16 +394,23 @@ def test_each_inbox_has_a_number_of_its_own(
 def test_delivered_messages_of_inboxes_are_forgotten(
     checkpoint: Path, stores: dict[str, PlaygroundStore]
 ) -> None:
-    """Each inbox forgets up to its own number, and no more."""
-    reader = FeedbackReader(Checkpoint(checkpoint).folder, SystemClock(), inboxes(stores))
+    """Each inbox forgets up to its own number, once the batch that has read so far is committed."""
+    files = Checkpoint(checkpoint)
+    reader = FeedbackReader(files.folder, SystemClock(), inboxes(stores))
     for store in stores.values():
         for _ in range(3):
             store.post(b"a", "t/v", b"")
+    end = {**offset(-1), "inboxes": {"requests": 2}}
 
-    reader.latest_offset({**offset(-1), "inboxes": {"requests": 2}})
+    def kept(name: str) -> list[int]:
+        return [each.number for each in stores[name].posted(0, 3)]
 
-    assert [each.number for each in stores["requests"].posted(0, 3)] == [3]
-    assert [each.number for each in stores["replies"].posted(0, 3)] == [1, 2, 3]
+    files.plan(0, end)
+    reader.latest_offset(end)
+    assert kept("requests") == kept("replies") == [1, 2, 3]
+    files.commit(0)
+    reader.latest_offset(end)
+    assert (kept("requests"), kept("replies")) == ([3], [1, 2, 3])
 
 
 def test_an_inbox_may_come_and_go(checkpoint: Path, stores: dict[str, PlaygroundStore]) -> None:
@@ -407,6 +419,7 @@ def test_an_inbox_may_come_and_go(checkpoint: Path, stores: dict[str, Playground
     reader = FeedbackReader(files.folder, SystemClock())
     start = {**offset(-1), "inboxes": {"requests": 2}}
     assert reader.latest_offset(start) == start
+    files.plan(0, start)
     files.send(0, 1)
     files.commit(0)
     assert reader.latest_offset(start)["inboxes"] == {"requests": 2}
