@@ -27,25 +27,25 @@ _METHODS = ("initial_offset", "latest_offset", "tasks", "bound", "stop")
 def checked_records(
     owner: str, records: object, schema: StructType, routes: Sequence[TopicRoute]
 ) -> DataFrame:
-    """Return the records that a reader has returned, as routing takes them.
+    """Check the records that a reader has returned, and return the columns that routing needs.
 
     Args:
-        owner: whose they are, for messages: an ingress and its reader.
-        records: what the reader has returned.
+        owner: the ingress and its reader, for error messages.
+        records: the object that the reader has returned.
         schema: the columns that routing needs; others are left out.
         routes: the routes of the ingress.
 
     Raises:
-        ConnectorError: if they cannot be routed.
+        ConnectorError: if the object is not a streaming DataFrame of such records.
     """
     if not isinstance(records, DataFrame):
-        what = "None" if records is None else f"a {type(records).__name__}"
-        raise ConnectorError(f"{owner} returns {what}; it returns a streaming DataFrame")
+        kind = "None" if records is None else f"a {type(records).__name__}"
+        raise ConnectorError(f"{owner} returns {kind}; a reader returns a streaming DataFrame")
     if not records.isStreaming:
         raise ConnectorError(
             f"{owner} returns a DataFrame that is not streaming; make it by session.readStream"
         )
-    problems = "; ".join(_misfits(records.schema, schema))
+    problems = "; ".join(_column_problems(records.schema, schema))
     if problems:
         raise ConnectorError(
             f"{owner} returns a DataFrame whose columns are not those of RECORDS: {problems}"
@@ -53,10 +53,10 @@ def checked_records(
     return with_checked_rows(owner, records.select(schema.names), routes)
 
 
-def _misfits(found: StructType, wanted: StructType) -> Iterator[str]:
-    for column in wanted:
-        # Spark does not tell capitals from small letters.
-        types = [each.dataType for each in found if each.name.lower() == column.name]
+def _column_problems(actual: StructType, required: StructType) -> Iterator[str]:
+    for column in required:
+        # Spark ignores the case of column names.
+        types = [each.dataType for each in actual if each.name.lower() == column.name]
         type_ = column.dataType.simpleString()
         if not types:
             yield f"there is no column {column.name} ({type_})"
@@ -67,9 +67,9 @@ def _misfits(found: StructType, wanted: StructType) -> Iterator[str]:
 
 
 def with_checked_rows(owner: str, records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
-    """Return records that end the run if one of them has no route, or no place to be ordered by."""
+    """Return the records with a check: one that cannot be routed or ordered ends the run."""
     error = ConnectorError(f"{owner} gives a record ")
-    # As the last line of a traceback, from which the driver takes errors of tasks.
+    # In the form of a traceback's last line, where the driver finds the errors of tasks.
     start = f"\n{type(error).__module__}.{type(error).__name__}: {error}"
     rules = (
         "; each record has a topic that a route takes, a partition, an offset and a timestamp, and "
@@ -88,16 +88,16 @@ def _has_route(routes: Sequence[TopicRoute]) -> Column:
 
 
 def _has_nameless_header() -> Column:
-    # Functions see headers by their names.
+    # Functions find headers by their keys.
     nameless = F.exists("headers", lambda header: header["key"].isNull())
     return F.when(F.size("headers") > 0, F.coalesce(nameless, F.lit(False))).otherwise(False)
 
 
 class CheckedSource:
-    """A source of a connector's whose methods return what they should, or fail with its name.
+    """A connector's source with checked results: an error names the connector and its mistake.
 
     Raises:
-        ConnectorError: if it lacks a method.
+        ConnectorError: if the source lacks a method.
     """
 
     def __init__(self, owner: str, source: Source) -> None:
@@ -111,15 +111,15 @@ class CheckedSource:
             self.metrics = metrics
 
     def initial_offset(self) -> Offset:
-        """Return the position before everything."""
+        """Return the position before the first record."""
         return self._offset("initial_offset", self._source.initial_offset())
 
     def latest_offset(self, start: Offset) -> Offset:
-        """Return how far a micro-batch could read."""
+        """Return the position up to which a micro-batch can read."""
         return self._offset("latest_offset", self._source.latest_offset(start))
 
     def tasks(self, start: Offset, end: Offset) -> list[bytes]:
-        """Divide what lies between two positions."""
+        """Divide the records between two positions among tasks."""
         tasks = list(self._source.tasks(start, end))
         for task in tasks:
             if not isinstance(task, bytes):
@@ -130,11 +130,11 @@ class CheckedSource:
         return tasks
 
     def bound(self) -> None:
-        """Read no further than what is there now."""
+        """Read no further than the records that exist now."""
         self._source.bound()
 
     def stop(self) -> None:
-        """Release whatever it holds."""
+        """Release the resources of the source."""
         self._source.stop()
 
     def _offset(self, method: str, offset: object) -> Offset:
@@ -148,16 +148,16 @@ class CheckedSource:
 def checked_batches(
     owner: str, read: Callable[[bytes], Iterable[pa.RecordBatch]], task: bytes, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what a connector reads in a task; it runs in a worker.
+    """Yield the batches that a connector reads in a task; runs in a worker.
 
     Raises:
-        ConnectorError: if that is not what was asked for.
+        ConnectorError: if an item is not a record batch with the columns of ``schema``.
     """
     with named_failures(owner):
         for batch in read(task):
             if not isinstance(batch, pa.RecordBatch):
-                what = type(batch).__name__
-                raise ConnectorError(f"{owner} reads a {what}; a task yields Arrow record batches")
+                kind = type(batch).__name__
+                raise ConnectorError(f"{owner} reads a {kind}; a task yields Arrow record batches")
             if (batch.schema.names, batch.schema.types) != (schema.names, schema.types):
                 columns = ", ".join(f"{field.name}: {field.type}" for field in batch.schema)
                 raise ConnectorError(

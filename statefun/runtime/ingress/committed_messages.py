@@ -36,7 +36,7 @@ class CommittedMessages:
             for batch in self._outbox.batches():
                 if batch <= newest_commit:
                     self._track(batch)
-            # Not before: a batch that leaves the outbox has been logged.
+            # After the outbox: a batch leaves it when its buckets are in the log.
             self._timers = self._timer_log.load()
             for buckets in self._arriving.values():
                 self._timers.add(buckets)

@@ -41,7 +41,7 @@ RECORDS = StructType(
     [
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
-        # One of the ingress's routes takes it.
+        # One of the ingress's routes takes this topic.
         StructField("topic", StringType()),
         StructField("partition", IntegerType()),
         # Grows from record to record of a partition: records of one key are handled in this order.
@@ -57,17 +57,17 @@ RECORDS = StructType(
 )
 """The columns of a connector's records: those of Spark's Kafka source."""
 RECORDS_ARROW = arrow_schema(RECORDS)
-"""The same, for Arrow."""
+"""The Arrow schema of these columns."""
 
 
 @attrs.frozen
 class Reading:
-    """What a connector's reader gets: it returns a streaming DataFrame of :data:`RECORDS`."""
+    """The argument of a connector's reader, which returns a streaming DataFrame of :data:`RECORDS`."""
 
     session: SparkSession
     ingress: ConnectorIngress
     folder: Folder
-    """A folder of the checkpoint for whatever has to outlast the run."""
+    """A folder of the checkpoint for files that have to outlast the run."""
     records_per_batch: int
     """How many records one micro-batch takes at most."""
     timeout: timedelta
@@ -75,9 +75,9 @@ class Reading:
     is_fresh: bool
     """Whether no micro-batch was planned yet."""
     committed: Callable[[], Offset | None]
-    """Returns the end of the newest micro-batch that no later run repeats, whatever happens."""
+    """Returns the end offset of the newest micro-batch that no later run repeats, even after a loss of power."""
     opened: Callable[[Source], None]
-    """Takes note of a source, so that it is stopped before the query: it may be waiting."""
+    """Registers a source, so that it is stopped before the query, which waits for its sources."""
     failed: Callable[[Exception], None]
     """Ends the query with an error, from any thread."""
 
@@ -113,7 +113,7 @@ def read_connector(reading: Reading) -> DataFrame:
     """Return the rows for functions from the records of an ingress.
 
     Raises:
-        StatefunError: if its reader fails, or returns something else than records.
+        StatefunError: if the reader fails, or does not return a streaming DataFrame of records.
     """
     ingress, owner = reading.ingress, owner_of(reading.ingress)
     with named_failures(owner):

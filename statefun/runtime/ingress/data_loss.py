@@ -15,7 +15,7 @@ from statefun.sdk.errors import KafkaError
 def check_kept(
     ingress: KafkaIngress, read: Mapping[str, Mapping[str, int]], timeout: timedelta
 ) -> None:
-    """Check that the next records still exist.
+    """Check that the next records of each partition still exist.
 
     Args:
         ingress: the ingress that reads them.
@@ -23,21 +23,21 @@ def check_kept(
         timeout: how long the cluster may take to answer.
 
     Raises:
-        KafkaError: if they do not, or the cluster does not answer.
+        KafkaError: if records were deleted before they were read, or the cluster does not answer.
     """
-    following = {
+    next_offsets = {
         (topic, int(number)): offset
         for topic, partitions in read.items()
         for number, offset in partitions.items()
     }
-    question = f"{ingress.label}: {ingress.address} does not say which records it has"
-    with raising_kafka_errors(question):
-        there = readable_watermarks(ingress, following, timeout)
-    for (topic, number), (first, _) in there.items():
-        if first > following[topic, number]:
+    failure = f"{ingress.label}: {ingress.address} does not return the offsets of its records"
+    with raising_kafka_errors(failure):
+        readable = readable_watermarks(ingress, next_offsets, timeout)
+    for (topic, number), (first, _) in readable.items():
+        if first > next_offsets[topic, number]:
             raise KafkaError(
-                f"{ingress.label}: records of topic {topic}, partition {number}, are gone "
-                f"that were not read yet: the next one was that of offset "
-                f"{following[topic, number]}, and the first one there is that of offset {first}; "
-                "set onDataLoss: go-on to leave them out, and keep records for longer"
+                f"{ingress.label}: records of topic {topic}, partition {number}, were "
+                f"deleted before they were read: the next offset to read is "
+                f"{next_offsets[topic, number]}, and the first record in the cluster has offset {first}; "
+                "set onDataLoss: go-on to leave them out, and let the cluster keep records for longer"
             )

@@ -21,7 +21,7 @@ def all_ingresses(module: Module) -> tuple[KafkaIngress, ...]:
 
 
 def all_sources(module: Module) -> list[KafkaIngress | ConnectorIngress]:
-    """Return all ingresses that are sources of the query, those of Kafka first."""
+    """Return all ingresses that are sources of the query, Kafka's ingresses first."""
     return [*all_ingresses(module), *module.connector_ingresses]
 
 

@@ -82,7 +82,7 @@ class FeedbackReader:
         """By inbox: the number of the last message that was forgotten."""
 
     def initial_offset(self) -> Offset:
-        """Begin before the first batch and tick."""
+        """Return the position before the first batch and tick."""
         return FeedbackOffset().encode()
 
     def latest_offset(self, start: Offset) -> Offset:

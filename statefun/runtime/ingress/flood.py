@@ -20,11 +20,11 @@ from statefun.sdk.errors import InvocationError
 logger = logging.getLogger("statefun")
 
 WARNING = 1_000_000
-"""Messages of a micro-batch from which on a warning is logged, and again at each doubling."""
+"""The number of messages in a micro-batch from which a warning is logged, and again at each doubling."""
 MOST = 100_000_000
-"""The largest number of messages in a micro-batch; with more, the application ends."""
+"""The largest number of messages in a micro-batch; with more messages, the application ends."""
 _SAMPLE = 10_000
-"""The sample of messages per part of a micro-batch that finds the functions that send most."""
+"""How many messages of each segment are looked at to find the functions that send most."""
 
 
 class FloodGauge:
@@ -39,8 +39,8 @@ class FloodGauge:
         """Check a micro-batch before it is staged.
 
         Raises:
-            InvocationError: if it has sent too many messages; it names the functions that have sent
-                most of them.
+            InvocationError: if functions have sent too many messages; the error names the functions
+                that have sent most of them.
         """
         count = sum(segment.messages.records for segment in manifest.segments)
         if count < self._warning:
@@ -51,7 +51,7 @@ class FloodGauge:
         )
         if count > self._most:
             raise InvocationError(
-                f"{text}; more than {self._most:,} are not kept: mend the loop in which they grow, "
+                f"{text}; the limit is {self._most:,}: correct the loop of functions in which messages multiply, "
                 "and start again"
             )
         self._warning = 2 * count

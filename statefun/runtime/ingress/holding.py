@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds reading up while too much waits for endpoints that are down, in the whole application."""
+"""Slows reading down while too many messages of the application wait for endpoints that are down."""
 
 from __future__ import annotations
 
@@ -19,41 +19,43 @@ logger = logging.getLogger("statefun")
 
 WAITING = "waiting.json"
 MOST_WAITING_BYTES = 1024**3
-"""Bytes of messages that may wait; from then on micro-batches that add to them are held up."""
+"""The bytes of messages that may wait; with more, a micro-batch that adds messages takes longer."""
 _HOLD = timedelta(seconds=10)
+"""By how much such a micro-batch is prolonged."""
 
 
 @attrs.frozen
 class _Count:
-    """How much waits, in bytes."""
+    """The size of the messages that wait, in bytes."""
 
     batch: int
-    """The newest micro-batch that has changed it."""
+    """The newest micro-batch that has changed the size."""
     before: int
-    """How much waited before that one, which may be repeated."""
+    """The size before that micro-batch, which may be repeated."""
     after: int
+    """The size after it."""
 
 
 class WaitingGauge:
-    """Counts what waits for endpoints, and holds reading up when that is too much.
+    """Counts the messages that wait for endpoints, and slows reading down when there are too many.
 
     Args:
-        checkpoint: keeps the count.
-        pause: waits for so many seconds.
+        checkpoint: the checkpoint that keeps the count.
+        pause: waits for a number of seconds.
     """
 
     def __init__(self, checkpoint: Folder, pause: Callable[[float], None] = time.sleep) -> None:
         self._checkpoint = checkpoint
         self._pause = pause
-        self._count = _stored(checkpoint)
+        self._count = _read_count(checkpoint)
         self._is_held = False
 
     def add(self, batch: int, outcomes: Iterable[Outcome]) -> None:
-        """Count what a micro-batch has added or taken away, before it is committed."""
-        known, added = self._count, sum(outcome.waiting_bytes for outcome in outcomes)
-        before = known.before if batch == known.batch else known.after
+        """Count the messages that a micro-batch has added or taken away, before it is committed."""
+        count, added = self._count, sum(outcome.waiting_bytes for outcome in outcomes)
+        before = count.before if batch == count.batch else count.after
         after = max(before + added, 0)
-        if after != known.after:
+        if after != count.after:
             self._count = _Count(batch, before, after)
             content = json.dumps(attrs.asdict(self._count)).encode()
             write_framed(self._checkpoint, WAITING, content)
@@ -72,11 +74,14 @@ class WaitingGauge:
                 _HOLD,
             )
         elif was_held and not self._is_held:
-            logger.warning("%s bytes of messages wait for endpoints now", f"{size:,}")
+            logger.warning(
+                "%s bytes of messages wait for endpoints now; reading is no longer slowed down",
+                f"{size:,}",
+            )
 
 
-def _stored(checkpoint: Folder) -> _Count:
-    checkpoint.sync(WAITING)  # who wrote it need not have lived until it was on the disk
+def _read_count(checkpoint: Folder) -> _Count:
+    checkpoint.sync(WAITING)  # the process that wrote it may have ended before it was on the disk
     try:
         return _Count(**json.loads(read_framed(checkpoint, WAITING)))
     except FileNotFoundError:

@@ -54,7 +54,7 @@ def check_identities(
     read: Sequence[Collection[str]],
     timeout: timedelta,
 ) -> dict[str, Identity]:
-    """Check that ingresses read what they have read before.
+    """Check that ingresses read the same clusters and topics as before.
 
     Args:
         checkpoint: the checkpoint with the stored ids.
@@ -64,27 +64,35 @@ def check_identities(
         timeout: how long a cluster may take to answer.
 
     Returns:
-        What they read now, by the ids of the ingresses, for :func:`write_identities`.
+        The clusters and topics that they read now, by the ids of the ingresses, for
+        :func:`write_identities`.
 
     Raises:
-        CheckpointError: if a cluster or a topic is another one.
+        CheckpointError: if a cluster or a topic has another id than before.
         KafkaError: if a cluster does not answer.
     """
-    noted = _noted(checkpoint)
-    found = {}
-    for ingress, there, has_offsets in zip(ingresses, topics, read, strict=True):
+    stored_identities = _stored_identities(checkpoint)
+    identities = {}
+    for ingress, present_topics, has_offsets in zip(ingresses, topics, read, strict=True):
         id_ = str(ingress.id)
-        now, before = _asked(ingress, there, timeout), noted.get(id_, Identity())
+        present, stored = (
+            _present_identity(ingress, present_topics, timeout),
+            stored_identities.get(id_, Identity()),
+        )
         if has_offsets:
-            _compare(checkpoint, ingress, before, now, has_offsets)
+            _compare(checkpoint, ingress, stored, present, has_offsets)
         # A topic that does not exist now may come back as another one.
-        kept = {topic: before.topics[topic] for topic in has_offsets if topic in before.topics}
-        found[id_] = Identity(now.cluster or before.cluster, {**kept, **now.topics})
-    return found
+        stored_topics = {
+            topic: stored.topics[topic] for topic in has_offsets if topic in stored.topics
+        }
+        identities[id_] = Identity(
+            present.cluster or stored.cluster, {**stored_topics, **present.topics}
+        )
+    return identities
 
 
 def write_identities(checkpoint: Folder, identities: Mapping[str, Identity]) -> None:
-    """Write into a checkpoint what each ingress reads."""
+    """Write the clusters and topics of the ingresses into a checkpoint."""
     content = {id_: attrs.asdict(identity) for id_, identity in identities.items()}
     write_framed(checkpoint, CLUSTERS_FILE, json.dumps(content).encode())
 
@@ -92,7 +100,7 @@ def write_identities(checkpoint: Folder, identities: Mapping[str, Identity]) -> 
 class NewTopics:
     """Stores the ids of topics that a pattern finds while an application runs.
 
-    Without the id, a topic could not be told from a later one of its name at the next start.
+    Without the id, the next start could not distinguish a topic from a later one of the same name.
 
     Args:
         checkpoint: the checkpoint, with the ids that the start has stored.
@@ -105,7 +113,9 @@ class NewTopics:
         self._ingresses = ingresses
         self._has_patterns = any(source_option(each)[0] == _BY_PATTERN for each in ingresses)
         self._known = {
-            (id_, topic) for id_, known in _noted(checkpoint).items() for topic in known.topics
+            (id_, topic)
+            for id_, known in _stored_identities(checkpoint).items()
+            for topic in known.topics
         }
         self._next = 0.0
 
@@ -121,30 +131,36 @@ class NewTopics:
             self._look()
         except (StatefunError, OSError) as error:  # no reason to end the run, or to hide its error
             reason = error.message if isinstance(error, StatefunError) else error
-            logger.warning("%s; whether topics are other ones later is not known", reason)
+            logger.warning(
+                "%s; if a new topic is deleted and created anew, the next start will not notice",
+                reason,
+            )
 
     def _look(self) -> None:
         newest = self._commit_log.newest()
         read = self._commit_log.end_offsets(newest) if newest >= 0 else []
         for ingress, offsets in zip(self._ingresses, read, strict=False):
-            new = [each for each in offsets or () if (str(ingress.id), each) not in self._known]
-            if new:
-                self._note(ingress, new)
+            new_topics = [
+                each for each in offsets or () if (str(ingress.id), each) not in self._known
+            ]
+            if new_topics:
+                self._store(ingress, new_topics)
 
-    def _note(self, ingress: KafkaIngress, new: Sequence[str]) -> None:
-        found = _asked(ingress, new, _ANSWER)
-        if not found.topics:  # the answer of a broker that does not know a new topic yet
+    def _store(self, ingress: KafkaIngress, new_topics: Sequence[str]) -> None:
+        present = _present_identity(ingress, new_topics, _ANSWER)
+        if not present.topics:  # the broker does not know the new topic yet
             return
-        noted, id_ = _noted(self._checkpoint), str(ingress.id)
-        before = noted.get(id_, Identity())
-        cluster = before.cluster or found.cluster
+        stored_identities, id_ = _stored_identities(self._checkpoint), str(ingress.id)
+        stored = stored_identities.get(id_, Identity())
+        cluster = stored.cluster or present.cluster
         write_identities(
-            self._checkpoint, {**noted, id_: Identity(cluster, {**found.topics, **before.topics})}
+            self._checkpoint,
+            {**stored_identities, id_: Identity(cluster, {**present.topics, **stored.topics})},
         )
-        self._known.update((id_, topic) for topic in found.topics)
+        self._known.update((id_, topic) for topic in present.topics)
 
 
-def _noted(checkpoint: Folder) -> dict[str, Identity]:
+def _stored_identities(checkpoint: Folder) -> dict[str, Identity]:
     try:
         content = json.loads(read_framed(checkpoint, CLUSTERS_FILE))
         return {id_: Identity(**identity) for id_, identity in content.items()}
@@ -154,7 +170,9 @@ def _noted(checkpoint: Folder) -> dict[str, Identity]:
         raise damaged(checkpoint, CLUSTERS_FILE, error) from error
 
 
-def _asked(ingress: KafkaIngress, topics: Collection[str], timeout: timedelta) -> Identity:
+def _present_identity(
+    ingress: KafkaIngress, topics: Collection[str], timeout: timedelta
+) -> Identity:
     owner = ingress.label
     admin = admin_client(ingress)
     cluster = cluster_metadata(owner, ingress.address, admin, timeout).cluster_id
@@ -166,7 +184,9 @@ def _asked(ingress: KafkaIngress, topics: Collection[str], timeout: timedelta) -
         try:
             id_ = str(future.result().topic_id)
         except KafkaException as error:
-            if reason_of(error).code() in _UNKNOWN:  # just deleted, or we may not describe it
+            if (
+                reason_of(error).code() in _UNKNOWN
+            ):  # just deleted, or this client may not describe it
                 continue
             raise KafkaError(
                 f"{owner}: {ingress.address} does not describe topic {topic}: {reason_of(error).str()}"
@@ -177,25 +197,33 @@ def _asked(ingress: KafkaIngress, topics: Collection[str], timeout: timedelta) -
 
 
 def _compare(
-    checkpoint: Folder, ingress: KafkaIngress, before: Identity, now: Identity, read: Iterable[str]
+    checkpoint: Folder,
+    ingress: KafkaIngress,
+    stored: Identity,
+    present: Identity,
+    read_topics: Iterable[str],
 ) -> None:
-    if None not in {before.cluster, now.cluster} and before.cluster != now.cluster:
-        what = f"the cluster at {ingress.address} has the id {now.cluster}, not {before.cluster}"
-        cure = "give the address of that cluster"
+    if None not in {stored.cluster, present.cluster} and stored.cluster != present.cluster:
+        difference = (
+            f"the cluster at {ingress.address} has the id {present.cluster}, not {stored.cluster}"
+        )
+        remedy = "give the address of that cluster"
     else:
-        others = [
+        other_topics = [
             topic
-            for topic in sorted(read)
-            if before.topics.get(topic) != now.topics.get(topic)
-            and topic in before.topics
-            and topic in now.topics
+            for topic in sorted(read_topics)
+            if stored.topics.get(topic) != present.topics.get(topic)
+            and topic in stored.topics
+            and topic in present.topics
         ]
-        if not others:
+        if not other_topics:
             return
-        what = f"topic {', '.join(others)} at {ingress.address} was deleted and created anew"
-        cure = "bring back the former one"
+        difference = (
+            f"topic {', '.join(other_topics)} at {ingress.address} was deleted and created anew"
+        )
+        remedy = "bring back the former one"
     raise CheckpointError(
-        f"{ingress.label}: {what} since checkpoint {checkpoint.shown} has read it, whose "
-        f"offsets mean other records there; {cure}, or start with a new checkpoint, or delete "
+        f"{ingress.label}: {difference} since checkpoint {checkpoint.shown} has read it, so the "
+        f"offsets in the checkpoint belong to other records; {remedy}, or start with a new checkpoint, or delete "
         f"{checkpoint.shown}/{CLUSTERS_FILE} to go on at the same offsets nevertheless"
     )

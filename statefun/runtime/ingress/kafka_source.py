@@ -15,20 +15,21 @@ from statefun.runtime.ingress.stopping import Offsets, is_before
 from statefun.runtime.ingress.subscription import source_option
 
 _OURS = frozenset({"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset"})
-"""Properties set by named keys, or about group offsets, which the runtime commits itself."""
+"""Properties that the runtime sets: from named keys of the ingress, and for group offsets, which it commits."""
 _FETCHING = {"max.poll.records": "10000", "fetch.max.wait.ms": "10"}
-"""How a task's consumer fetches records, unless the ingress says it.
+"""How a task's consumer fetches records, unless the ingress has these properties.
 
-After each poll Spark's reader asks where the partition begins and ends. A broker answers a connection's
-requests in order, and so behind a fetch that waits for records at the end of the partition: with
-Kafka's own values, up to half a second for every 500 records.
+After each poll Spark's reader asks where the partition begins and ends. A broker answers the
+requests of a connection in order, so the answer may come after that of a fetch that waits for records at
+the end of the partition: with Kafka's own values, up to half a second for every 500 records.
 """
 
 
 def consumer_properties(ingress: KafkaIngress) -> Mapping[str, str]:
-    """Return the properties of the consumers that read ``ingress``: its own win.
+    """Return the properties of the consumers that read ``ingress``: its own ones take precedence.
 
-    An ingress that asks for large fetches has to say how long they may wait, or gets Kafka's own value.
+    An ingress that sets ``fetch.min.bytes`` should also set how long a fetch may wait, or it gets Kafka's
+    own value.
     """
     fetching = {} if "fetch.min.bytes" in ingress.properties else _FETCHING
     properties = {**ISOLATION, **fetching, **ingress.properties}

@@ -24,7 +24,7 @@ class Position:
     read: Offsets
     """The next offsets to read."""
     lags: Offsets
-    """The number of records that existed then and were not read yet."""
+    """The number of records that existed at the end of the micro-batch and were not read yet."""
 
 
 def positions(
@@ -40,12 +40,12 @@ def positions(
         progress: Spark's progress of one micro-batch.
     """
     for ingress, stop, source in zip(ingresses, stops, progress.sources, strict=False):
-        start, read, there = (
+        start, read, latest = (
             _offsets(text) for text in (source.startOffset, source.endOffset, source.latestOffset)
         )
         if stop is not None:
-            start, read, there = (within_stops(offsets, stop) for offsets in (start, read, there))
-        yield Position(ingress, start, read, _lags(read, there))
+            start, read, latest = (within_stops(offsets, stop) for offsets in (start, read, latest))
+        yield Position(ingress, start, read, _lags(read, latest))
 
 
 def records_read(texts: Iterable[str | None]) -> int:
@@ -68,15 +68,15 @@ def total(offsets: Offsets) -> int:
 
 
 def _offsets(text: str | None) -> Offsets:
-    """Read a Kafka source's offset; a source that has not had any data has none."""
+    """Return the offsets in the JSON of a Kafka source; empty if the source has not had any data."""
     return json.loads(text) if text and text.startswith("{") else {}
 
 
-def _lags(read: Offsets, there: Offsets) -> Offsets:
+def _lags(read: Offsets, latest: Offsets) -> Offsets:
     return {
         topic: {
             number: max(0, end - read.get(topic, {}).get(number, end))
             for number, end in partitions.items()
         }
-        for topic, partitions in there.items()
+        for topic, partitions in latest.items()
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds partitions that a checkpoint has read, and that its ingress no longer reads."""
+"""Finds partitions that a checkpoint has read, but that its ingress no longer reads."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ def removed_partitions(
 
     Args:
         ingress: the ingress.
-        read: its next offset by topic and partition, as in Spark's Kafka source.
+        read: the next offset to read by topic and partition, as in Spark's Kafka source.
     """
     if ingress.on_data_loss is OnDataLoss.GO_ON:
         return None
-    gone = [
+    unread_partitions = [
         (topic, int(number), offset)
         for topic, offsets in read.items()
         for number, offset in offsets.items()
         if not any(_reads(route, topic, int(number)) for route in ingress.topics)
     ]
-    if not gone:
+    if not unread_partitions:
         return None
-    places = ", ".join(f"{topic}/{number} from {offset}" for topic, number, offset in sorted(gone))
+    places = ", ".join(
+        f"{topic}/{number} from {offset}" for topic, number, offset in sorted(unread_partitions)
+    )
     return CheckpointError(
         f"{ingress.label} no longer reads partitions that the checkpoint has read; their unread "
         f"records would be lost ({places}); name the topic again until they are read, or set "

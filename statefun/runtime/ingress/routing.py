@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts Kafka records to rows for functions, by Spark's own expressions.
 
-Python runs here only for keys of a declared type, and those that transforms change.
+Python runs here only for keys that have a declared type, and for keys that transforms change.
 """
 
 from __future__ import annotations
@@ -43,30 +43,32 @@ def route(records: DataFrame, ingress: TypeName, routes: Sequence[TopicRoute]) -
         Rows of ``envelope.ROW_SCHEMA``.
     """
     numbered = {route_number(ingress, each): each for each in routes}
-    way = chosen_by_topic(routes, [_way(number, each) for number, each in numbered.items()])
-    records = records.withColumn("way", way)
-    number = F.col("way")["number"]
+    handling = chosen_by_topic(
+        routes, [_handling(number, each) for number, each in numbered.items()]
+    )
+    records = records.withColumn("handling", handling)
+    number = F.col("handling")["number"]
     id_: Column = F.col("key")
     if any(each.key_type for each in routes):
         id_ = _decoded_ids(numbered)(number, F.col("key"))
     if any(each.changes_key for each in routes):
-        is_made = F.coalesce(F.col("way")["changes_key"], F.lit(False))
+        is_made = F.coalesce(F.col("handling")["changes_key"], F.lit(False))
         id_ = F.when(is_made, transformed_ids(numbered, number)).otherwise(id_)
     return _rows(records.withColumn("id", id_))
 
 
-def _way(number: int, route: TopicRoute) -> Column:
-    """Return what becomes of the records of a route."""
-    made = route.deserializer
+def _handling(number: int, route: TopicRoute) -> Column:
+    """Return how the records of a route are handled: a struct of their targets and flags."""
+    deserializer = route.deserializer
     return F.struct(
         F.lit(number).cast("bigint").alias("number"),
         F.array(*(_suffix(target.namespace, target.name) for target in route.targets)).alias(
             "targets"
         ),
         F.lit(str(route.value_type)).alias("typename"),
-        F.lit(made is not None and made.takes_tombstones).alias("takes_tombstones"),
+        F.lit(deserializer is not None and deserializer.takes_tombstones).alias("takes_tombstones"),
         F.lit(route.changes_key).alias("changes_key"),
-        F.lit(0 if made is None else ENCODED).alias("flags"),
+        F.lit(0 if deserializer is None else ENCODED).alias("flags"),
     )
 
 
@@ -80,23 +82,25 @@ def route_replays(records: DataFrame) -> DataFrame:
         Rows of ``envelope.ROW_SCHEMA``.
     """
     target, typename = _header(TARGET_TYPE_HEADER), _header(VALUE_TYPE_HEADER)
-    # A value that a deserializer has to read goes through it again.
+    # Such a value is a record's: the deserializer of the record's route has to read it again.
     is_encoded = _header(ENCODED_HEADER).isNotNull()
-    both = _is_open_typename(target) & _is_open_typename(typename)
+    has_typenames = _is_open_typename(target) & _is_open_typename(typename)
     suffix = F.array(F.concat(F.lit(SEPARATOR), target))
-    way = F.struct(
-        F.lit(0).cast("bigint").alias("number"),  # its headers have that of its first origin
-        F.when(both, suffix).otherwise(_rejected("no-target")).alias("targets"),
-        F.when(both, typename.cast("string")).otherwise("").alias("typename"),
+    handling = F.struct(
+        F.lit(0)
+        .cast("bigint")
+        .alias("number"),  # the record's headers have the number of the route of its first origin
+        F.when(has_typenames, suffix).otherwise(_rejected("no-target")).alias("targets"),
+        F.when(has_typenames, typename.cast("string")).otherwise("").alias("typename"),
         is_encoded.alias("takes_tombstones"),
         F.lit(False).alias("changes_key"),
         F.when(is_encoded, REPLAYED | ENCODED).otherwise(REPLAYED).alias("flags"),
     )
-    return _rows(records.withColumn("id", F.col("key")).withColumn("way", way))
+    return _rows(records.withColumn("id", F.col("key")).withColumn("handling", handling))
 
 
 def _decoded_ids(routes: Mapping[int, TopicRoute]) -> Callable[[Column, Column], Column]:
-    """Return a function of route and key: the id, or null if the key cannot be decoded."""
+    """Return a function from a route's number and a key to the id; null if the key cannot be decoded."""
     types = {
         number: default_types.find(str(route.key_type))
         for number, route in routes.items()
@@ -109,7 +113,7 @@ def _decoded_ids(routes: Mapping[int, TopicRoute]) -> Callable[[Column, Column],
             return key
         try:
             return id_of_key(bytes(key), type_)
-        except Exception:  # noqa: BLE001 - the record is rejected, which looks for the reason again
+        except Exception:  # noqa: BLE001 - the rejection decodes the key again, for the reason
             return None
 
     return F.udf(id_of, BinaryType(), useArrow=False)
@@ -128,27 +132,29 @@ def _rows(records: DataFrame) -> DataFrame:
     """Make the rows of records.
 
     Args:
-        records: as for :func:`route`, with the id of each key, and what becomes of it: ``_way``.
+        records: as for :func:`route`, with the columns ``id`` and ``handling`` (see ``_handling``).
     """
-    key, value, topic, id_, way = (F.col(name) for name in ("key", "value", "topic", "id", "way"))
+    key, value, topic, id_, handling = (
+        F.col(name) for name in ("key", "value", "topic", "id", "handling")
+    )
     is_text = F.coalesce(_is_text(id_), F.lit(False))
-    is_keyless = way["changes_key"] & key.isNull()
+    is_keyless = handling["changes_key"] & key.isNull()
     suffixes = (
-        F.when(way["changes_key"] & id_.isNull(), _rejected(UNTRANSFORMABLE))
-        .when(~way["changes_key"] & key.isNull(), _rejected("null-key"))
+        F.when(handling["changes_key"] & id_.isNull(), _rejected(UNTRANSFORMABLE))
+        .when(~handling["changes_key"] & key.isNull(), _rejected("null-key"))
         .when(F.length(id_) == 0, _rejected("empty-key"))
         .when(~is_text, _rejected(UNDECODABLE_KEY))
-        .when(value.isNull() & ~way["takes_tombstones"], _rejected("null-value"))
-        .otherwise(way["targets"])
+        .when(value.isNull() & ~handling["takes_tombstones"], _rejected("null-value"))
+        .otherwise(handling["targets"])
     )
-    # Records that cannot name their address are gathered per partition, in order.
+    # A record without a valid id is rejected at an address of its partition, in order.
     rejected = F.encode(F.concat_ws("/", topic, F.col("partition")), "utf-8")
     is_id = is_text & F.equal_null(id_, key)
     return records.select(
         F.when(is_text, id_).otherwise(rejected).alias("id"),
         F.explode(suffixes).alias("suffix"),
         "offset",
-        way["typename"].alias("typename"),
+        handling["typename"].alias("typename"),
         "value",
         "topic",
         "partition",
@@ -156,9 +162,9 @@ def _rows(records: DataFrame) -> DataFrame:
         F.when(~is_id, key).alias("key"),
         F.when(F.size("headers") > 0, F.to_json("headers")).alias("headers"),
         _trace().alias("trace"),
-        way["number"].alias("route"),
-        F.when(is_keyless, way["flags"].bitwiseOR(F.lit(KEYLESS)))
-        .otherwise(way["flags"])
+        handling["number"].alias("route"),
+        F.when(is_keyless, handling["flags"].bitwiseOR(F.lit(KEYLESS)))
+        .otherwise(handling["flags"])
         .alias("flags"),
     ).select(
         F.concat("id", "suffix").alias("target"),
@@ -178,7 +184,7 @@ def _rows(records: DataFrame) -> DataFrame:
 
 
 def _trace() -> Column:
-    """Return the trace-context headers of records, 'name=value', a line each; null if none."""
+    """Return the trace-context headers of a record as lines 'name=value'; null if it has none."""
 
     def is_line(header: Column) -> Column:
         text = header["value"].cast("string")
@@ -193,7 +199,7 @@ def _trace() -> Column:
 
 
 def chosen_by_topic(routes: Sequence[TopicRoute], values: Sequence[Column]) -> Column:
-    """Return the item of ``values`` for the route that takes a record's topic."""
+    """Return the item of ``values`` that belongs to the route that takes a record's topic."""
     topic = F.col("topic")
     names = [
         (F.lit(route.topic), value)
@@ -211,8 +217,8 @@ def chosen_by_topic(routes: Sequence[TopicRoute], values: Sequence[Column]) -> C
 
 def _header(name: str) -> Column:
     """Return the value of the record's first header of that name, or null."""
-    found = F.filter("headers", lambda header: header["key"] == name)
-    return F.try_element_at(found, F.lit(1))["value"]
+    headers = F.filter("headers", lambda header: header["key"] == name)
+    return F.try_element_at(headers, F.lit(1))["value"]
 
 
 def _suffix(namespace: str, name: str) -> Column:

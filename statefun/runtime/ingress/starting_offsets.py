@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the offset of every partition at which a fresh checkpoint starts to read.
 
-Spark's Kafka source knows earliest, latest and explicit offsets only; the rest is looked up
-here, by a client that joins no group.
+Spark's Kafka source knows earliest, latest and explicit offsets only; this module resolves the
+other startup positions, with a client that joins no group.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from statefun.sdk.times import EPOCH, in_milliseconds
 logger = logging.getLogger("statefun.ingress")
 
 ISOLATION = {"isolation.level": "read_committed"}
-"""The default, which ignores records of aborted transactions; it changes nothing without any."""
+"""The default, which ignores records of aborted transactions; without transactions it has no effect."""
 
-# Spark's numbers for the first and the next offset at the time of the first batch's planning.
+# Spark's numbers for the first and the next offset, as they are when the first batch is planned.
 EARLIEST, LATEST = -2, -1
 
 
 def client_properties(ingress: KafkaIngress) -> dict[str, Any]:
     """Return the ingress's properties for a consumer that never joins or commits by itself."""
-    # The same level as Spark's source: records behind the first open transaction are visible to
-    # both of them, or to neither.
+    # The same level as Spark's source: records after the beginning of the first open transaction are
+    # visible to both clients, or to neither.
     properties: dict[str, Any] = {**ISOLATION, **ingress.properties}
     properties["bootstrap.servers"] = ingress.address
     # librdkafka insists on a group, even for clients that use none.
@@ -59,7 +59,7 @@ def client_properties(ingress: KafkaIngress) -> dict[str, Any]:
 
 
 def admin_client(ingress: KafkaIngress) -> AdminClient:
-    """Return a client that asks the ingress's cluster about itself."""
+    """Return a client for requests about topics and partitions of the ingress's cluster."""
     properties = client_properties(ingress)
     del properties["group.id"], properties["enable.auto.commit"]
     return connect(AdminClient, ingress.label, properties)
@@ -68,7 +68,7 @@ def admin_client(ingress: KafkaIngress) -> AdminClient:
 def readable_watermarks(
     ingress: KafkaIngress, partitions: Iterable[tuple[str, int]], timeout: timedelta
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return the first offset of each partition, and the next one that the ingress may read to.
+    """Return the first offset of each partition, and the offset before which the ingress may read.
 
     Raises:
         KafkaException: if the cluster does not return all offsets.
@@ -98,99 +98,104 @@ def starting_offsets(
     Raises:
         KafkaError: if the cluster does not return the offsets within ``timeout``.
     """
-    every = [KafkaPartition(t, p) for t, numbers in partitions.items() for p in numbers]
+    all_partitions = [KafkaPartition(t, p) for t, numbers in partitions.items() for p in numbers]
     match ingress.startup_position:
         case FromEarliest():
-            chosen = {_key(p): EARLIEST for p in every}
+            chosen_offsets = {_partition(p): EARLIEST for p in all_partitions}
         case FromLatest():
-            chosen = {_key(p): LATEST for p in every}
+            chosen_offsets = {_partition(p): LATEST for p in all_partitions}
         case _:
-            chosen = _looked_up(ingress, every, timeout)
+            chosen_offsets = _resolved_offsets(ingress, all_partitions, timeout)
     offsets: dict[str, dict[str, int]] = {}
-    for key, offset in chosen.items():
+    for key, offset in chosen_offsets.items():
         offsets.setdefault(key.topic, {})[str(key.partition)] = offset
     return offsets
 
 
-def _looked_up(
-    ingress: KafkaIngress, every: list[KafkaPartition], timeout: timedelta
+def _resolved_offsets(
+    ingress: KafkaIngress, all_partitions: list[KafkaPartition], timeout: timedelta
 ) -> dict[TopicPartition, int]:
-    """Return the starting offsets that a cluster has to look up."""
-    # Records behind an open transaction count, although nobody can read them yet.
+    """Return the starting offsets of a position that only the cluster can resolve."""
+    # Records after the beginning of an open transaction exist, although nobody can read them yet.
     properties = {**client_properties(ingress), "isolation.level": "read_uncommitted"}
     consumer = connect(Consumer, ingress.label, properties)
     reset = LATEST if ingress.auto_offset_reset is AutoOffsetReset.LATEST else EARLIEST
-    question = (
-        f"{ingress.label}: the offsets to start from could not be read from {ingress.address}"
-    )
-    with raising_kafka_errors(question), closing(consumer):
-        wanted = _wanted(ingress, consumer, every, timeout)
-        # Negative offsets: nothing is committed, or no record is at or after the date.
-        known = [(key.topic, key.partition) for key, offset in wanted.items() if offset >= 0]
-        there = watermarks(admin_client(ingress), known, timeout, committed=False)
-        readable = readable_watermarks(ingress, known, timeout)
-    chosen = {}
-    for key, offset in wanted.items():
-        first, end = there.get((key.topic, key.partition), (0, -1))
-        chosen[key] = offset if first <= offset <= end else reset
-        if chosen[key] >= 0:
+    failure = f"{ingress.label}: the offsets to start from could not be read from {ingress.address}"
+    with raising_kafka_errors(failure), closing(consumer):
+        wanted_offsets = _wanted_offsets(ingress, consumer, all_partitions, timeout)
+        # A negative offset: the group has committed none, or no record has the date or a later one.
+        partitions = [
+            (key.topic, key.partition) for key, offset in wanted_offsets.items() if offset >= 0
+        ]
+        existing = watermarks(admin_client(ingress), partitions, timeout, committed=False)
+        readable = readable_watermarks(ingress, partitions, timeout)
+    chosen_offsets = {}
+    for key, offset in wanted_offsets.items():
+        first, end = existing.get((key.topic, key.partition), (0, -1))
+        chosen_offsets[key] = offset if first <= offset <= end else reset
+        if chosen_offsets[key] >= 0:
             _check_readable(ingress, key, offset, readable[key.topic, key.partition][1])
-    return chosen
+    return chosen_offsets
 
 
-def _wanted(
-    ingress: KafkaIngress, consumer: Consumer, every: list[KafkaPartition], timeout: timedelta
+def _wanted_offsets(
+    ingress: KafkaIngress,
+    consumer: Consumer,
+    all_partitions: list[KafkaPartition],
+    timeout: timedelta,
 ) -> dict[TopicPartition, int]:
-    """Return the offsets of the startup position; negative for partitions where it has none."""
+    """Return the offsets of the startup position; negative for partitions without one."""
     position = ingress.startup_position
     if isinstance(position, FromDate):
         millis = in_milliseconds(position.date - EPOCH)
-        asked = [KafkaPartition(p.topic, p.partition, millis) for p in every]
-        found = consumer.offsets_for_times(asked, timeout=timeout.total_seconds())
+        dated_partitions = [KafkaPartition(p.topic, p.partition, millis) for p in all_partitions]
+        partitions = consumer.offsets_for_times(dated_partitions, timeout=timeout.total_seconds())
     elif ingress.consumer_group_id is None:
-        found = every  # the client's group is not the ingress's
+        partitions = all_partitions  # the ingress has no group, so no offsets are committed
     else:
-        found = committed_offsets(consumer, every, timeout)
-    for partition in found:
+        partitions = committed_offsets(consumer, all_partitions, timeout)
+    for partition in partitions:
         if partition.error is not None:
             raise KafkaException(partition.error)
-    wanted = {_key(p): p.offset for p in found}
+    offsets = {_partition(p): p.offset for p in partitions}
     if isinstance(position, FromSpecificOffsets):
-        warn_of_strangers(ingress, "startupPosition", position.offsets, wanted)
-        wanted.update({key: o for key, o in position.offsets.items() if key in wanted})
-    return wanted
+        warn_of_other_partitions(ingress, "startupPosition", position.offsets, offsets)
+        offsets.update({key: o for key, o in position.offsets.items() if key in offsets})
+    return offsets
 
 
-def warn_of_strangers(
+def warn_of_other_partitions(
     ingress: KafkaIngress,
     key: str,
     offsets: Iterable[TopicPartition],
-    known: Container[TopicPartition],
+    read_partitions: Container[TopicPartition],
 ) -> None:
-    """Warn of partitions that a key lists and the ingress does not read."""
-    strangers = [f"{each.topic}/{each.partition}" for each in offsets if each not in known]
-    if strangers:
+    """Warn of partitions that a key of the module file lists, but that the ingress does not read."""
+    other_partitions = [
+        f"{each.topic}/{each.partition}" for each in offsets if each not in read_partitions
+    ]
+    if other_partitions:
         logger.warning(
-            "ingress %s: its %s lists %s, which it does not read; left out",
+            "ingress %s: its %s lists %s, which it does not read; they are left out",
             ingress.id,
             key,
-            ", ".join(strangers),
+            ", ".join(other_partitions),
         )
 
 
-def _key(partition: KafkaPartition) -> TopicPartition:
+def _partition(partition: KafkaPartition) -> TopicPartition:
     return TopicPartition(partition.topic, partition.partition)
 
 
 def _check_readable(ingress: KafkaIngress, key: TopicPartition, offset: int, readable: int) -> None:
-    """Check that an offset is not behind an open transaction.
+    """Check that an offset is not after the beginning of an open transaction.
 
     Raises:
         KafkaError: if records before it are in an open transaction.
     """
     if offset > readable:
         raise KafkaError(
-            f"{ingress.label}: it is to start at offset {offset} of topic {key.topic}, "
+            f"{ingress.label}: the starting offset is {offset} in topic {key.topic}, "
             f"partition {key.partition}, and a transaction is open since offset {readable}; start "
-            "again when that is over, or set the property isolation.level to read_uncommitted"
+            "again when the transaction has ended, or set the property isolation.level to read_uncommitted"
         )

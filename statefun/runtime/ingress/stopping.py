@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounded runs: ingresses that stop at a position, and leave the rest to later runs.
+"""Bounded runs: ingresses that stop at a position, and leave later records to later runs.
 
-Spark's Kafka source cannot be told to stop, and plans batches beyond. Their further records are
+Spark's Kafka source has no stop position, and plans batches beyond it. Records after the stop are
 filtered out before they become messages. Before the next run, the log of offsets is cut back to
 the stop position, so that they are read then.
 """
@@ -30,7 +30,7 @@ from statefun.runtime.ingress.starting_offsets import (
     LATEST,
     client_properties,
     readable_watermarks,
-    warn_of_strangers,
+    warn_of_other_partitions,
 )
 from statefun.runtime.kafka.client import connect, raising_kafka_errors
 from statefun.sdk.times import EPOCH, in_milliseconds
@@ -59,12 +59,12 @@ def stops_of_last_run(
 
 
 def rewrite_read_offsets(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> None:
-    """Make this run read what the last one has read too far, and left out.
+    """Cut the read offsets back to the stops of the last run, so that this run reads the records after them.
 
-    To be called before anything else looks at how far the checkpoint has read.
+    Call this before any other code reads the offsets of the checkpoint.
 
     Args:
-        checkpoint: in which Spark's log of offsets is rewritten, if the last run had stops.
+        checkpoint: the checkpoint; Spark's log of offsets is rewritten if the last run had stops.
         ingresses: the ingresses in the order of the query's sources.
 
     Raises:
@@ -86,7 +86,7 @@ class Bounds:
         *,
         are_endless: bool = False,
     ) -> None:
-        """Take note of the ingresses; ``are_endless`` says that others never stop."""
+        """Bind the stops to a checkpoint; ``are_endless`` if further ingresses never stop."""
         self._are_endless = are_endless
         self._checkpoint = checkpoint
         self._commit_log = commit_log
@@ -102,7 +102,7 @@ class Bounds:
         starts: Sequence[Offsets],
         timeout: timedelta,
     ) -> list[Offsets]:
-        """Decide where each ingress stops; :meth:`write` has to follow before anything is read.
+        """Decide where each ingress stops; call :meth:`write` before the first record is read.
 
         Args:
             partitions: the partitions of the ingresses, by topic.
@@ -110,43 +110,43 @@ class Bounds:
             timeout: how long a cluster may take to answer.
 
         Returns:
-            The starting offsets, as numbers for ingresses that stop: Spark, which looks later,
-            would begin behind the stop.
+            The starting offsets, as numbers for ingresses that stop: Spark resolves -1 later, and
+            would begin after the stop.
 
         Raises:
             KafkaError: if a cluster does not return its offsets.
         """
-        found = [
-            _stops(ingress, there, start, timeout)
-            for ingress, there, start in zip(self._ingresses, partitions, starts, strict=True)
+        offsets = [
+            _stops(ingress, topics, start, timeout)
+            for ingress, topics, start in zip(self._ingresses, partitions, starts, strict=True)
         ]
-        self.stops = [stops for _, stops in found]
+        self.stops = [stops for _, stops in offsets]
         declared = [ingress for ingress in self._ingresses if ingress.id != REPLAYS]
-        stop = all(ingress.stop_position is not None for ingress in declared)
-        self._have_all = stop and not self._are_endless
-        return [start for start, _ in found]
+        have_stops = all(ingress.stop_position is not None for ingress in declared)
+        self._have_all = have_stops and not self._are_endless
+        return [start for start, _ in offsets]
 
     def write(self) -> None:
         """Write into the checkpoint where the ingresses stop, for the next run."""
-        noted = {
+        stored_stops = {
             str(ingress.id): stops
             for ingress, stops in zip(self._ingresses, self.stops, strict=True)
             if stops is not None
         }
-        if noted:
-            write_framed(self._checkpoint, STOPS, json.dumps(noted).encode())
+        if stored_stops:
+            write_framed(self._checkpoint, STOPS, json.dumps(stored_stops).encode())
         else:
             self._checkpoint.remove(STOPS)
 
     def are_reached(self) -> bool:
-        """Return whether all ingresses have stopped, and no message is on its way.
+        """Return whether all ingresses have stopped, and all messages between functions are delivered.
 
         Timers may be pending: they belong to later runs.
         """
         if not self._have_all:
             return False
         newest = self._commit_log.newest()
-        if newest < 0:  # the first batch always comes, and the next run goes on from it
+        if newest < 0:  # the first batch always runs, and the next run goes on from it
             return False
         read = self._commit_log.end_offsets(newest)
         sources = zip(self.stops, read, strict=False)
@@ -172,42 +172,55 @@ def _stops(
     if ingress.stop_position is None:
         return starts, None
     consumer = connect(Consumer, ingress.label, client_properties(ingress))
-    every = [TopicPartition(topic, number) for topic in partitions for number in partitions[topic]]
-    resolved: dict[str, dict[str, int]] = {}
+    all_partitions = [
+        TopicPartition(topic, number) for topic in partitions for number in partitions[topic]
+    ]
+    start_offsets: dict[str, dict[str, int]] = {}
     stops: dict[str, dict[str, int]] = {}
-    question = f"{ingress.label}: the offsets to stop at could not be read from {ingress.address}"
-    with raising_kafka_errors(question), closing(consumer):
-        asked = _asked(ingress, consumer, every, timeout)
-        there = readable_watermarks(ingress, ((p.topic, p.partition) for p in every), timeout)
-    for partition in every:
+    failure = f"{ingress.label}: the stop offsets could not be read from {ingress.address}"
+    with raising_kafka_errors(failure), closing(consumer):
+        declared_stops = _declared_stops(ingress, consumer, all_partitions, timeout)
+        readable = readable_watermarks(
+            ingress, ((p.topic, p.partition) for p in all_partitions), timeout
+        )
+    for partition in all_partitions:
         topic, number = partition.topic, str(partition.partition)
-        first, end = there[topic, partition.partition]
+        first, end = readable[topic, partition.partition]
         start = starts.get(topic, {}).get(number, EARLIEST)
         start = {EARLIEST: first, LATEST: end}.get(start, start)
-        stop = asked.get(Partition(topic, partition.partition), end)
-        resolved.setdefault(topic, {})[number] = start
-        # Never back: records are not read twice.
+        stop = declared_stops.get(Partition(topic, partition.partition), end)
+        start_offsets.setdefault(topic, {})[number] = start
+        # Not before the start: records are not read twice.
         stops.setdefault(topic, {})[number] = max(start, stop)
-    return resolved, stops
+    return start_offsets, stops
 
 
-def _asked(
-    ingress: KafkaIngress, consumer: Consumer, every: list[TopicPartition], timeout: timedelta
+def _declared_stops(
+    ingress: KafkaIngress,
+    consumer: Consumer,
+    all_partitions: list[TopicPartition],
+    timeout: timedelta,
 ) -> dict[Partition, int]:
-    """Return the offsets of the stop position; a partition without one stops at its end."""
+    """Return the offsets of the stop position; partitions without one are left out, and stop at their ends."""
     match ingress.stop_position:
         case FromSpecificOffsets(offsets):
-            there = {Partition(p.topic, p.partition) for p in every}
-            warn_of_strangers(ingress, "stopPosition", offsets, there)
+            read_partitions = {Partition(p.topic, p.partition) for p in all_partitions}
+            warn_of_other_partitions(ingress, "stopPosition", offsets, read_partitions)
             return dict(offsets)
         case FromDate(date):
             millis = in_milliseconds(date - EPOCH)
-            asked = [TopicPartition(p.topic, p.partition, millis) for p in every]
-            found = consumer.offsets_for_times(asked, timeout=timeout.total_seconds())
-            for partition in found:
+            dated_partitions = [
+                TopicPartition(p.topic, p.partition, millis) for p in all_partitions
+            ]
+            stop_partitions = consumer.offsets_for_times(
+                dated_partitions, timeout=timeout.total_seconds()
+            )
+            for partition in stop_partitions:
                 if partition.error is not None:
                     raise KafkaException(partition.error)
-            return {Partition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+            return {
+                Partition(p.topic, p.partition): p.offset for p in stop_partitions if p.offset >= 0
+            }
         case _:
             return {}
 

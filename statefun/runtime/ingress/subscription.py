@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The topics and partitions of an ingress: as Spark's option, and as found in a cluster."""
+"""The topics and partitions of an ingress: as Spark's option, and as a cluster has them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from statefun.sdk.errors import TopicError
 logger = logging.getLogger("statefun.ingress")
 
 _INTERNAL = ("__", PROGRESS_PREFIX)
-"""The name prefixes of topics that no pattern takes: Kafka's own, and progress topics."""
+"""The name prefixes of topics that no pattern takes: Kafka's internal topics, and progress topics."""
 
 
 def source_option(ingress: KafkaIngress) -> tuple[str, str]:
@@ -30,7 +30,7 @@ def source_option(ingress: KafkaIngress) -> tuple[str, str]:
     if _may_be_missing(ingress) or any(route.is_pattern for route in routes):
         names = [route.topic if route.is_pattern else re.escape(route.topic) for route in routes]
         # Each in a separate group, so that the flags of one expression do not apply to the others;
-        # from end to end, as Spark takes topics that have a match anywhere in their names.
+        # anchored, since Spark takes topics that have a match anywhere in their names.
         return "subscribePattern", f"^(?!{'|'.join(_INTERNAL)})(?:(?:{')|(?:'.join(names)}))$"
     return "subscribe", ",".join(route.topic for route in routes)
 
@@ -39,35 +39,35 @@ def partitions_to_read(ingress: KafkaIngress, metadata: ClusterMetadata) -> dict
     """Return the partitions of all topics that a cluster has for ``ingress``.
 
     Raises:
-        TopicError: if a topic that it names does not exist, or has no such partition.
+        TopicError: if a topic that the ingress names does not exist, or lacks a partition that it names.
     """
     owner = ingress.label
-    found = {}
+    partitions = {}
     for route in ingress.topics:
         if route.is_pattern:
             continue
         if route.topic not in metadata.topics and _may_be_missing(ingress):
             logger.warning("%s: topic %s does not exist; it is left out", owner, route.topic)
         else:
-            found[route.topic] = _of_route(owner, route, metadata, ingress.address)
+            partitions[route.topic] = _partitions_of_route(owner, route, metadata, ingress.address)
     for route in ingress.topics:
         if route.is_pattern:
             matching = _matching(route, metadata)
             if not matching:
                 logger.warning(
-                    "%s: no topic matches the pattern %s yet; one that is made later will be read",
+                    "%s: no topic matches the pattern %s yet; a topic that is created later will be read",
                     owner,
                     route.topic,
                 )
             for topic in matching:
-                found.setdefault(topic, partitions_of(owner, topic, metadata, ingress.address))
-    return found
+                partitions.setdefault(topic, partitions_of(owner, topic, metadata, ingress.address))
+    return partitions
 
 
 def _may_be_missing(ingress: KafkaIngress) -> bool:
     """Return whether an ingress goes on without missing topics."""
-    listed = any(route.partitions for route in ingress.topics)
-    return ingress.on_data_loss is OnDataLoss.GO_ON and not listed
+    has_partitions = any(route.partitions for route in ingress.topics)
+    return ingress.on_data_loss is OnDataLoss.GO_ON and not has_partitions
 
 
 def _matching(route: TopicRoute, metadata: ClusterMetadata) -> list[str]:
@@ -78,12 +78,14 @@ def _matching(route: TopicRoute, metadata: ClusterMetadata) -> list[str]:
     ]
 
 
-def _of_route(owner: str, route: TopicRoute, metadata: ClusterMetadata, address: str) -> list[int]:
-    there = partitions_of(owner, route.topic, metadata, address)
-    missing = [str(number) for number in route.partitions if number not in there]
-    if missing:
+def _partitions_of_route(
+    owner: str, route: TopicRoute, metadata: ClusterMetadata, address: str
+) -> list[int]:
+    existing = partitions_of(owner, route.topic, metadata, address)
+    missing_partitions = [str(number) for number in route.partitions if number not in existing]
+    if missing_partitions:
         raise TopicError(
-            f"{owner}: topic {route.topic} at {address} has no partition {', '.join(missing)}; it "
-            f"has {len(there)}, numbered from 0"
+            f"{owner}: topic {route.topic} at {address} has no partition {', '.join(missing_partitions)}; it "
+            f"has {len(existing)}, numbered from 0"
         )
-    return sorted(route.partitions) or there
+    return sorted(route.partitions) or existing

@@ -2,8 +2,8 @@
 """The ids of records whose keys transforms change, a batch of records at a time.
 
 This happens before records go to the tasks of their addresses, as an id is a part of an address.
-Values are transformed where functions run: a bad one is a dead letter as it was, and no further
-process has to read and write all records.
+Values are transformed where functions run: a value that cannot be transformed becomes a dead letter
+unchanged, and no further process has to read and write all records.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from statefun.sdk.errors import RecordError, StatefunError
 from statefun.sdk.record import EncodedRecord
 
 _PATIENCE = timedelta(seconds=10)
-"""How long a schema registry may be away before the run ends."""
+"""How long a schema registry may be unreachable before the run ends."""
 _PAUSE = timedelta(seconds=1)
 _make_record = partial(tuple.__new__, EncodedRecord)
 
 
 def transformed_ids(routes: Mapping[int, TopicRoute], number: Column) -> Column:
-    """Return the ids that transforms make of records; null where they cannot.
+    """Return the ids that transforms make of records; null for records that they cannot transform.
 
     Args:
         routes: the routes of an ingress by their numbers.
-        number: that of a record's route.
+        number: the column with the number of a record's route.
     """
-    changed = [
+    changing_chains = [
         (each, route.chain)
         for each, route in routes.items()
         if route.chain is not None and route.changes_key
     ]
-    # Transforms alone, and not their routes: users' code is of no use there.
-    ways = {each: partial(transformed_id, chain) for each, chain in changed}
+    # Only the chains, not their routes: workers of this step need no code of users.
+    id_functions = {each: partial(transformed_id, chain) for each, chain in changing_chains}
 
     def ids_of(  # noqa: PLR0913, PLR0917 - the parts of a record
         numbers: pa.Array,
@@ -57,27 +57,27 @@ def transformed_ids(routes: Mapping[int, TopicRoute], number: Column) -> Column:
         columns = (topics, partitions, offsets, timestamps, keys, values)
         records = map(_make_record, zip(*map(values_of, columns), strict=True))
         ids = [
-            None if (way := ways.get(route)) is None else _patient_id(way, record)
+            None if (id_of := id_functions.get(route)) is None else _patient_id(id_of, record)
             for route, record in zip(values_of(numbers), records, strict=True)
         ]
         return pa.array(ids, pa.binary())
 
-    reads_values = any(chain.reads_value_for_key for _, chain in changed)
+    reads_values = any(chain.reads_value_for_key for _, chain in changing_chains)
     value = F.col("value") if reads_values else F.lit(None)
-    # PySpark's type hints leave the function out.
+    # PySpark's type hints lack the function.
     vectorised: Callable[..., Column] = F.arrow_udf(ids_of, BinaryType())  # type: ignore[attr-defined]
     place = ("topic", "partition", "offset", F.unix_millis("timestamp"))
     return vectorised(number, *place, "key", value.cast("binary"))
 
 
 def _patient_id(id_of: Callable[[EncodedRecord], bytes], record: EncodedRecord) -> bytes | None:
-    """Return the id of a record; a service that it needs may be away for a while.
+    """Return the id of a record; a service that its transforms need may be unreachable for a while.
 
     Returns:
-        None if the record is rejected, which looks for the reason again.
+        None if the record cannot be transformed; the rejection finds the reason again.
 
     Raises:
-        FunctionError: if the service is away for longer.
+        FunctionError: if the service is unreachable for longer.
     """
     deadline: float | None = None
     while True:

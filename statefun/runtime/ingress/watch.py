@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the user that an ingress waits for its brokers.
+"""Warns of clusters that do not answer.
 
-Spark's Kafka source tries for minutes, without a word, before it gives up.
+Spark's Kafka source tries for minutes before it gives up, and logs nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIMEOUT = timedelta(seconds=3)
 
 
 class IngressWatch:
-    """Checks now and then whether the ingresses' clusters answer."""
+    """Checks at intervals whether the ingresses' clusters answer."""
 
     def __init__(self, ingresses: Sequence[KafkaIngress], interval: timedelta = _INTERVAL) -> None:
         self._watched = [(ingress, admin_client(ingress)) for ingress in ingresses]
@@ -32,7 +32,7 @@ class IngressWatch:
         self._silent: set[str] = set()
 
     def look(self) -> None:
-        """Log the clusters that have gone silent or are back; return at once between two checks."""
+        """Log the clusters that no longer answer, or answer again; return at once if no check is due."""
         if time.monotonic() < self._next:
             return
         for ingress, admin in self._watched:

@@ -81,8 +81,8 @@ def fail(spark: SparkSession) -> DataFrame:
 
 
 WRONG: list[tuple[Callable[[SparkSession], object], str]] = [
-    (lambda _: None, "returns None; it returns a streaming DataFrame"),
-    (lambda _: ["a"], "returns a list; it returns a streaming DataFrame"),
+    (lambda _: None, "returns None; a reader returns a streaming DataFrame"),
+    (lambda _: ["a"], "returns a list; a reader returns a streaming DataFrame"),
     (
         lambda spark: spark.createDataFrame([], RECORDS),
         "returns a DataFrame that is not streaming; make it by session.readStream",

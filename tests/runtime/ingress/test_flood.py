@@ -70,5 +70,5 @@ def test_too_many_end_the_application(send: Send) -> None:
 
     assert caught.value.message == (
         "functions have sent 101 messages to functions in micro-batch 7, 98% of them from t/ping "
-        "to t/pong; more than 100 are not kept: mend the loop in which they grow, and start again"
+        "to t/pong; the limit is 100: correct the loop of functions in which messages multiply, and start again"
     )

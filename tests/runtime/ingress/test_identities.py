@@ -74,8 +74,8 @@ def test_a_topic_that_was_created_anew_is_refused(kafka: KafkaHarness, checkpoin
 
     assert caught.value.message == (
         f"ingress test/in: topic {topic} at {kafka.address} was deleted and created anew since "
-        f"checkpoint {checkpoint} has read it, whose offsets mean other records there; bring back "
-        f"the former one, or start with a new checkpoint, or delete {checkpoint}/{CLUSTERS_FILE} to go on "
+        f"checkpoint {checkpoint} has read it, so the offsets in the checkpoint belong to other records; bring "
+        f"back the former one, or start with a new checkpoint, or delete {checkpoint}/{CLUSTERS_FILE} to go on "
         "at the same offsets nevertheless"
     )
 
@@ -126,7 +126,9 @@ def test_a_topic_that_nobody_knows_yet_is_asked_for_again(
     folder.child("commits").write("1", b"v1\n{}")
     new_topics.look(at_once=True)
 
-    assert "whether topics are other ones later is not known" in caplog.text
+    assert (
+        "if a new topic is deleted and created anew, the next start will not notice" in caplog.text
+    )
 
 
 def test_a_topic_without_offsets_may_be_new(kafka: KafkaHarness, checkpoint: Path) -> None:
@@ -166,8 +168,8 @@ def test_another_cluster_is_refused(kafka: KafkaHarness, checkpoint: Path) -> No
 
     assert caught.value.message.startswith(
         f"ingress test/in: the cluster at {kafka.address} has the id {cluster}, not another since "
-        f"checkpoint {checkpoint} has read it, whose offsets mean other records there; give the "
-        "address of that cluster, or start with a new checkpoint"
+        f"checkpoint {checkpoint} has read it, so the offsets in the checkpoint belong to other records; give "
+        "the address of that cluster, or start with a new checkpoint"
     )
 
 

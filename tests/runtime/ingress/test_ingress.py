@@ -70,8 +70,8 @@ def test_records_that_are_gone_are_an_error_or_left_out(
         with pytest.raises(KafkaError) as raised:
             run(module, forwarding(out), checkpoint)
         assert raised.value.message.startswith(
-            f"ingress test/in: records of topic {users}, partition 0, are gone that were not read "
-            f"yet: the next one was that of offset 1, and the first one there is that of offset 3"
+            f"ingress test/in: records of topic {users}, partition 0, were deleted before they "
+            "were read: the next offset to read is 1, and the first record in the cluster has offset 3"
         )
         assert [record.value for record in kafka.receive(out)] == ["a"]
     else:

@@ -146,8 +146,8 @@ def test_a_start_behind_an_open_transaction_is_no_guess(kafka: KafkaHarness) -> 
     producer.abort_transaction(30)
 
     assert open_.value.message == (
-        f"ingress test/in: it is to start at offset 2 of topic {topic}, partition 0, and a "
-        "transaction is open since offset 0; start again when that is over, or set the property "
+        f"ingress test/in: the starting offset is 2 in topic {topic}, partition 0, and a "
+        "transaction is open since offset 0; start again when the transaction has ended, or set the property "
         "isolation.level to read_uncommitted"
     )
     assert anyway == {topic: {"0": 2}}
@@ -188,7 +188,7 @@ def test_specific_offsets_of_no_partition_of_the_ingress_are_left_out(
     assert found == {topic: {"0": 1}}
     strangers = f"{topic}/1, x/0"
     assert caplog.messages == [
-        f"ingress test/in: its startupPosition lists {strangers}, which it does not read; left out"
+        f"ingress test/in: its startupPosition lists {strangers}, which it does not read; they are left out"
     ]
 
 
