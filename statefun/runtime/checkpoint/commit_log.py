@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a checkpoint's streaming query has got: reading Spark's logs, rewriting the newest."""
+"""The progress of a checkpoint's streaming query: reads Spark's logs, and rewrites the newest offsets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CommitLog:
         self._commits.sync(str(batch))
 
     def settled(self, source: int) -> dict[str, Any] | None:
-        """Return how far a source is read for good: a loss of power does not take it back.
+        """Return the position up to which a source is read for good: even a loss of power does not undo it.
 
         Args:
             source: its number in the query.
@@ -64,7 +64,7 @@ class CommitLog:
         return self.end_offsets(newest)[source]
 
     def finish_rewriting(self) -> None:
-        """Finish the rewriting of offsets that a crash has interrupted; Spark would not see them."""
+        """Finish the rewriting of offsets that a crash has interrupted; Spark would not find the files."""
         self._offsets.finish_replacing()
 
     def is_fresh(self) -> bool:
@@ -72,7 +72,7 @@ class CommitLog:
         return self.planned() < 0
 
     def check(self, batch: int) -> None:
-        """Check that the file of ``batch``, a committed one if it is not -1, is whole.
+        """Check that the commit file of ``batch`` is complete; -1 stands for no batch.
 
         Raises:
             CheckpointError: if it is not.
@@ -81,13 +81,13 @@ class CommitLog:
             check_commit(self._commits.read(str(batch)), f"{self._commits.shown}/{batch}")
 
     def check_sources(self, count: int) -> None:
-        """Check that the offsets of the newest batches are whole.
+        """Check that the offsets of the newest batches are complete.
 
         Args:
             count: the number of sources; the last one is the feedback source.
 
         Raises:
-            CheckpointError: if they are not.
+            CheckpointError: if they lack a source.
         """
         for batch in {max(self.newest(), 0), self.planned()}:
             offsets = self.end_offsets(batch)
@@ -120,7 +120,7 @@ class CommitLog:
         not had any data yet.
 
         Raises:
-            CheckpointError: if the log has no such batch or another form.
+            CheckpointError: if the log has no such batch, or its file cannot be read.
         """
         return [*self._read(batch).sources]
 
@@ -128,13 +128,13 @@ class CommitLog:
         """Return the number of partitions of the state; None if no batch was planned yet.
 
         Raises:
-            CheckpointError: if the log has another form.
+            CheckpointError: if its file cannot be read.
         """
         planned = self.planned()
         return None if planned < 0 else self._read(planned).state_partitions
 
     def rewrite_offsets(self, stops: Sequence[Mapping[str, Mapping[str, int]] | None]) -> None:
-        """Rewrite the offsets of the newest committed batch, and of a planned one: lower ones.
+        """Cut back the offsets of the newest committed batch, and of the planned one if there is one.
 
         Args:
             stops: by source, the offsets by topic and partition to cut back to; partitions that

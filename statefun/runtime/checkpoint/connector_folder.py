@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a checkpoint has what a connector keeps."""
+"""The folder in which a connector keeps its files in a checkpoint."""
 
 from __future__ import annotations
 

@@ -31,12 +31,12 @@ class CheckpointFiles:
         self.system = system
 
     def list(self, folder: str) -> dict[str, fs.FileInfo]:
-        """Return what is directly inside a folder, by name; nothing if the folder does not exist."""
+        """Return the entries directly inside a folder, by name; empty if the folder does not exist."""
         selector = fs.FileSelector(folder, allow_not_found=True)
         return {info.base_name: info for info in self.system.get_file_info(selector)}
 
     def info(self, path: str) -> fs.FileInfo:
-        """Return what the file system says of a file or folder, and of one that does not exist."""
+        """Return the file system's entry of a path, also if no file or folder has it."""
         return self.system.get_file_info(path)
 
     def has(self, path: str) -> bool:
@@ -70,25 +70,25 @@ class RenamedFiles(CheckpointFiles):
     """Files of a file system that can only rename a file to a name that no other file has.
 
     A file is replaced in three steps: the new content is complete under the file's second name, the
-    file is deleted, and the second name becomes its name. So the content under the second name counts
-    while the file is missing; besides an existing file it is left over from a replacement that did not
-    happen. For the writers of a file this is no lock: there has to be one at a time.
+    file is deleted, and the second name becomes its name. So the content under the second name is valid
+    while the file is missing; next to an existing file it is left over from a replacement that did not
+    happen. This is no lock: a file may have one writer at a time.
     """
 
     def list(self, folder: str) -> dict[str, fs.FileInfo]:
-        """Return what is directly inside, each file once, by its own name."""
-        found = super().list(folder)
-        for second in filter(_is_next, [*found]):
-            found.setdefault(_first_name(second), found.pop(second))
-        return found
+        """Return the entries directly inside, each file once, by its own name."""
+        entries = super().list(folder)
+        for second in filter(_is_next, [*entries]):
+            entries.setdefault(_first_name(second), entries.pop(second))
+        return entries
 
     def info(self, path: str) -> fs.FileInfo:
-        """Return what the file system says of a file, under either name."""
+        """Return the file system's entry of a file, under either name."""
         for place in (path, _next(path)):
-            found = super().info(place)
-            if found.type != fs.FileType.NotFound:
-                return found
-        return super().info(path)  # its replacement has ended meanwhile
+            entry = super().info(place)
+            if entry.type != fs.FileType.NotFound:
+                return entry
+        return super().info(path)  # the replacement has ended meanwhile
 
     def open(self, path: str) -> BinaryIO:
         """Open a file, under either name; raises FileNotFoundError."""
@@ -97,7 +97,7 @@ class RenamedFiles(CheckpointFiles):
                 return super().open(place)
             except FileNotFoundError:
                 continue
-        return super().open(path)  # its replacement has ended meanwhile
+        return super().open(path)  # the replacement has ended meanwhile
 
     def write(self, path: str, content: bytes) -> None:
         """Create or replace a file, in a folder that is created where it is missing."""
@@ -121,8 +121,11 @@ class RenamedFiles(CheckpointFiles):
 
     def remove(self, path: str) -> None:
         """Delete a file, under both names."""
-        for place in (_next(path), path):  # in this order, or the file would come back
-            if self._is_there(place):
+        for place in (
+            _next(path),
+            path,
+        ):  # in this order: after a crash, the second name would bring the file back
+            if self._exists(place):
                 self.system.delete_file(place)
 
     def finish_replacing(self, folder: str) -> None:
@@ -131,15 +134,15 @@ class RenamedFiles(CheckpointFiles):
             self._settle(f"{folder}/{_first_name(name)}")
 
     def _settle(self, path: str) -> bool:
-        """Leave a file without a second name; tell whether it exists."""
-        exists, is_left = self._is_there(path), self._is_there(_next(path))
-        if is_left and exists:
+        """Finish the replacement of a file, or undo it; return whether the file exists."""
+        exists, has_next = self._exists(path), self._exists(_next(path))
+        if has_next and exists:
             self.system.delete_file(_next(path))
-        elif is_left:
+        elif has_next:
             self._rename(_next(path), path)
-        return exists or is_left
+        return exists or has_next
 
-    def _is_there(self, path: str) -> bool:
+    def _exists(self, path: str) -> bool:
         return bool(super().info(path).type != fs.FileType.NotFound)
 
     def _rename(self, path: str, target: str) -> None:

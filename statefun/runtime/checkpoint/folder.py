@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only access to file systems: folders that both Spark (Hadoop) and pyarrow reach."""
+"""The only access to file systems: folders that both Spark (through Hadoop) and pyarrow can open."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from statefun.runtime.checkpoint.file_systems import (
 from statefun.sdk.errors import ConfigurationError
 from statefun.sdk.shown_uris import shown_uri, without_secrets
 
-# Schemes that Hadoop and pyarrow call by different names.
+# Schemes that have other names in Hadoop than in pyarrow.
 _PYARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
 @attrs.frozen
 class FileFacts:
-    """What a file system says of a file."""
+    """The size of a file, and when it was modified."""
 
     size: int
     """In bytes."""
@@ -131,7 +131,7 @@ class Folder:
         }
 
     def facts(self, name: str) -> FileFacts | None:
-        """Return what the file system says of a file; None if there is none."""
+        """Return the size of a file, and when it was modified; None if there is no such file."""
         files, path = self._files
         info = files.info(f"{path}/{name}")
         if info.type != fs.FileType.File:
@@ -161,8 +161,8 @@ class Folder:
     def write(self, name: str, content: bytes) -> None:
         """Create or replace a file so that readers see all of it or nothing.
 
-        After a crash on the way, the file has its old content or the new one. When this returns, it
-        also outlives a loss of power, as far as the file system keeps its promises.
+        After a crash during the write, the file has its old content or the new one. When this returns, the
+        new content also outlives a loss of power, as far as the file system keeps its promises.
         """
         files, path = self._files
         if self.is_local:
@@ -184,8 +184,8 @@ class Folder:
     def finish_replacing(self) -> None:
         """Finish the replacements of files directly inside that a crash has interrupted.
 
-        All methods do so where they have to; other readers, such as Spark, look for the files' own
-        names.
+        All other methods of this class do so where they have to. Other readers, such as Spark, only find
+        the files' own names.
         """
         files, path = self._files
         files.finish_replacing(path)
@@ -215,7 +215,7 @@ class Folder:
 
 
 _CANNOT_SYNC = {errno.EBADF, errno.EINVAL}
-"""Answers of file systems that cannot sync folders."""
+"""Error numbers of file systems that cannot sync folders."""
 
 
 def _write_locally(folder: Path, name: str, content: bytes) -> None:
@@ -231,11 +231,11 @@ def _write_locally(folder: Path, name: str, content: bytes) -> None:
 
 
 def _move_locally(folder: Path, name: str, target: str) -> None:
-    """Rename a file; when this returns, it has the new name on the disk, and no longer the old one."""
-    after = folder / target
-    _make(after.parent)
-    (folder / name).replace(after)
-    sync_path(after.parent)  # journals have both names of a file in one entry
+    """Rename a file; when this returns, it has only the new name on the disk."""
+    new_path = folder / target
+    _make(new_path.parent)
+    (folder / name).replace(new_path)
+    sync_path(new_path.parent)  # a journal has both names of a renamed file in one entry
 
 
 def _make(folder: Path) -> None:

@@ -34,13 +34,12 @@ def read_framed(checkpoint: Folder, path: str) -> bytes:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        CheckpointError: if it is damaged, or is another file in its place.
+        CheckpointError: if it is damaged, or another file has its name.
     """
     folder, name = _place(checkpoint, path)
-    found = folder.read(name)
-    line, newline, content = found.partition(b"\n")
+    line, newline, content = folder.read(name).partition(b"\n")
     if line + newline != _line(path, content):
-        raise damaged(checkpoint, path, "it is not what was written")
+        raise damaged(checkpoint, path, "its content does not match its first line")
     return content
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first file of a checkpoint: its format, and its ingresses in their order.
+"""The first file of a checkpoint: its format, and the order of its ingresses.
 
-Spark tells the sources of a query apart by their order alone: if two are swapped, each
+Spark identifies the sources of a query by their order alone: if two are swapped, each
 continues at the other's offsets. It can name them instead, from 4.2 on; docs/architecture.md says
 why they have no names yet.
 """
@@ -23,16 +23,17 @@ INGRESSES = "ingresses.json"
 CHECKPOINT_FORMAT = 1
 """The format of the checkpoints that this version writes and reads.
 
-A version that changes what any of statefun's own files or states mean has another number, and says
-what becomes of checkpoints with the numbers before it."""
+A version that changes what any of statefun's own files or states mean has another number, and its changelog
+says what to do with checkpoints of earlier formats. ``tests/stored_checkpoint.py`` stores one of each format
+that a version reads."""
 Ingress = TypeVar("Ingress", bound=KafkaIngress | ConnectorIngress)
 
 
 def check_format(checkpoint: Folder) -> None:
-    """Check that this version reads a checkpoint, before anything else of it is read.
+    """Check that this version reads the format of a checkpoint, before any other file of it is read.
 
     Raises:
-        CheckpointError: if it has another format, or its number is damaged.
+        CheckpointError: if the checkpoint has another format, or the file with the number is damaged.
     """
     try:
         content = json.loads(read_framed(checkpoint, INGRESSES))
@@ -42,27 +43,29 @@ def check_format(checkpoint: Folder) -> None:
         raise damaged(checkpoint, INGRESSES, error) from error
     number = content.get("format") if isinstance(content, dict) else None
     if number != CHECKPOINT_FORMAT:
-        found = "no format number" if number is None else f"format {number!r}"
+        actual = "no format number" if number is None else f"format {number!r}"
         raise CheckpointError(
-            f"checkpoint {checkpoint.shown} has {found}, and this version of statefun reads format "
-            f"{CHECKPOINT_FORMAT}: go on with a version that reads it, or start with a new checkpoint (the startup "
-            "position group-offsets goes on where this one was)"
+            f"checkpoint {checkpoint.shown} has {actual}, and this version of statefun reads format "
+            f"{CHECKPOINT_FORMAT}: use a version that reads the checkpoint's format, or start with a new checkpoint (the startup "
+            "position group-offsets goes on where this checkpoint has stopped)"
         )
 
 
 def in_order(checkpoint: Folder, ingresses: Sequence[Ingress]) -> list[Ingress]:
-    """Return ``ingresses`` in the order that ``checkpoint`` has; a fresh one has theirs.
+    """Return ``ingresses`` in the order of ``checkpoint``; of a fresh checkpoint, in the given order.
 
-    Those of Kafka come first, and have to be given first.
+    Kafka's ingresses come first, and have to be given first.
 
     Raises:
-        CheckpointError: if the checkpoint has other ingresses, or is not one of statefun's.
+        CheckpointError: if the checkpoint has other ingresses, or was not made by statefun.
     """
     if CommitLog(checkpoint).is_fresh():
         return list(ingresses)
-    by_id = {_name(ingress): ingress for ingress in ingresses}
+    by_id = {_name_of(ingress): ingress for ingress in ingresses}
     try:
-        known = [str(name) for name in json.loads(read_framed(checkpoint, INGRESSES))["ingresses"]]
+        stored_names = [
+            str(name) for name in json.loads(read_framed(checkpoint, INGRESSES))["ingresses"]
+        ]
     except FileNotFoundError:
         raise CheckpointError(
             f"checkpoint {checkpoint.shown} was not made by statefun, or its {INGRESSES} is lost; "
@@ -70,29 +73,32 @@ def in_order(checkpoint: Folder, ingresses: Sequence[Ingress]) -> list[Ingress]:
         ) from None
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(checkpoint, INGRESSES, error) from error
-    if set(known) != set(by_id):
+    if set(stored_names) != set(by_id):
         raise CheckpointError(
-            f"checkpoint {checkpoint.shown} reads from {_listed(known)}, and the module files "
-            f"declare {_listed(by_id)}; Spark can neither add nor drop one: declare the same, or "
+            f"checkpoint {checkpoint.shown} reads from {_enumerated(stored_names)}, and the module files "
+            f"declare {_enumerated(by_id)}; Spark can neither add nor remove an ingress: declare the same ones, or "
             "start with a new checkpoint (the startup position group-offsets goes on where this "
-            "one was)"
+            "checkpoint has stopped)"
         )
-    CommitLog(checkpoint).check_sources(len(known) + 1)
-    return [by_id[id_] for id_ in known]
+    CommitLog(checkpoint).check_sources(len(stored_names) + 1)
+    return [by_id[id_] for id_ in stored_names]
 
 
 def write_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress | ConnectorIngress]) -> None:
-    """Write down format and ingresses, before Spark plans a checkpoint's first batch."""
-    content = {"format": CHECKPOINT_FORMAT, "ingresses": [_name(ingress) for ingress in ingresses]}
+    """Write the format and the order of the ingresses, before Spark plans a checkpoint's first batch."""
+    content = {
+        "format": CHECKPOINT_FORMAT,
+        "ingresses": [_name_of(ingress) for ingress in ingresses],
+    }
     write_framed(checkpoint, INGRESSES, json.dumps(content).encode())
 
 
-def _name(ingress: KafkaIngress | ConnectorIngress) -> str:
-    """Return what an ingress is known by: an offset of one kind means nothing to another."""
+def _name_of(ingress: KafkaIngress | ConnectorIngress) -> str:
+    """Return the name of an ingress with its kind: the offset of one kind means nothing to another."""
     if isinstance(ingress, ConnectorIngress):
         return f"{ingress.id} ({ingress.kind})"
     return str(ingress.id)
 
 
-def _listed(ids: Sequence[str] | Mapping[str, Any]) -> str:
+def _enumerated(ids: Sequence[str] | Mapping[str, Any]) -> str:
     return ", ".join(sorted(ids)) or "no ingress"

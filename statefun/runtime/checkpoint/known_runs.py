@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runs of an application that have published from a checkpoint.
 
-A checkpoint that is copied, and then continued twice, has two histories. The records that one has
-published must not be mistaken for the other's, although both use the same batch numbers. But each
-start of an application is a separate run. The run's id is in the markers that it publishes, and
-in a file ``<checkpoint>/runs/<id>`` that exists earlier: a marker of a run that the checkpoint
-does not know belongs to another history.
+If an application goes on from a checkpoint and from a copy of it, there are two histories. The records of
+one history must not be mistaken for those of the other, although both use the same batch numbers. Each
+start of an application is a run with an id. The run writes its id into a file
+``<checkpoint>/runs/<id>`` first, and then into the markers that it publishes: a marker with the id of a
+run that the checkpoint does not know belongs to another history.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Runs:
         """The ids of the known runs."""
 
     def add(self) -> None:
-        """Write down this run's id, before it publishes.
+        """Write this run's id into the checkpoint, before it publishes.
 
-        But after it has claimed its lanes: another start at the same time could not tell a run
+        The run has to claim its lanes first: another start at the same time could not distinguish a run
         that is about to publish from one that never will.
         """
         if self._egresses:
@@ -60,7 +60,7 @@ class Runs:
             except FileNotFoundError:
                 continue  # another start has forgotten it
             except (CheckpointError, ValueError, TypeError):
-                continue  # not our file, or a damaged one: kept, it does no harm
+                continue  # not a file of ours, or a damaged one: it does no harm
 
 
 def _path(run: str) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lock that lets only one driver use a checkpoint.
 
-Spark notices a second driver only after both ran the same batch. A driver is two processes, the
+Spark notices a second driver only after both have run the same batch. A driver is two processes, the
 program and the JVM in which Spark runs, and either may outlive the other: each has its own lock.
 """
 
@@ -28,8 +28,8 @@ logger = logging.getLogger("statefun")
 _NAME = "driver.lock"
 _JVM_NAME = "jvm.lock"
 _UNLOCKED = "unlocked"
-"""A file that is there while a run has no lock, and after one that was killed."""
-# A program whose JVM was killed needs a moment to notice and end, and the other way round.
+"""A file that exists while a run has no lock, and after such a run was killed."""
+# A program whose JVM was killed needs a moment to notice it and end; so does a JVM whose program ended.
 _GRACE = timedelta(seconds=10)
 _SILENCE = timedelta(seconds=1)
 """After this time a message about the wait is logged."""
@@ -63,14 +63,14 @@ def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterato
 
     Raises:
         ConfigurationError: if the checkpoint is on a file system that has no such lock.
-        CheckpointError: if another process still holds it after ``patience``.
+        CheckpointError: if another process still holds the lock after ``patience``.
     """
     if not checkpoint.is_local:
         raise ConfigurationError(
             f"checkpoint {checkpoint.shown} is not on a local file system, and only there a "
-            "second driver can be kept off it; of two that run at the same time, either may lose "
-            "and repeat what the other one has done. Set spark.statefun.checkpoint-lock=none if "
-            "something else sees to it that there is only one"
+            "lock keeps a second driver off it; of two drivers that run at the same time, either may "
+            "lose or repeat effects of the other. Set spark.statefun.checkpoint-lock=none if "
+            "another system ensures that there is only one driver"
         )
     create_privately(checkpoint)
     folder = Path(checkpoint.location)
@@ -80,15 +80,17 @@ def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterato
             file.seek(0)
             return f"process {file.read().strip()}"
 
-        if not _awaited(folder, partial(_try, fcntl.flock, file), holder, patience):
+        if not _take_with_message(folder, partial(_try, fcntl.flock, file), holder, patience):
             raise CheckpointError(
-                f"checkpoint {folder} is in use by {holder()}; stop that one, or give this one a "
-                "checkpoint of its own"
+                f"checkpoint {folder} is in use by {holder()}; stop that process, or give this application "
+                "another checkpoint"
             )
         with _opened(folder / _JVM_NAME) as jvm_file:
-            # The same kind of lock as Java's. This process does not keep it: its own JVM takes it.
+            # The same kind of lock as Java's. This process releases it at once: its own JVM takes it later.
             take = partial(_try, fcntl.lockf, jvm_file)
-            if not _awaited(folder, take, lambda: "the JVM of an earlier driver", patience):
+            if not _take_with_message(
+                folder, take, lambda: "the JVM of an earlier driver", patience
+            ):
                 raise _in_use_by_jvm(checkpoint)
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -104,16 +106,16 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
     this driver runs again.
 
     Args:
-        jvm: its packages.
+        jvm: the packages of the JVM.
         checkpoint: a checkpoint that this process has locked.
         patience: how long to wait.
 
     Raises:
-        CheckpointError: if the JVM of another driver still holds it after ``patience``.
+        CheckpointError: if the JVM of another driver still holds the lock after ``patience``.
     """
     file = jvm.java.io.RandomAccessFile(f"{checkpoint.location}/{_JVM_NAME}", "rw")
     try:
-        if not _taken(lambda: file.getChannel().tryLock() is not None, patience):
+        if not _take(lambda: file.getChannel().tryLock() is not None, patience):
             raise _in_use_by_jvm(checkpoint)
         yield
     finally:
@@ -123,9 +125,9 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
 
 @contextmanager
 def unlocked(checkpoint: Folder) -> Iterator[None]:
-    """Write into a local checkpoint, until the end of a run without a lock, that there is one.
+    """Keep a file in a local checkpoint during a run without a lock, so that tools know of such runs.
 
-    Nobody else sees whether such a run goes on. One that was killed leaves the note behind.
+    No lock shows whether the run goes on: a run that was killed leaves the file there.
     """
     if not checkpoint.is_local:
         yield
@@ -138,14 +140,14 @@ def unlocked(checkpoint: Folder) -> Iterator[None]:
 
 
 def shows_runs(checkpoint: Folder) -> bool:
-    """Return whether a lock shows that an application runs with a checkpoint, if one does."""
+    """Return whether a lock would show that an application runs with a checkpoint."""
     return checkpoint.is_local and not checkpoint.has(_UNLOCKED)
 
 
 def _in_use_by_jvm(checkpoint: Folder) -> CheckpointError:
     return CheckpointError(
         f"checkpoint {checkpoint.shown} is in use by Spark's JVM of an earlier driver, "
-        f"whose program has ended; stop it (fuser {checkpoint.shown}/{_JVM_NAME} names "
+        f"whose program has ended; stop that JVM (fuser {checkpoint.shown}/{_JVM_NAME} names "
         "the process)"
     )
 
@@ -158,45 +160,48 @@ def _opened(path: Path) -> IO[str]:
 
 
 def _try(lock: Callable[[IO[str], int], None], file: IO[str]) -> bool:
-    """Take a lock for this process; tell whether it was free.
+    """Take a lock for this process; return whether it was free.
 
     Raises:
         CheckpointError: if the file system has no such lock.
     """
     try:
         lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # systems have different error codes for it
+    except (
+        BlockingIOError,
+        PermissionError,
+    ):  # the error for a lock that is held depends on the system
         return False
     except OSError as error:
         raise CheckpointError(
             f"{file.name} cannot be locked: {error}; put the checkpoint on another file "
-            "system, or set spark.statefun.checkpoint-lock=none if something else sees to it "
+            "system, or set spark.statefun.checkpoint-lock=none if another system ensures "
             "that there is only one driver"
         ) from error
     return True
 
 
-def _awaited(
-    folder: Path, take: Callable[[], bool], holder: Callable[[], str], patience: timedelta
+def _take_with_message(
+    folder: Path, lock: Callable[[], bool], holder: Callable[[], str], patience: timedelta
 ) -> bool:
-    """Try to take a lock for so long; log a message if that takes a while."""
-    if _taken(take, min(_SILENCE, patience)):
+    """Try to take the lock for up to ``patience``; log a message if that takes a while."""
+    if _take(lock, min(_SILENCE, patience)):
         return True
     if patience <= _SILENCE:
         return False
     logger.info(
-        "checkpoint %s is in use by %s; waiting up to %g s for it to end",
+        "checkpoint %s is in use by %s; waiting up to %g s for that process to end",
         folder,
         holder(),
         patience.total_seconds(),
     )
-    return _taken(take, patience - _SILENCE)
+    return _take(lock, patience - _SILENCE)
 
 
-def _taken(take: Callable[[], bool], patience: timedelta) -> bool:
-    """Try to take a lock until it is taken, or the time is over."""
+def _take(lock: Callable[[], bool], patience: timedelta) -> bool:
+    """Try to take the lock for up to ``patience``; return whether it was taken."""
     deadline = time.monotonic() + patience.total_seconds()
-    while not take():
+    while not lock():
         if time.monotonic() >= deadline:
             return False
         time.sleep(_PAUSE.total_seconds())

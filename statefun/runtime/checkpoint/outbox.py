@@ -2,13 +2,13 @@
 """The outbox: the effects of each micro-batch, durable before the batch is committed.
 
 ``<checkpoint>/outbox/<batch>/manifest`` makes a batch's effects valid, all at once. It contains
-small streams of effects; large streams are files beside it, which tasks wrote under names
+small streams of effects; large streams are files next to it, which tasks wrote under names
 that are unique to their attempt. A folder without a manifest is left over from a failed attempt
 or from a deleted batch.
 
 A batch is deleted when its egress records are published and its messages are delivered. A batch
-that is published, but not delivered, has a file ``published``. If an operator took records out,
-the batch has a file ``skipped``.
+that is published, but not delivered, has a file ``published``. If an operator has skipped records of a
+batch, it has a file ``skipped``.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class Staged:
 
     manifest: Manifest
     digest: bytes
-    """The manifest's digest, which tells apart two attempts at a batch of the same number."""
+    """The manifest's digest, which differs between two attempts at a batch of the same number."""
     skips: Skips = attrs.field(factory=dict)
-    """The numbers of egress records that are left out."""
+    """The numbers of egress records that are not published."""
 
     @property
     def lanes(self) -> int:
@@ -131,10 +131,10 @@ class Outbox:
         """Return the manifest of ``batch``, or None if it has none (any more).
 
         Raises:
-            CheckpointError: if it is damaged.
+            CheckpointError: if the manifest is damaged.
         """
-        found = self._find(batch)
-        return None if found is None else found[0]
+        stored = self._find(batch)
+        return None if stored is None else stored[0]
 
     def staged(self, batch: int) -> Staged | None:
         """Return the staged effects of ``batch``, or None if there are none (any more).
@@ -142,11 +142,11 @@ class Outbox:
         Raises:
             CheckpointError: if the manifest is damaged.
         """
-        found = self._find(batch)
-        return None if found is None else Staged(*found, read_skips(self._checkpoint, batch))
+        stored = self._find(batch)
+        return None if stored is None else Staged(*stored, read_skips(self._checkpoint, batch))
 
     def _find(self, batch: int) -> tuple[Manifest, bytes] | None:
-        """Return a batch's manifest and its digest, if it has one."""
+        """Return a batch's manifest and its digest; None if it has no manifest."""
         path = _path(batch, MANIFEST)
         try:
             content = read_framed(self._checkpoint, path)
@@ -188,8 +188,8 @@ class Outbox:
         """Delete ``batch``, its manifest first: from then on it is published and delivered."""
         folder = self.batch_folder(batch)
         folder.remove(MANIFEST)
-        # Or a loss of power could bring the manifest back, without its records; also a manifest
-        # that an earlier process deleted just before it ended.
+        # Otherwise a loss of power could bring the manifest back without its records. The same is true
+        # of a manifest that an earlier process has deleted just before it ended.
         with suppress(FileNotFoundError):
             folder.sync_names()
         folder.remove_all()
@@ -197,7 +197,7 @@ class Outbox:
     def recover(self, newest_commit: int) -> Leftovers:
         """Find the batches that an earlier run has left, and delete finished ones.
 
-        A batch that is staged behind the newest commit is left alone: it runs again, and is staged
+        A batch that is staged, but not committed, is not touched: it runs again, and is staged
         again. If the earlier run still lives and commits it, nothing is lost.
         """
         unpublished, undelivered = [], []

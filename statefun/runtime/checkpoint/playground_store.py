@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the playground has accepted and published, in a database within the checkpoint.
+"""The playground's messages and records, in a database within the checkpoint.
 
-A message is accepted when it is here, on the disk. It enters a micro-batch by its number, which is
-part of Spark's offsets. Records of committed batches come here, together with the marker of their
-lane's progress, and wait until somebody takes them: of each topic the newest, up to a limit.
+A message is accepted when it is in the database, on the disk. A micro-batch reads it by its number, which
+is part of Spark's offsets. Records of committed batches are added together with the marker of their lane's
+progress, and wait until a client takes them. The newest records of each topic are kept, up to a limit.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ logger = logging.getLogger("statefun")
 
 PLAYGROUND_FILE = "playground.sqlite"
 MOST_RECORDS = 100_000
-"""How many records of a topic wait until somebody takes them."""
+"""How many records of a topic may wait until a client takes them."""
 MOST_ACCEPTED_BYTES = 256 * 1024 * 1024
-"""How large they may be together."""
+"""How many bytes the waiting records of a topic may have."""
 _TABLES = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
@@ -42,13 +42,15 @@ CREATE TABLE IF NOT EXISTS lanes (name TEXT PRIMARY KEY, marker TEXT NOT NULL);
 """
 _COUNTS = "SELECT topic, count(*), sum(length(payload)) FROM records GROUP BY topic"
 _MOST_TYPED = 16
-"""How many messages wait at most where somebody types them."""
+"""The largest number of messages that wait if a person types them."""
 _READ_AT_ONCE = 10_000
+"""The largest number of messages that a micro-batch reads."""
 _BYTES_AT_ONCE = 8 * 1024 * 1024
+"""The bytes of messages that a micro-batch reads; a larger message comes alone."""
 
 
 class Taken(NamedTuple):
-    """A record that somebody takes."""
+    """A record that a client takes."""
 
     number: int
     topic: str
@@ -56,7 +58,7 @@ class Taken(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """The records of a topic that wait."""
+    """The number and size of a topic's records that wait."""
 
     records: int = 0
     size: int = 0
@@ -64,13 +66,13 @@ class _Waiting(NamedTuple):
 
     @property
     def is_within(self) -> bool:
-        """Whether there may be so many."""
+        """Whether they are within the limits."""
         return self.records <= MOST_RECORDS and (
             self.size <= MOST_ACCEPTED_BYTES or self.records == 1
         )
 
     def plus(self, records: int, size: int) -> _Waiting:
-        """Return it with others."""
+        """Return the counts with further records added, or with negative numbers removed."""
         return _Waiting(self.records + records, self.size + size)
 
 
@@ -85,7 +87,7 @@ class PlaygroundStore:
 
         Args:
             checkpoint: the checkpoint.
-            read: the last message that was read so far; later ones get higher numbers.
+            read: the number of the last message that was read; new messages get higher numbers.
 
         Raises:
             ConfigurationError: if the checkpoint is not on a local disk.
@@ -102,13 +104,13 @@ class PlaygroundStore:
         self._lock = threading.Lock()
         self._came = threading.Condition(self._lock)
         self._out: set[int] = set()
-        """The records that are being taken."""
+        """The numbers of records that are being sent to clients."""
         self._waiting: dict[str, _Waiting] = {}
         """By topic."""
         self._dropped: set[str] = set()
-        """The topics of which it was said that records are dropped."""
+        """The topics for which the warning that records are dropped was logged."""
         self.is_closed = False
-        """Whether it was closed, and cannot be used any more."""
+        """Whether the database is closed."""
         try:
             self._database = sqlite3.connect(
                 self._path, isolation_level=None, check_same_thread=False
@@ -126,26 +128,26 @@ class PlaygroundStore:
             row = AcceptedMessage(self._newest + 1, target, typename, value)
             with self._transaction():
                 self._database.execute("INSERT INTO posted VALUES (?, ?, ?, ?)", row)
-            self._newest = row.number  # not before it is on the disk: a number is never left out
+            self._newest = row.number  # only now, as it is on the disk: no number may be missing
 
     def when_read(self, do: Callable[[], None]) -> None:
-        """Call something once: when the query looks for messages, after all that it has to repeat."""
+        """Call ``do`` once: when the query first looks for messages, after the batches that it repeats."""
         self._when_read = do
 
     def readable(self, after: int) -> int:
-        """Return up to which message a micro-batch reads from ``after`` on."""
+        """Return the number of the last message that a micro-batch after ``after`` can read."""
         do, self._when_read = self._when_read, None
         if do is not None:
             do()
         with self._lock, self._named():
             if self._newest <= after:
                 return after
-            found = self._database.execute(
+            rows = self._database.execute(
                 "SELECT number, length(value) FROM posted WHERE number > ? ORDER BY number LIMIT ?",
                 (after, _READ_AT_ONCE),
             )
             last, size = after, 0
-            for number, length in found:
+            for number, length in rows:
                 size += length
                 if last > after and size > _BYTES_AT_ONCE:
                     break
@@ -153,18 +155,18 @@ class PlaygroundStore:
             return last
 
     def typed(self, after: int) -> int | None:
-        """Return up to which message to read as somebody types them; None if so many wait.
+        """Return the number of the last message to read if a person types them; None if too many wait.
 
-        No two of them are for one address.
+        No two of the messages from ``after`` to there are for the same address.
         """
         with self._lock, self._named():
             if self._newest - after > _MOST_TYPED:
                 return None
-            found = self._database.execute(
+            rows = self._database.execute(
                 "SELECT number, target FROM posted WHERE number > ? ORDER BY number", (after,)
             )
             last, targets = after, set()
-            for number, target in found:
+            for number, target in rows:
                 if target in targets:
                     break
                 targets.add(target)
@@ -172,13 +174,13 @@ class PlaygroundStore:
             return last
 
     def posted(self, after: int, last: int) -> list[AcceptedMessage]:
-        """Return the messages behind ``after``, up to ``last``."""
+        """Return the messages after ``after``, up to ``last``."""
         with self._lock, self._named():
-            found = self._database.execute(
+            rows = self._database.execute(
                 "SELECT * FROM posted WHERE number > ? AND number <= ? ORDER BY number",
                 (after, last),
             )
-            return [AcceptedMessage(*row) for row in found]
+            return [AcceptedMessage(*row) for row in rows]
 
     def forget(self, last: int) -> None:
         """Delete the messages up to ``last``, whose batches are committed."""
@@ -189,7 +191,7 @@ class PlaygroundStore:
             self._database.execute("DELETE FROM posted WHERE number <= ?", (last,))
 
     def marker(self, lane: str) -> str | None:
-        """Return what :meth:`publish` has written last of a lane."""
+        """Return the marker that :meth:`publish` has written last for a lane; None if there is none."""
         with self._lock, self._named():
             return self._marker(lane)
 
@@ -198,19 +200,20 @@ class PlaygroundStore:
     ) -> bool:
         """Add records, together with the marker of their lane's progress: both or neither.
 
-        Of a topic with too many of them, the oldest are dropped.
+        If a topic has too many records, the oldest ones are dropped.
 
         Args:
             lane: the name of the lane.
-            before: its progress so far.
-            marker: its progress from now on.
+            before: the marker of its progress so far.
+            marker: the marker of its progress with these records.
             records: their topics and payloads.
 
         Returns:
-            Whether they were added: if its progress was another one, somebody else has taken over.
+            Whether they were added. They are not if the lane has another marker than ``before``: another run
+            has taken over the lane.
         """
         with self._came:
-            waiting = dict(self._waiting)
+            counts = dict(self._waiting)
             with self._transaction():
                 if self._marker(lane) != before:
                     return False
@@ -218,51 +221,52 @@ class PlaygroundStore:
                     self._database.execute(
                         "INSERT INTO records (topic, payload) VALUES (?, ?)", (topic, payload)
                     )
-                    waiting[topic] = waiting.get(topic, _Waiting()).plus(1, len(payload))
-                for topic, found in waiting.items():
-                    waiting[topic] = self._shortened(topic, found)
+                    counts[topic] = counts.get(topic, _Waiting()).plus(1, len(payload))
+                for topic, count in counts.items():
+                    counts[topic] = self._shortened(topic, count)
                 self._database.execute("INSERT OR REPLACE INTO lanes VALUES (?, ?)", (lane, marker))
-            self._waiting = waiting  # not before it is on the disk
+            self._waiting = counts  # only now, as it is on the disk
             self._came.notify_all()
             return True
 
-    def _shortened(self, topic: str, waiting: _Waiting) -> _Waiting:
-        """Drop the oldest records of a topic until it has no more than it may have."""
-        if waiting.is_within:
-            return waiting
-        found = self._database.execute(
+    def _shortened(self, topic: str, count: _Waiting) -> _Waiting:
+        """Drop the oldest records of a topic until it is within the limits."""
+        if count.is_within:
+            return count
+        sizes = self._database.execute(
             "SELECT number, length(payload) FROM records WHERE topic = ? ORDER BY number", (topic,)
         )
         last = 0
-        for number, size in found:
-            last, waiting = number, waiting.plus(-1, -size)
-            if waiting.is_within:
+        for number, size in sizes:
+            last, count = number, count.plus(-1, -size)
+            if count.is_within:
                 break
         self._database.execute("DELETE FROM records WHERE topic = ? AND number <= ?", (topic, last))
         if topic not in self._dropped:
             self._dropped.add(topic)
             logger.warning(
-                "playground: nobody takes the records of topic %s: of more than %s, or %s bytes, the "
-                "oldest are dropped",
+                "playground: no client takes the records of topic %s; beyond %s records, or %s bytes, "
+                "the oldest are dropped",
                 topic,
                 f"{MOST_RECORDS:,}",
                 f"{MOST_ACCEPTED_BYTES:,}",
             )
-        return waiting
+        return count
 
     def take(self, topic: str, seconds: float) -> Taken | None:
-        """Wait for the next record of a topic; None if there is none in time.
+        """Wait for the next record of a topic; return None if there is none in time.
 
-        It stays until :meth:`taken` is called; with :meth:`put_back` it is the next again.
+        The record stays in the database until :meth:`taken` is called; after :meth:`put_back` it is the next
+        one again.
         """
         deadline = time.monotonic() + seconds
         with self._came, self._named():
             while not self.is_closed:
-                found = self._database.execute(
+                rows = self._database.execute(
                     "SELECT * FROM records WHERE topic = ? ORDER BY number LIMIT ?",
                     (topic, len(self._out) + 1),
                 )
-                for record in map(Taken._make, found):
+                for record in map(Taken._make, rows):
                     if record.number not in self._out:
                         self._out.add(record.number)
                         return record
@@ -271,25 +275,25 @@ class PlaygroundStore:
             return None
 
     def taken(self, record: Taken) -> None:
-        """Forget a record that has arrived."""
+        """Delete a record that has arrived at a client."""
         with self._lock:
             with self._transaction():
-                done = self._database.execute(
+                deletion = self._database.execute(
                     "DELETE FROM records WHERE number = ?", (record.number,)
                 )
-            if done.rowcount:  # it was not dropped meanwhile
-                waiting = self._waiting[record.topic]
-                self._waiting[record.topic] = waiting.plus(-1, -len(record.payload))
+            if deletion.rowcount:  # the record was not dropped meanwhile
+                count = self._waiting[record.topic]
+                self._waiting[record.topic] = count.plus(-1, -len(record.payload))
             self._out.discard(record.number)
 
     def put_back(self, record: Taken) -> None:
-        """Keep a record that has not arrived."""
+        """Keep a record that has not arrived at a client."""
         with self._came:
             self._out.discard(record.number)
             self._came.notify_all()
 
     def close(self) -> None:
-        """Let nobody wait any more, and close the database."""
+        """End all waiting in :meth:`take`, and close the database."""
         with self._came:
             self.is_closed = True
             self._database.close()
@@ -311,15 +315,13 @@ class PlaygroundStore:
                 yield
                 self._database.execute("COMMIT")
             except BaseException:
-                if self._database.in_transaction:  # SQLite may have rolled it back
+                if self._database.in_transaction:  # SQLite may have rolled back already
                     self._database.execute("ROLLBACK")
                 raise
 
     def _marker(self, lane: str) -> str | None:
-        found = self._database.execute(
-            "SELECT marker FROM lanes WHERE name = ?", (lane,)
-        ).fetchone()
-        return None if found is None else found[0]
+        row = self._database.execute("SELECT marker FROM lanes WHERE name = ?", (lane,)).fetchone()
+        return None if row is None else row[0]
 
     def _value(self, query: str, *parameters: object) -> int | None:
         row = self._database.execute(query, parameters).fetchone()

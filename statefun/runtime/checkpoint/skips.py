@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that an operator took out of the outbox, so that they are not published.
+"""Records in the outbox that an operator has skipped, so that they are not published.
 
-Their numbers are in a file ``<checkpoint>/outbox/<batch>/skipped`` beside the batch's manifest.
+Their numbers are in a file ``<checkpoint>/outbox/<batch>/skipped`` next to the batch's manifest.
 The manifest does not change: markers in clusters identify the batch by the manifest's digest.
 """
 
@@ -15,11 +15,11 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 
 Skips = Mapping[str, frozenset[int]]
-"""The numbers of records that are left out, by egress."""
+"""The numbers of skipped records, by egress."""
 
 
 def read_skips(checkpoint: Folder, batch: int) -> Skips:
-    """Return the records that are left out of a batch.
+    """Return the skipped records of a batch.
 
     Raises:
         CheckpointError: if the file is damaged.
@@ -38,7 +38,7 @@ def read_skips(checkpoint: Folder, batch: int) -> Skips:
 
 
 def write_skips(checkpoint: Folder, batch: int, skips: Skips) -> None:
-    """Write down the records that are left out of a batch, durably; replaces the former list."""
+    """Write the skipped records of a batch durably; they replace the former ones."""
     content = {egress: list(_ranges(sorted(numbers))) for egress, numbers in skips.items()}
     write_framed(checkpoint, _path(batch), json.dumps(content).encode())
 

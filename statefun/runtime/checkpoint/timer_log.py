@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of the timer buckets that wait: the folder ``timers`` of the checkpoint."""
+"""The log of pending timer buckets: the folder ``timers`` of the checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SNAPSHOT = ".all"
 
 
 def timer_buckets(manifest: Manifest) -> set[int]:
-    """Return the buckets that messages of a batch are sent to."""
+    """Return the buckets to which a batch sends messages."""
     return {bucket for segment in manifest.segments for bucket in segment.buckets}
 
 
@@ -30,7 +30,7 @@ class TimerLog:
 
     ``timers/<batch>`` has additions; ``timers/<batch>.all`` is a snapshot that replaces
     all files that exist when it is written. All remaining files count, regardless of their
-    numbers: batches are added in any order, and a superfluous bucket does no harm.
+    numbers: batches are added in any order, and a bucket that is no longer pending does no harm.
     One object writes; another may read at any time, in another thread or process.
     """
 
@@ -44,34 +44,34 @@ class TimerLog:
         return bool(self._folder.names())
 
     def load(self) -> PendingBuckets:
-        """Return the buckets in the log, which may be more than the pending ones."""
+        """Return the buckets in the log: all pending buckets, and perhaps further ones."""
         while True:
             try:
                 return self._load()
             except FileNotFoundError:
-                continue  # a snapshot has just taken the file's place
+                continue  # a snapshot has just replaced the file
 
     def recover(self) -> PendingBuckets:
-        """Return the same to the one that writes, once all of it is on the disk.
+        """Return the buckets in the log, for the object that writes it, once the log is on the disk.
 
-        An earlier one may have ended when a file had its name, and before the disk had it: a batch
-        that leaves the outbox since its buckets are logged would leave them without a tick.
+        An earlier process may have ended when a file had its name, but the disk did not have it yet. A batch
+        leaves the outbox when its buckets are in the log; without the file, they would never get a tick.
         """
         with suppress(FileNotFoundError):
             self._folder.sync_names()
         return self.load()
 
     def add(self, batch: int, buckets: Collection[int], pending: PendingBuckets) -> None:
-        """Log that ``batch`` has added ``buckets``; ``pending`` are all buckets, with these."""
+        """Log that ``batch`` has added ``buckets``; ``pending`` has all buckets, including these."""
         self._additions += 1
         if self._additions < _LOG_LENGTH:
             write_framed(self._checkpoint, _path(str(batch)), _encoded(buckets))
             return
         snapshot = f"{batch}{_SNAPSHOT}"
-        before = self._folder.names()
+        old_names = self._folder.names()
         write_framed(self._checkpoint, _path(snapshot), _encoded(pending.all()))
-        for name in before:
-            # A crash may have left a snapshot of the same batch: the new one has taken its place.
+        for name in old_names:
+            # A crash may have left a snapshot of the same batch, which the new one has replaced.
             if name != snapshot:
                 self._folder.remove(name)
         self._additions = 0
@@ -102,5 +102,5 @@ def _path(name: str) -> str:
 
 def _encoded(buckets: Collection[int]) -> bytes:
     ordered = sorted(buckets)
-    steps = [after - before for before, after in itertools.pairwise([0, *ordered])]
+    steps = [bucket - previous for previous, bucket in itertools.pairwise([0, *ordered])]
     return Stored(steps=steps).SerializeToString()

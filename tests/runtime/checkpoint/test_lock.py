@@ -76,8 +76,8 @@ def test_a_second_process_is_refused(checkpoint: Path) -> None:
         pytest.fail("two processes hold the lock")
 
     assert caught.value.message == (
-        f"checkpoint {checkpoint} is in use by process {process.pid}; stop that one, or give this "
-        "one a checkpoint of its own"
+        f"checkpoint {checkpoint} is in use by process {process.pid}; stop that process, or give "
+        "this application another checkpoint"
     )
 
 
@@ -215,7 +215,7 @@ def test_a_jvm_that_has_outlived_its_program_is_noticed(checkpoint: Path) -> Non
 
     assert caught.value.message == (
         f"checkpoint {checkpoint} is in use by Spark's JVM of an earlier driver, whose program has "
-        f"ended; stop it (fuser {checkpoint}/jvm.lock names the process)"
+        f"ended; stop that JVM (fuser {checkpoint}/jvm.lock names the process)"
     )
     assert b"BlockingIOError" in other.stderr
 
@@ -230,9 +230,9 @@ def test_other_file_systems_are_refused() -> None:
 
     assert caught.value.message == (
         "checkpoint mock://bucket/checkpoint is not on a local file system, and only there a "
-        "second driver can be kept off it; of two that run at the same time, either may lose and "
-        "repeat what the other one has done. Set spark.statefun.checkpoint-lock=none if something "
-        "else sees to it that there is only one"
+        "lock keeps a second driver off it; of two drivers that run at the same time, either may lose "
+        "or repeat effects of the other. Set spark.statefun.checkpoint-lock=none if another system "
+        "ensures that there is only one driver"
     )
 
 
