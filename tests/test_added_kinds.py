@@ -99,7 +99,9 @@ def test_metrics_of_theirs_that_fail_end_nothing(folder: Path) -> None:
     done = ran(folder, "once")
 
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("ingress com.example/numbers: its metrics cannot be told: Value") == 1
+    assert (
+        done.stderr.count("ingress com.example/numbers: its metrics cannot be reported: Value") == 1
+    )
     assert len((folder / "lines").read_text().splitlines()) == 1000
 
 

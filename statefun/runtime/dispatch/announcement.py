@@ -37,7 +37,7 @@ class Announcement(NamedTuple):
     """The address that may be called alone in this micro-batch, if there is one."""
 
     def clock(self, own: Clock) -> BatchClock:
-        """Return the driver's clock as a task continues it; ``own`` is the worker's."""
+        """Return a clock that continues the driver's time; ``own`` is the worker's clock."""
         return BatchClock(own, self.time)
 
 
@@ -51,8 +51,8 @@ def announce(context: SparkContext, announcement: Announcement) -> None:
     context.setLocalProperty(_TURN, _NOTHING if turn is None else json.dumps(turn))
 
 
-def announced() -> Announcement:
-    """Return the facts that the present task was given."""
+def current_announcement() -> Announcement:
+    """Return the announcement of the present task's micro-batch."""
     task = TaskContext.get()
     time, delivered_up_to, turn = (
         task.getLocalProperty(name) if task else None for name in (_TIME, _DELIVERED_UP_TO, _TURN)
@@ -67,15 +67,15 @@ def announced() -> Announcement:
 
 
 def next_turn(outcomes: Iterable[Outcome]) -> Turn | None:
-    """Choose the address that is called alone in the next micro-batch, of those that have to be.
+    """Choose one of the suspects: the address that is called alone in the next micro-batch.
 
-    There is one for the whole application, as functions of several endpoints may be on one server.
+    It is one for the whole application, as functions of several endpoints may be on one server.
     """
     suspects = [suspect for outcome in outcomes for suspect in outcome.suspects]
     if not suspects:
         return None
-    chosen = random.choice(suspects)  # noqa: S311 - each gets its turn at some time
-    return Turn(address_of(chosen.address), chosen.server)
+    suspect = random.choice(suspects)  # noqa: S311 - each gets its turn at some time
+    return Turn(address_of(suspect.address), suspect.server)
 
 
 def _turn_of(text: str) -> Turn:

@@ -21,19 +21,19 @@ from statefun.runtime.spark_internals.state_batches import (
 def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Dispatch the rows of ``batches``; return result batches."""
     evaluation = operator.start()
-    continued: AddressValues | None = None
+    last_values: AddressValues | None = None
     properties = "{}"
     for batch in batches:
-        chunk = _Chunk(batch, continued)
+        chunk = _Chunk(batch, last_values)
         properties = chunk.properties
         states = StateUpdates(properties)
         for group in evaluation.dispatch(chunk):
-            if group.values.changed and group.values is not chunk.continued:
+            if group.values.changed and group.values is not chunk.last_values:
                 states.add(chunk.key_row(group), group.values.encoded())
             if states.size >= PIECE_BYTES and not evaluation.failed:
                 yield result_batch(OUTCOME, [], states)
                 states = StateUpdates(properties)
-        continued = chunk.continued
+        last_values = chunk.last_values
         # After a failure Spark's input still has to be read, but no result goes back.
         if states and not evaluation.failed:
             yield result_batch(OUTCOME, [], states)
@@ -43,7 +43,7 @@ def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[
 class _Chunk:
     """A batch of Spark's: the rows of many addresses, and the range of each address."""
 
-    def __init__(self, batch: pa.RecordBatch, continued: AddressValues | None) -> None:
+    def __init__(self, batch: pa.RecordBatch, last_values: AddressValues | None) -> None:
         self._grouped = GroupedBatch(batch)
         read = (values_of(batch.column(name)) for name in COLUMNS)
         self._columns = Columns(*read, cell=lambda name, row: batch.column(name)[row].as_py())
@@ -51,17 +51,17 @@ class _Chunk:
         self._keys = values_of(batch.column("target").take(pa.array(starts, pa.int32())))
         self._key_rows = dict(zip(starts, self._grouped.key_rows, strict=True))
         self.properties = self._grouped.properties
-        self._before = continued
-        self.continued = None if starts else continued
+        self._earlier_values = last_values
+        self.last_values = None if starts else last_values
         """After the iteration: the values of the last address, if it goes on in the next batch."""
 
     def __iter__(self) -> Iterator[Group]:
-        """Return a group for each address; the first one may continue the batch before."""
+        """Return a group for each address; the first group may continue the batch before."""
         grouped = self._grouped
         for index, key in enumerate(self._keys):
-            values = (index == 0 and self._before) or AddressValues(grouped.state(index))
+            values = (index == 0 and self._earlier_values) or AddressValues(grouped.state(index))
             if index == grouped.unfinished:
-                self.continued = values
+                self.last_values = values
             start = grouped.starts[index]
             end = start + grouped.counts[index]
             yield Group(key, self._columns, start, end, values, index != grouped.unfinished)

@@ -34,12 +34,12 @@ from statefun.sdk.raised import line_of
 from statefun.sdk.types import TypeRegistry, default_types
 
 _NAME = "__statefun_program_{}__"
-"""The ``__name__`` of a program on workers, by how many a worker has loaded before."""
+"""The ``__name__`` of a program on a worker, with the number of programs loaded before it."""
 _PLAIN = (
     *(str, bytes, int, float, complex, bool, range),
     *(type(None), EllipsisType, NotImplementedType, ModuleType),
 )
-"""The types of globals that travel by value in any case: equal ones may be one object."""
+"""The types of globals that always travel by value: several globals may share one such object."""
 
 
 _loaded: dict[MainProgram, ModuleType] = {}
@@ -69,7 +69,7 @@ class MainProgram:
     package: str | None
     """The package of a program that runs as ``python -m package.program``."""
     arguments: tuple[str, ...] = attrs.field(repr=False)
-    """Those of the command line, which a program may read while it is loaded."""
+    """The arguments of the command line, which a program may read while it is loaded."""
     needed: frozenset[str]
     """The globals that functions use."""
 
@@ -89,10 +89,10 @@ class MainProgram:
         return cls(str(file), Path(file).read_bytes(), package, tuple(sys.argv), needed)
 
     def load(self) -> ModuleType:
-        """Return the program as this process loads it, once.
+        """Return the program's module; load it if this process has not loaded it yet.
 
         Raises:
-            PlatformError: if it cannot be loaded, or lacks what functions use.
+            PlatformError: if the program cannot be loaded, or lacks a global that functions use.
         """
         module = _loaded.get(self)
         if module is None:
@@ -101,10 +101,11 @@ class MainProgram:
         return module
 
     def named(self, name: str) -> Any:
-        """Return a global of the program as this process loads it.
+        """Return a global of the program; load the program if that has not happened yet.
 
         Raises:
-            PlatformError: if it cannot be loaded, or lacks the global or what functions use.
+            PlatformError: if the program cannot be loaded, or lacks the global, or another one that
+                functions use.
         """
         module = self.load()
         self._check(module, [name])
@@ -127,8 +128,8 @@ class MainProgram:
         linecache.cache[self.file] = (len(text), None, text.splitlines(keepends=True), self.file)
         sys.modules[module.__name__] = module
         arguments, sys.argv = sys.argv, list(self.arguments)
-        others = TypeRegistry()
-        others.update(default_types)
+        types_before = TypeRegistry()
+        types_before.update(default_types)
         for each in _loaded.values():  # another program may give its types the same names
             default_types.forget(each.__name__)
         _loading.append(self)
@@ -144,15 +145,15 @@ class MainProgram:
         finally:
             sys.argv = arguments
             _loading.remove(self)
-            default_functions.forget(module.__name__)  # they travel with their registry
-            default_types.update(others)
+            default_functions.forget(module.__name__)  # functions travel with their registry
+            default_types.update(types_before)
         return module
 
 
 def names_of_globals(module: ModuleType) -> dict[int, str]:
-    """Return the globals of a program that travel by name, by identity.
+    """Return the names of the globals that travel by name, by the identity of each global.
 
-    What the program has imported, and objects of statefun, such as registries, travel by value.
+    Imported objects and objects of statefun, such as registries, travel by value.
     """
     return {id(value): name for name, value in vars(module).items() if _is_own(module, name, value)}
 
@@ -181,13 +182,13 @@ def function_of(call: Any) -> Any:
     True
     """
     while True:
-        found = inspect.unwrap(call)
-        found = getattr(found, "__func__", found)
-        if isinstance(found, functools.partial):
-            found = found.func
-        if found is call:
+        inner = inspect.unwrap(call)
+        inner = getattr(inner, "__func__", inner)
+        if isinstance(inner, functools.partial):
+            inner = inner.func
+        if inner is call:
             break
-        call = found
+        call = inner
     is_object = not isinstance(call, type) and not hasattr(call, "__code__")
     return type(call) if is_object else call
 

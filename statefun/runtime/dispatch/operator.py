@@ -20,7 +20,7 @@ from statefun.engine.effects import Effects
 from statefun.engine.failures import DispatchError
 from statefun.engine.groups import COLUMNS, AddressValues, Columns, Group
 from statefun.protocol.runtime_pb2 import Outcome
-from statefun.runtime.dispatch.announcement import announced
+from statefun.runtime.dispatch.announcement import current_announcement
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.dispatch.worker_logs import LogLevels
@@ -28,7 +28,7 @@ from statefun.runtime.spark_internals.task import batch_number
 from statefun.sdk.errors import PlatformError
 
 OUTCOME = "outcome"
-"""The only column of what it puts out."""
+"""The only column of the operator's output."""
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ class Operator:
     clock: Clock
     """The clock of the machine that runs a task; the driver's time comes with the job."""
     arrow: bool
-    """Whether workers may evaluate it on Arrow batches, if they can."""
+    """Whether workers that can evaluate the operator on Arrow batches do so."""
     log_levels: LogLevels = attrs.field(factory=LogLevels)
     """The levels at which workers log."""
 
@@ -88,7 +88,7 @@ def _cell(chunk: pd.DataFrame, name: str, row: int) -> Any:
 
 
 def _with_last(chunks: Iterator[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, bool]]:
-    """Pair each chunk with whether it is the last one; Spark has at least one for an address."""
+    """Pair each chunk with whether it is the last one; Spark gives each address at least one."""
     chunk = next(chunks)
     for following in chunks:
         yield chunk, False
@@ -105,7 +105,7 @@ class Evaluation:
         self._outcomes: list[Outcome] = []
         self.failed = False
         """Whether a message has failed for good: then no effect of the micro-batch is used."""
-        announcement, batch = announced(), batch_number()
+        announcement, batch = current_announcement(), batch_number()
         operator.log_levels.apply(batch)
         try:
             self._dispatcher = Dispatcher(
@@ -121,7 +121,7 @@ class Evaluation:
             self._fail(DispatchError(error))
 
     def dispatch(self, groups: Iterable[Group]) -> Iterator[Group]:
-        """Dispatch ``groups`` and yield the finished ones; none after a failure."""
+        """Dispatch ``groups``; yield each finished group, and no group after a failure."""
         if self.failed:
             return
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ships the functions of an application to Python workers, which keep them."""
+"""Sends the functions of an application to Python workers, which keep them."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Payload:
         Raises:
             PlatformError: naming the function and the object that cannot be pickled.
         """
-        loaded = sys.modules.get(LOADED)
-        if loaded is not None:  # such as a program under test: workers cannot import it
-            pickle_by_value(loaded)
+        program_module = sys.modules.get(LOADED)
+        if program_module is not None:  # such as a program under test: workers cannot import it
+            pickle_by_value(program_module)
         value = (program, default_types)
         mains: tuple[MainProgram, ...] = ()
         try:
@@ -68,7 +68,7 @@ class Payload:
         return cls(hashlib.sha256(content).hexdigest(), content, paths, mains)
 
     def load(self) -> Program:
-        """Return this process's copy of the application.
+        """Return this process's copy of the application; unpickle it at the first call.
 
         The content comes only from the application's driver, over the channel that Spark sends
         its code through.
@@ -76,8 +76,8 @@ class Payload:
         Raises:
             PlatformError: if a needed module cannot be imported here.
         """
-        known = self.digest, self.mains  # the content has names alone of what the program has
-        if known not in _loaded:
+        key = self.digest, self.mains  # of the program's globals, the content has names alone
+        if key not in _loaded:
             sys.path.extend(path for path in self.paths if path not in sys.path)
             try:
                 loaded: tuple[Program, TypeRegistry] = unpickled_closure(self.content, self._named)
@@ -89,11 +89,11 @@ class Payload:
                 ) from error
             program, types = loaded
             default_types.update(types)
-            _loaded[known] = program
-        return _loaded[known]
+            _loaded[key] = program
+        return _loaded[key]
 
     def _named(self, name: str) -> Any:
-        """Return a global of one of the programs, as this process loads it."""
+        """Return a global of one of the programs, which this process loads."""
         number, _, own = name.partition(_OF)
         return self.mains[int(number)].named(own)
 
@@ -103,7 +103,7 @@ def _by_name(
 ) -> tuple[tuple[MainProgram, ...], Mapping[int, str]]:
     """Return the programs whose functions cannot travel by value, and the names of their globals.
 
-    A process may have functions of several programs, as tests do. Those of a notebook travel by
+    A process may have functions of several programs, as tests do. Functions of a notebook travel by
     value alone.
     """
     calls: dict[str, list[Any]] = {}
@@ -112,14 +112,14 @@ def _by_name(
             module = function_of(handler.fun).__module__
             if is_by_value(module):
                 calls.setdefault(module, []).append(handler.fun)
-    chosen = [name for name, own in calls.items() if not can_be_pickled(own)]
+    unpicklable = [name for name, own in calls.items() if not can_be_pickled(own)]
     mains: list[MainProgram] = []
     names: dict[int, str] = {}
-    for name in chosen or calls:  # if no function is the reason, a type may be
+    for name in unpicklable or calls:  # if no function is the reason, a type may be
         defining = sys.modules[name]
         main = MainProgram.of(defining, calls[name])
         if main is not None:
-            found = names_of_globals(defining)
-            names |= {key: f"{len(mains)}{_OF}{own}" for key, own in found.items()}
+            globals_ = names_of_globals(defining)
+            names |= {key: f"{len(mains)}{_OF}{own}" for key, own in globals_.items()}
             mains.append(main)
     return tuple(mains), names

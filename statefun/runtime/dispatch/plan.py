@@ -16,11 +16,11 @@ def dispatch(rows: DataFrame, operator: Operator) -> DataFrame:
     Returns:
         One column ``outcome`` of serialized ``Outcome`` messages.
     """
-    # When a delayed message was due; null for others, which sorts first.
+    # The due time of a delayed message; null, which sorts first, for other rows.
     due = F.when(F.col("topic").isNull(), F.col("timestamp"))
     return (
         rows.repartition("target")
-        # Spark sorts by target anyway, and uses this sort for it. The other columns keep each
+        # Spark needs rows sorted by target, and uses this sort for that. The other columns keep each
         # address's messages in order, which shuffles, merges and spills do not: delayed messages
         # come last, ordered by their due time.
         .sortWithinPartitions("target", due, "offset")

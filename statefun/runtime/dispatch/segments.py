@@ -17,11 +17,11 @@ from statefun.runtime.rows.effect_streams import EGRESS_SCHEMA, MESSAGE_SCHEMA, 
 from statefun.runtime.spark_internals.task import batch_number
 
 _INLINE_BYTES = 256 * 1024
-"""Bytes of a task's effects that may travel through the driver, which saves files.
+"""How many bytes of a task's effects may travel through the driver, which saves files.
 
 The limit covers all of the task's streams: Spark ends a job whose results are too large."""
 _FULL_BYTES = 32 * 1024 * 1024
-"""Bytes of effects after which they are written out, so that a task's memory stays bounded."""
+"""Size of effects, in bytes, at which a task writes them to a file, to bound its memory."""
 
 
 class InlineBudget:
@@ -29,15 +29,15 @@ class InlineBudget:
 
     def __init__(self) -> None:
         self._task = -1
-        self._left = 0
+        self._free = 0
 
     def takes(self, task: int, size: int) -> bool:
-        """Reserve so many bytes for a task, by its attempt's id; tell whether they fit."""
+        """Reserve ``size`` bytes for a task, given its attempt's id; return whether they fit."""
         if task != self._task:
-            self._task, self._left = task, _INLINE_BYTES
-        if size > self._left:
+            self._task, self._free = task, _INLINE_BYTES
+        if size > self._free:
             return False
-        self._left -= size
+        self._free -= size
         return True
 
 
@@ -55,7 +55,7 @@ class SegmentWriter:
         return effects.size >= _FULL_BYTES
 
     def write(self, effects: Effects) -> Segment:
-        """Convert ``effects`` to a segment, and empty them."""
+        """Convert ``effects`` to a segment, and clear them."""
         task = TaskContext.get()
         if task is None:
             raise AssertionError("segments are written inside Spark tasks only")

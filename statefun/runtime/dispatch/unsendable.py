@@ -40,27 +40,30 @@ def unsendable(
 
 
 def _unpicklable(
-    fun: Callable[..., Any], named: Mapping[int, str], seen: set[int]
+    fun: Callable[..., Any], named: Mapping[int, str], visited: set[int]
 ) -> Iterator[tuple[Callable[..., Any], str, object]]:
-    """Yield the objects that a function uses, itself or by others, and that cannot be pickled."""
-    if id(fun) in seen or id(fun) in named:
+    """Yield the objects that cannot be pickled, of those that a function uses, itself or by others.
+
+    Each comes with the function that uses it, and with its name in that function.
+    """
+    if id(fun) in visited or id(fun) in named:
         return
-    seen.add(id(fun))
+    visited.add(id(fun))
     for name, value in _used(fun):
         if _is_picklable(value, named):
             continue
         if isinstance(value, FunctionType):
-            yield from _unpicklable(value, named, seen)
+            yield from _unpicklable(value, named, visited)
         else:
             yield fun, name, value
 
 
 def _used(fun: Callable[..., Any]) -> Iterator[tuple[str, object]]:
-    """Yield the names and values of variables that a function uses besides its own."""
+    """Yield the names and values of variables that a function uses, except its local variables."""
     function = inspect.unwrap(fun)
     if isinstance(function, FunctionType):
-        found = inspect.getclosurevars(function)
-        yield from {**found.nonlocals, **found.globals}.items()
+        variables = inspect.getclosurevars(function)
+        yield from {**variables.nonlocals, **variables.globals}.items()
         yield from (function.__kwdefaults__ or {}).items()
         yield from (("a default value", each) for each in function.__defaults__ or ())
     else:  # an object with a method __call__, or a bound method

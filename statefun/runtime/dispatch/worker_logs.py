@@ -24,7 +24,7 @@ class LogLevels:
     """The levels of the program's loggers."""
 
     by_logger: Mapping[str, int] = attrs.field(factory=dict)
-    """The levels that are set, by name; that of the root logger has the name ``root``.
+    """The levels that are set, by the names of loggers; the root logger has the name ``root``.
 
     Empty in a process that is no worker, whose logging stays as it is.
     """
@@ -34,7 +34,7 @@ class LogLevels:
         """Return the levels that this process has set.
 
         Args:
-            leave_out: the first parts of the names of loggers that are no part of the program.
+            leave_out: the first parts of the names of loggers that do not belong to the program.
         """
         root = logging.getLogger()
         levels = {"root": root.level}
@@ -48,19 +48,19 @@ class LogLevels:
     def apply(self, batch: int) -> None:
         """Log in this worker as the program does; ``batch`` is the number of the micro-batch.
 
-        Handlers that users' modules have added stay alone.
+        If the user's modules have added a handler, no other handler is added.
         """
         if not self.by_logger:
             return
         root = logging.getLogger()
-        ours = next((each for each in root.handlers if isinstance(each, _Handler)), None)
-        if ours is None:
+        handler = next((each for each in root.handlers if isinstance(each, _Handler)), None)
+        if handler is None:
             _print_whole_lines()
             if root.handlers:
                 return
-            ours = _Handler()
-            root.addHandler(ours)
-        ours.batch = batch
+            handler = _Handler()
+            root.addHandler(handler)
+        handler.batch = batch
         for name, level in self.by_logger.items():
             logging.getLogger(None if name == "root" else name).setLevel(level)
 
@@ -81,7 +81,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # a plain class
 
 
 def _print_whole_lines() -> None:
-    """Write each printed line in one piece, and at once: Spark starts workers without buffers."""
+    """Make the process write each printed line in one piece: Spark starts workers without buffers."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, write_through=False)

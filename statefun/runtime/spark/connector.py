@@ -25,9 +25,8 @@ TESTED = "4.2.0"
 """The PySpark release that is tested; its connector is published."""
 
 _CONNECTOR = "spark-sql-kafka-0-10_2.13"
-# Maven Central lacks it for some releases of the connector. The connector uses only classes that
-# are equal in all of Spark 4; only a log line about Kerberos tokens has
-# changed.
+# Maven Central lacks the provider for some releases of the connector. The connector uses only
+# classes of it that are equal in all of Spark 4; only a log line about Kerberos tokens has changed.
 _PROVIDER = MavenArtifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0")
 
 
@@ -44,18 +43,19 @@ def spark_kafka_connector(
         spark: The version of Spark.
 
     Returns:
-        Nothing when the connector itself is among Spark's own jars.
+        The paths of the jars; no path if the connector is among Spark's own jars.
 
     Raises:
         PlatformError: The repository has no connector that fits, or as for ``jars.resolve``.
         ConfigurationError: As for ``jars.resolve``.
     """
-    shipped = {name for jar in spark_jars_folder().glob("*.jar") for name in _names(jar)}
-    if _CONNECTOR in shipped:
+    shipped_names = {name for jar in spark_jars_folder().glob("*.jar") for name in _names(jar)}
+    if _CONNECTOR in shipped_names:
         return ()
-    exclude = {*shipped, _PROVIDER.artifact}
+    exclude = {*shipped_names, _PROVIDER.artifact}
     connectors = [
-        MavenArtifact("org.apache.spark", _CONNECTOR, version) for version in _fitting(spark)
+        MavenArtifact("org.apache.spark", _CONNECTOR, version)
+        for version in _fitting_versions(spark)
     ]
     # A cached version needs no network, whichever it is.
     connectors.sort(key=lambda connector: not is_cached([connector], exclude=exclude))
@@ -71,33 +71,36 @@ def spark_kafka_connector(
                 spark,
                 version,
             )
-        # Ivy's file names start with the group.
-        others = {*shipped, *(name.rpartition("_")[2] for jar in jars for name in _names(jar))}
-        return (*jars, *resolve([_PROVIDER], exclude=others, progress=progress))
+        # Ivy's file names start with the group of the artifact.
+        known_names = {
+            *shipped_names,
+            *(name.rpartition("_")[2] for jar in jars for name in _names(jar)),
+        }
+        return (*jars, *resolve([_PROVIDER], exclude=known_names, progress=progress))
     raise PlatformError(
         f"Spark's Kafka connector is not published for PySpark {spark}, nor for an earlier "
         f"release of the same minor version; run: pip install 'pyspark=={TESTED}'"
     )
 
 
-def _fitting(spark: str) -> Iterator[str]:
+def _fitting_versions(spark: str) -> Iterator[str]:
     """Yield the versions whose connector fits, the nearest first.
 
-    >>> list(_fitting("4.2.2"))
+    >>> list(_fitting_versions("4.2.2"))
     ['4.2.2', '4.2.1', '4.2.0']
-    >>> list(_fitting("5.0.0.dev1"))
+    >>> list(_fitting_versions("5.0.0.dev1"))
     ['5.0.0.dev1']
     """
     yield spark
-    found = re.fullmatch(r"(\d+\.\d+)\.(\d+)", spark)
-    if found is not None:
-        yield from (f"{found[1]}.{patch}" for patch in reversed(range(int(found[2]))))
+    match = re.fullmatch(r"(\d+\.\d+)\.(\d+)", spark)
+    if match is not None:
+        yield from (f"{match[1]}.{patch}" for patch in reversed(range(int(match[2]))))
 
 
 def _names(jar: Path) -> list[str]:
     """Return the artifact names that a file name can mean.
 
-    Where the version starts cannot be told for sure (``log4j-1.2-api-2.25.4``,
+    It is not certain where the version starts (``log4j-1.2-api-2.25.4``,
     ``zstd-jni-1.5.7-7``), so every possible end of the name counts.
     """
     return [jar.name[: dash.start()] for dash in re.finditer(r"-(?=\d)", jar.name)]

@@ -5,9 +5,10 @@ Downloads are kept in the user's cache folder, one folder per request with a
 manifest: a second call for the same artifacts neither touches the network nor starts a JVM.
 
 Spark's own way, ``ADD JAR 'ivy://group:artifact:version?transitive=true&exclude=...'``, needs a session,
-which the embedded Kafka does without. It resolves anew at every start, which takes more than a
-second with everything in its cache; prints each time some thirty lines, and eighty when it downloads,
-where no log level reaches; waits for a silent repository for ever; and its errors are stack traces.
+which the embedded Kafka does not have. It resolves anew at every start, which takes more than a
+second even if its cache has all jars. It prints some thirty lines each time, and eighty when it
+downloads, whatever the log level is. It waits for a silent repository for ever, and its errors are
+stack traces.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SETTINGS_VARIABLE = "STATEFUN_IVY_SETTINGS"
 """Environment variable with the path of an ``ivysettings.xml``, such as one for a mirror."""
 
 _MANIFEST = "manifest.json"
-# Java itself waits for ever by default, which a firewall that drops packets turns into a hang
+# By default Java waits for ever, so that it would hang if a firewall drops its packets.
 _CONNECT_TIMEOUT_MS = 20_000
 _READ_TIMEOUT_MS = 60_000
 _LINES_SHOWN = 15
@@ -101,7 +102,7 @@ def resolve(
         cache: Where to keep the jars; without it ``statefun/jars`` in the user's cache folder.
         exclude: Artifacts to leave out with their own dependencies: ``artifact`` in any group, or
             ``group:artifact``.
-        progress: Called with a short text per module that was found or downloaded.
+        progress: Called with a short text for each module that Ivy has found or downloaded.
 
     Returns:
         Absolute paths, sorted.
@@ -120,7 +121,7 @@ def resolve(
         return jars
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # inside the cache, because only a move within one filesystem is atomic
+        # Inside the cache, because only a move within one file system is atomic.
         with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as work:
             downloaded = _download(artifacts, exclude, Path(work), progress)
             return _keep(downloaded, folder)
@@ -143,15 +144,15 @@ def cache_folder() -> Path:
 
 
 def java_command() -> str:
-    """Find the ``java`` to run: in ``JAVA_HOME`` if set, else on the path.
+    """Return the path of the ``java`` to run: in ``JAVA_HOME`` if that is set, else on the PATH.
 
     Raises:
-        PlatformError: There is none; the message has the command that installs it.
+        PlatformError: There is no ``java``; the message has the command that installs it.
     """
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin") if home else None)
-    if found:
-        return found
+    java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    if java:
+        return java
     where = f"in {home}/bin, where JAVA_HOME points" if home else "on the PATH"
     install = (
         "brew install openjdk@17"
@@ -168,7 +169,7 @@ def _key(artifacts: Sequence[MavenArtifact], exclude: Collection[str]) -> str:
 
 
 def _cached(folder: Path) -> tuple[Path, ...] | None:
-    """Return the jars that the folder's manifest lists, or None if one is missing or changed."""
+    """Return the jars that the folder's manifest lists, or None if a jar is missing or has changed."""
     try:
         sizes = json.loads((folder / _MANIFEST).read_text())
         if any((folder / name).stat().st_size != size for name, size in sizes.items()):
@@ -182,7 +183,7 @@ def _keep(downloaded: Sequence[Path], folder: Path) -> tuple[Path, ...]:
     """Move jars into the folder and list them in its manifest, last of all."""
     sizes = {jar.name: jar.stat().st_size for jar in downloaded}
     for jar in downloaded:
-        # file by file: a folder in use by another process is complete at every moment
+        # File by file: a folder that another process uses is complete at every moment.
         jar.replace(folder / jar.name)
     with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".manifest-", delete=False) as file:
         json.dump(sizes, file, indent=1, sort_keys=True)
@@ -196,23 +197,25 @@ def _download(
     work: Path,
     progress: Callable[[str], None] | None,
 ) -> list[Path]:
-    """Download into ``work`` with Ivy; after a broken connection, resume once."""
+    """Download jars into folder ``work`` with Ivy; after a broken connection, resume once."""
     _write_request(artifacts, exclude, work / "ivy.xml")
     command = _ivy_command()
     output = _Output(progress)
     code = _run(command, work, output)
-    if code != 0 and output.found and output.broken:
-        # it did reach the repository; finished downloads are in Ivy's own cache below `work`
+    if code != 0 and output.found_count and output.has_failed:
+        # Ivy has reached the repository. Finished downloads are in its cache, which is below `work`.
         output = _Output(progress)
         code = _run(command, work, output)
     jars = list((work / "jars").glob("*.jar"))
     if code == 0 and jars:
         return jars
-    wanted = ", ".join(output.unresolved or map(str, artifacts))
-    kind = NotPublishedError if output.unresolved and not output.broken else PlatformError
+    names = ", ".join(output.unresolved_modules or map(str, artifacts))
+    kind = (
+        NotPublishedError if output.unresolved_modules and not output.has_failed else PlatformError
+    )
     lines = "\n".join(f"  | {line}" for line in output.tail)
     raise kind(
-        f"cannot download {wanted} (Ivy ended with code {code} and {len(jars)} jars); "
+        f"cannot download {names} (Ivy ended with code {code} and {len(jars)} jars); "
         f"it last wrote\n{lines}\n"
         "Check that this version exists and that this machine reaches the repository. "
         'Behind a proxy set JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT"; '
@@ -257,9 +260,9 @@ def _ivy_command() -> list[str]:
         if not Path(settings).is_file():
             raise ConfigurationError(f"{SETTINGS_VARIABLE} is {settings!r}, which is no file")
         command += ["-settings", str(Path(settings).absolute())]
-    # relative paths: brackets in an absolute one would be read as part of the pattern
+    # Relative paths: Ivy would read brackets in an absolute path as a part of the pattern.
     command += ["-cache", "ivy", "-ivy", "ivy.xml", "-confs", "default"]
-    # OSGi bundles are jars too
+    # OSGi bundles are jars, too.
     command += ["-types", "jar", "bundle"]
     command += ["-retrieve", "jars/[organisation]_[artifact]-[revision](-[classifier]).[ext]"]
     return command
@@ -288,28 +291,28 @@ class _Output:
 
     def __init__(self, progress: Callable[[str], None] | None) -> None:
         self.tail: collections.deque[str] = collections.deque(maxlen=_LINES_SHOWN)
-        self.unresolved: list[str] = []
-        self.found = 0
-        self.broken = False
-        self._downloaded = 0
+        self.unresolved_modules: list[str] = []
+        self.found_count = 0
+        self.has_failed = False
+        self._downloaded_count = 0
         self._progress = progress
 
     def read(self, line: str) -> None:
         text = _USER_IN_URL.sub("://", line.strip())
-        if text.strip(":.-|= "):  # not one of the lines that only draw
+        if text.strip(":.-|= "):  # no line that only separates others
             self.tail.append(text)
-        self.broken |= any(sign in line for sign in _BROKEN)
+        self.has_failed |= any(sign in line for sign in _BROKEN)
         if match := _FOUND.match(line):
-            self.found += 1
-            self._report(f"{match['module']} (found {self.found})")
+            self.found_count += 1
+            self._report(f"{match['module']} (found {self.found_count})")
         elif match := _DOWNLOADED.match(line):
-            self._downloaded += 1
-            total = max(self.found, self._downloaded)
-            self._report(f"{match['module']} ({self._downloaded} of {total})")
+            self._downloaded_count += 1
+            total = max(self.found_count, self._downloaded_count)
+            self._report(f"{match['module']} ({self._downloaded_count} of {total})")
         elif match := _UNRESOLVED.match(line):
             module = match["module"].replace("#", ":").replace(";", ":")
-            if module not in self.unresolved:
-                self.unresolved.append(module)
+            if module not in self.unresolved_modules:
+                self.unresolved_modules.append(module)
 
     def _report(self, text: str) -> None:
         if self._progress is not None:

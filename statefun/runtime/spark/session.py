@@ -60,17 +60,17 @@ def open_session(*, debug: bool, state_partitions: int | None, kafka: bool = Tru
     """
     if not debug:
         quieten_jvm()
-    given = spark_conf()
-    if is_local_master(given):
+    user_conf = spark_conf()
+    if is_local_master(user_conf):
         # PySpark's default is the "python3" on the PATH; it reads no configuration.
-        python = given.get("spark.pyspark.python", sys.executable)
+        python = user_conf.get("spark.pyspark.python", sys.executable)
         os.environ.setdefault("PYSPARK_PYTHON", python)
     builder = SparkSession.builder
-    for key, value in _context_conf(given).items():
+    for key, value in _context_conf(user_conf).items():
         builder = builder.config(key, value)
-    with _own_interrupts():
+    with _restored_interrupts():
         session = builder.getOrCreate().newSession()
-    # Spark takes the word in upper case, too.
+    # Spark accepts the word in upper case, too.
     if session.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
         raise ConfigurationError(
             "spark.speculation=true would invoke functions twice at the same time; switch it off"
@@ -79,7 +79,7 @@ def open_session(*, debug: bool, state_partitions: int | None, kafka: bool = Tru
         _add_connector(session)
     for key, value in configuration.QUERY.items():
         session.conf.set(key, value)
-    # Each one costs tens of milliseconds per batch, so not Spark's default of 200.
+    # Each partition costs tens of milliseconds per micro-batch: Spark's default of 200 is too many.
     partitions = state_partitions or session.sparkContext.defaultParallelism
     session.conf.set("spark.sql.shuffle.partitions", partitions)
     return session
@@ -88,10 +88,9 @@ def open_session(*, debug: bool, state_partitions: int | None, kafka: bool = Tru
 def keep_checkpoint_locally(session: SparkSession) -> None:
     """Make the queries of ``session`` write checkpoints on a local disk the quickest way.
 
-    Hadoop would start a process, chmod, for each local file that it creates, and create a file
-    with checksums beside each file, though Spark's own checksums cover the checkpoint. Without
-    both, an almost empty micro-batch takes about half the time on 2 cores. Files still appear by
-    an atomic rename.
+    For each local file that it creates, Hadoop would start a process, chmod, and create a further
+    file with checksums, though Spark's own checksums cover the checkpoint. Without both, an almost
+    empty micro-batch takes about half the time on 2 cores. Files still appear by an atomic rename.
     """
     for key, value in configuration.LOCAL_CHECKPOINT.items():
         session.conf.set(key, value)
@@ -106,9 +105,11 @@ def is_local(session: SparkSession) -> bool:
 
 def can_dispatch_arrow(session: SparkSession) -> bool:
     """Return whether the workers of ``session`` can evaluate the operator on Arrow batches."""
-    active = session.sparkContext.getConf().get(configuration.DAEMON, configuration.SPARKS_DAEMON)
-    if active != daemon.MODULE:
-        reason = f"the Python worker daemon is {active}"
+    daemon_module = session.sparkContext.getConf().get(
+        configuration.DAEMON, configuration.SPARKS_DAEMON
+    )
+    if daemon_module != daemon.MODULE:
+        reason = f"the Python worker daemon is {daemon_module}"
     elif not is_tested():
         reason = f"it is not tested with PySpark {__version__}"
     else:
@@ -117,8 +118,8 @@ def can_dispatch_arrow(session: SparkSession) -> bool:
     return False
 
 
-def _context_conf(given: dict[str, str]) -> dict[str, str]:
-    """Return settings of a new Spark context that the user has not made."""
+def _context_conf(user_conf: dict[str, str]) -> dict[str, str]:
+    """Return the settings of a new Spark context, except settings that the user has made."""
     script = running_script()
     conf = {
         "spark.redaction.regex": _REDACTED,
@@ -128,22 +129,22 @@ def _context_conf(given: dict[str, str]) -> dict[str, str]:
     }
     if script:
         conf["spark.app.name"] = script.stem
-    if script and is_local_master(given):
-        # Workers import the modules beside the program, as the program itself does.
+    if script and is_local_master(user_conf):
+        # Workers import modules from the program's folder, as the program itself does.
         conf["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(
             [str(script.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         )
-    conf = {key: value for key, value in conf.items() if key not in given}
-    # Set even if it is given: spark-submit switches it on for every Python program.
+    conf = {key: value for key, value in conf.items() if key not in user_conf}
+    # Even if the user has set it: spark-submit switches it on for every Python program.
     return {"spark.ui.showConsoleProgress": "false", **conf}
 
 
 @contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Keep the program's handler of Ctrl-C.
+def _restored_interrupts() -> Iterator[None]:
+    """Restore the program's handler of Ctrl-C afterwards.
 
-    A new Spark context sets its own handler, which calls Spark from within the interrupted call of
-    Spark; this fails with a long text.
+    A new Spark context sets its own handler, which calls Spark while a call of Spark is
+    interrupted; this fails with a long text.
     """
     handler = signal.getsignal(signal.SIGINT)
     yield
@@ -152,7 +153,7 @@ def _own_interrupts() -> Iterator[None]:
 
 
 def _add_connector(session: SparkSession) -> None:
-    """Put the Kafka connector on the class path of driver and executors, if it is not there."""
+    """Put the Kafka connector on the class path of driver and executors, if they lack it."""
     if has_class(KAFKA_SOURCE):
         return
     jars = spark_kafka_connector(progress=lambda text: logger.info("downloading %s", text))

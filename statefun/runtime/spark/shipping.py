@@ -2,8 +2,8 @@
 """Makes the modules that functions come from importable for workers.
 
 Functions of the main program travel by value; functions of modules are imported by each worker. On
-this machine, workers find the modules where the program has found them. To other machines they are
-sent, unless they belong to an installed package.
+this machine, workers find the modules where the program has found them. Modules are sent to other
+machines, unless they belong to an installed package.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from statefun.sdk.functions import StatefulFunctions
 
 _ADVICE = (
     "with which they start: install statefun wherever workers run, or name a Python that has it in "
-    "spark.pyspark.python; what --py-files sends comes too late for that"
+    "spark.pyspark.python; modules that --py-files sends arrive too late"
 )
 _INSTALLED = tuple(
     Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")
@@ -40,29 +40,29 @@ def lacks_statefun(text: str) -> PlatformError | None:
 
     Their daemon is a module of statefun, and starts before the shipped modules have arrived.
     """
-    lacking = lacking_module(text)
+    module = lacking_module(text)
     return (
-        PlatformError(f"the Python workers cannot import {lacking}, {_ADVICE}") if lacking else None
+        PlatformError(f"the Python workers cannot import {module}, {_ADVICE}") if module else None
     )
 
 
 def import_paths() -> tuple[str, ...]:
-    """Return where this program's modules are found, for workers on the same machine."""
+    """Return the folders in which this program finds modules, for workers on the same machine."""
     return tuple(str(Path(path).absolute()) for path in sys.path)
 
 
 def send_modules(context: SparkContext, functions: StatefulFunctions) -> None:
     """Send the modules that functions come from to all machines of a cluster."""
-    given = {
+    submitted = {
         Path(file).stem for file in context.getConf().get("spark.submit.pyFiles", "").split(",")
     }
-    for name in sorted(own_modules(functions) - given):
+    for name in sorted(own_modules(functions) - submitted):
         file = Path(inspect.getfile(sys.modules[name]))
         context.addPyFile(str(_zipped(file.parent if file.name == "__init__.py" else file)))
 
 
 def own_modules(functions: StatefulFunctions) -> set[str]:
-    """Return the top-level modules of functions that are not installed."""
+    """Return the top-level modules that functions come from and that are not installed."""
     names = {_top_level(handler.fun) for function in functions for handler in function.handlers} - {
         "__main__",
         "statefun",
@@ -98,7 +98,7 @@ def _zipped(module: Path) -> Path:
 
 @cache
 def _archives() -> Path:
-    """Return the folder of files to send: Spark fetches them whenever a machine joins."""
+    """Return the folder of files to send: Spark fetches them whenever a machine joins the cluster."""
     folder = Path(tempfile.mkdtemp(prefix="statefun-modules-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

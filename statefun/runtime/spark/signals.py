@@ -14,7 +14,7 @@ from types import FrameType
 from statefun.runtime.spark_internals.jvm import JvmError, accept_calls, is_submitted, jvm
 
 _FAREWELL = timedelta(seconds=10)
-"""How long the JVM waits for its program to end, when a signal ends the JVM."""
+"""How long a JVM that a signal ends waits for its program to end."""
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def signals_interrupt(stop: Callable[[], None]) -> Iterator[None]:
     """Make SIGTERM stop the application like Ctrl-C, and both without a stack trace.
 
     Args:
-        stop: tells the application to end; it may be called from any thread.
+        stop: makes the application end; it may be called from any thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -33,14 +33,14 @@ def signals_interrupt(stop: Callable[[], None]) -> Iterator[None]:
         stop()
         raise KeyboardInterrupt
 
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
+    handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not the program's own
-        before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
+        handlers[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
     try:
         with _end_of_jvm_stops():
             yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
@@ -60,7 +60,7 @@ def _end_of_jvm_stops() -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(JvmError, OSError):  # it cannot be taken back from a JVM that is ending
+        with suppress(JvmError, OSError):  # a JVM that is ending does not remove hooks
             lang.Runtime.getRuntime().removeShutdownHook(hook)
 
 

@@ -36,7 +36,7 @@ def add_jars(session: SparkSession, jars: Iterable[Path]) -> None:
     The statement ADD JAR takes neither blanks nor quotes in a path.
     """
     packages = jvm()
-    inner = session._jsparkSession  # noqa: SLF001 - the statement has no other form
+    inner = session._jsparkSession  # noqa: SLF001 - the statement has no form without its limits
     loader = inner.sharedState().jarClassLoader()
     for jar in jars:
         uri = packages.java.io.File(str(jar)).toURI()
@@ -46,10 +46,10 @@ def add_jars(session: SparkSession, jars: Iterable[Path]) -> None:
 
 
 def spark_jars_folder() -> Path:
-    """Find the folder of the jars of the Spark that would start.
+    """Return the folder of the jars of the Spark that would start.
 
     Raises:
-        PlatformError: There is none that has Ivy in it.
+        PlatformError: There is no such folder that has Ivy.
     """
     package = Path(pyspark.__file__).parent
     homes = [package, package.parents[1]]  # an installed package, or python/ of a distribution

@@ -18,14 +18,14 @@ from pyspark import cloudpickle
 
 
 def pickle_by_value(module: ModuleType) -> None:
-    """Let what a module defines travel to workers, which need not be able to import it."""
+    """Pickle functions and classes of ``module`` by value: then workers need not import it."""
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # as pyspark has it
 
 
 def is_by_value(module: str) -> bool:
     """Return whether functions and classes that a module defines are pickled by value."""
-    registered = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call] # as pyspark has it
-    return module == "__main__" or module in registered
+    by_value = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call] # as pyspark has it
+    return module == "__main__" or module in by_value
 
 
 def pickled_closure(value: object, names: Mapping[int, str] | None = None) -> bytes:
@@ -33,8 +33,8 @@ def pickled_closure(value: object, names: Mapping[int, str] | None = None) -> by
 
     Args:
         value: the value.
-        names: by identity, the objects that are replaced by a name, which
-            :func:`unpickled_closure` looks up.
+        names: the names that replace objects, by the identity of the object;
+            :func:`unpickled_closure` looks them up.
     """
     file = io.BytesIO()
     _Pickler(file, names or {}).dump(value)  # type: ignore[no-untyped-call] # as pyspark has it
@@ -66,7 +66,7 @@ class _Pickler(cloudpickle.CloudPickler):
         self._names = names
 
     def persistent_id(self, obj: object) -> str | None:
-        """Return the name that stands for an object; None if the object itself is pickled."""
+        """Return the name that replaces an object; None if the object itself is pickled."""
         return self._names.get(id(obj))
 
     def reducer_override(self, obj: object) -> Any:
@@ -79,9 +79,10 @@ class _Pickler(cloudpickle.CloudPickler):
 
 
 def _is_name_of_program(obj: object) -> bool:
-    """Return whether pickle takes the name of an object, in a program that workers cannot import.
+    """Return whether pickle would replace an object of the main program by its name.
 
-    So it does with functions that are cached, and with ``NewType``.
+    Workers cannot import the main program, so they would look the name up in vain. Pickle does this
+    to functions with a cache, and to ``NewType``.
     """
     module, name = getattr(obj, "__module__", None), getattr(obj, "__name__", None)
     if isinstance(obj, type | FunctionType) or not (isinstance(module, str) and name):
@@ -99,5 +100,5 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> Any:
         """Return the object of a name."""
         if self._named is None:
-            raise pickle.UnpicklingError(f"{pid} is a name, and nothing looks it up")
+            raise pickle.UnpicklingError(f"no function looks up the name {pid}")
         return self._named(pid)

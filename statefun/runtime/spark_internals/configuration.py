@@ -33,13 +33,13 @@ QUERY = {
     # It forbids every sort, also our sort within partitions before the stateful operator, which
     # keeps the order of an address's messages however Spark fetches, merges and spills.
     "spark.sql.streaming.unsupportedOperationCheck": "false",
-    # Not supported with streaming queries; off, so that Spark does not warn.
+    # Spark does not support it in streaming queries, and would warn.
     "spark.sql.adaptive.enabled": "false",
 }
 """Settings of the session of a query."""
 
 METRICS = {
-    # Else the names of metrics contain the id of the application, which is another one each time.
+    # Else the names of metrics contain the id of the application, which differs in each run.
     "spark.metrics.namespace": "${spark.app.name}",
     # On the page /metrics/prometheus of Spark's own UI.
     "spark.metrics.conf.*.sink.prometheusServlet.class": (
@@ -47,7 +47,7 @@ METRICS = {
     ),
     "spark.metrics.conf.*.sink.prometheusServlet.path": "/metrics/prometheus",
 }
-"""Settings of a context that let Prometheus read metrics under names that stay."""
+"""Settings of a context that let Prometheus read metrics, by names that are equal in all runs."""
 
 LOCAL_CHECKPOINT = {
     # Spark's default manager writes through Hadoop's FileContext, whose checksum files cannot be
@@ -56,4 +56,4 @@ LOCAL_CHECKPOINT = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""Settings for a checkpoint on a local disk, beside what ``hadoop`` does."""
+"""Settings for a checkpoint on a local disk; the module ``hadoop`` does the rest."""

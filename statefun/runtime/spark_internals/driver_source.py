@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A streaming source that this process plans: the JVM asks a Python object for offsets and tasks.
 
-A Python data source of Spark's would be planned in processes of its own: five are started with an
-application, each of which imports PySpark, and one of them stays.
+Spark plans its own data sources in Python in separate processes: with an application, five of them
+start and import PySpark, and one keeps running.
 
 From ``MicroBatchExecution.scala``, ``StreamingRelationV2.scala``, ``MicroBatchScanExec.scala`` and
 ``memory.scala`` (``MemoryStreamInputPartition``) of 4.2.0: a source is a table whose scan makes a
-stream, all of which are interfaces. Spark compares streams and logs their names.
+stream; table, scan and stream are interfaces. Spark compares streams, and logs their names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from statefun.runtime.spark_internals.jvm import accept_calls, jvm, new_array
 logger = logging.getLogger("statefun")
 
 TASK = "task"
-"""The only column of a source's rows, which are its tasks: bytes."""
+"""The only column of a source's rows; each row is a task, as bytes."""
 _SCHEMA = StructType([StructField(TASK, BinaryType())])
 _CONNECTOR = "org.apache.spark.sql.connector"
 
@@ -40,26 +40,26 @@ class Source(Protocol):
     """Decides what each micro-batch reads."""
 
     def initial_offset(self) -> Offset:
-        """Return the position before everything."""
+        """Return the position before the first record."""
 
     def latest_offset(self, start: Offset) -> Offset:
         """Return how far a micro-batch could read from ``start``; equal if there is nothing new."""
 
     def tasks(self, start: Offset, end: Offset) -> Sequence[bytes]:
-        """Divide what lies between two positions among tasks; the same each time."""
+        """Divide the records between two positions among tasks; equal positions give equal tasks."""
 
     def bound(self) -> None:
-        """Read no further than what is there now: the run is to end (available-now)."""
+        """Plan no records later than the records that exist now: the run is to end (available-now)."""
 
     def stop(self) -> None:
-        """Release whatever it holds: the query has ended."""
+        """Release connections and other resources: the query has ended."""
 
 
 class MeasuredSource(Source, Protocol):
-    """A source with numbers that are worth watching; Spark reports them with its progress."""
+    """A source with metrics, which Spark reports with its progress."""
 
     def metrics(self) -> Mapping[str, int]:
-        """Return them as they are now, by name: at once, as each micro-batch waits for it."""
+        """Return the present metrics, by name, without waiting: each micro-batch waits for this call."""
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -169,36 +169,36 @@ class _Stream:
         return None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
-        with self._kept_reason():
+        with self._reporting():
             self._source.bound()
 
     def initialOffset(self) -> Any:  # noqa: N802 - Spark's
-        with self._kept_reason():
+        with self._reporting():
             return self._offset(json.dumps(self._source.initial_offset()))
 
     def deserializeOffset(self, text: str) -> Any:  # noqa: N802 - Spark's
         return self._offset(text)
 
     def latestOffset(self, start: Any, _limit: Any) -> Any:  # noqa: N802 - Spark's
-        with self._kept_reason():
+        with self._reporting():
             latest = self._source.latest_offset(json.loads(start.json()))
             return self._offset(json.dumps(latest))
 
     def planInputPartitions(self, start: Any, end: Any) -> Any:  # noqa: N802 - Spark's
-        with self._kept_reason():
+        with self._reporting():
             first, last = start.json(), end.json()
             if self._planned[:2] != (first, last):
                 tasks = self._source.tasks(json.loads(first), json.loads(last))
                 partitions = [self._one_row(task) for task in tasks]
-                found = new_array(self._connector.read.InputPartition, partitions)
-                self._planned = (first, last, found)
+                array = new_array(self._connector.read.InputPartition, partitions)
+                self._planned = (first, last, array)
             return self._planned[2]
 
     def createReaderFactory(self) -> Any:  # noqa: N802 - Spark's
         return getattr(self._reader_factory, "MODULE$")
 
     def commit(self, _end: Any) -> None:
-        """Need not know."""
+        """Do nothing: no source has to know that a micro-batch is committed."""
 
     def stop(self) -> None:
         self._source.stop()
@@ -219,8 +219,8 @@ class _Stream:
         return self._partition(new_array(self._unsafe_row, [row]))
 
     @contextmanager
-    def _kept_reason(self) -> Iterator[None]:
-        """Report an exception: Spark would keep no more than a text of it, and fails on long ones."""
+    def _reporting(self) -> Iterator[None]:
+        """Report an exception to ``failed``: Spark would keep only its text, and fails on long texts."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - every error is reported as the end of the query
@@ -229,10 +229,10 @@ class _Stream:
 
 
 class _MeasuredStream(_Stream):
-    """The same, of a source with metrics."""
+    """Spark's table, scan and stream of a source with metrics."""
 
     _source: MeasuredSource
-    _has_told = False
+    _has_logged = False
 
     class Java:
         implements = (
@@ -241,12 +241,12 @@ class _MeasuredStream(_Stream):
         )
 
     def metrics(self, _latest: Any) -> Any:
-        found = jvm().java.util.HashMap()
+        texts = jvm().java.util.HashMap()
         try:
             for name, value in self._source.metrics().items():
-                found[str(name)] = str(int(value))
+                texts[str(name)] = str(int(value))
         except Exception as error:  # noqa: BLE001 - no reason to end the query
-            if not self._has_told:
-                self._has_told = True
-                logger.warning("ingress %s: its metrics cannot be told: %r", self._name, error)
-        return found
+            if not self._has_logged:
+                self._has_logged = True
+                logger.warning("ingress %s: its metrics cannot be reported: %r", self._name, error)
+        return texts

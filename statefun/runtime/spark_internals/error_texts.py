@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of Spark's errors, where only the text tells the reason.
+"""Texts of Spark's errors, where only the text has the reason.
 
 From ``error-conditions.json`` of Spark 4.2.0, and from its JVM's report of a Python daemon that
 has ended (``PythonWorkerFactory.scala``).
@@ -19,23 +19,23 @@ _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
 def is_concurrent_update(error: BaseException) -> bool:
-    """Return whether a log has the batch that Spark was about to write."""
+    """Return whether the error says that a log already has the batch that Spark was about to write."""
     return _CONCURRENT in str(error)
 
 
 def lacking_module(text: str) -> str | None:
-    """Return the top-level module whose lack has ended a Python daemon, if Spark's text tells.
+    """Return the top-level module whose lack has ended a Python daemon, if Spark's text names it.
 
     >>> lacking_module("Error from python worker: ModuleNotFoundError: No module named 'a.b'")
     'a'
     """
-    said = _DAEMON.search(text)
-    lacking: list[str] = _NO_MODULE.findall(said[1]) if said else []
-    return lacking[-1] if lacking else None
+    daemon_error = _DAEMON.search(text)
+    modules: list[str] = _NO_MODULE.findall(daemon_error[1]) if daemon_error else []
+    return modules[-1] if modules else None
 
 
 def first_words(error: BaseException) -> str:
-    """Return the first line of an error of Spark, and the class and text of another one.
+    """Return the first line of an error of Spark, or the class and text of another error.
 
     >>> first_words(KeyError("batch"))
     "KeyError: 'batch'"
@@ -45,5 +45,5 @@ def first_words(error: BaseException) -> str:
         text = str(java.toString())
     else:
         text = str(error) if isinstance(error, PySparkException) else ""
-    lines = text.strip().splitlines()  # below the first one are Java's stack traces
+    lines = text.strip().splitlines()  # Java's stack traces follow the first line
     return lines[0] if lines else line_of(error)

@@ -19,7 +19,7 @@ logger = logging.getLogger("statefun")
 
 _CLASS = "LocalFiles"
 _SPECIAL_BITS = 0o7000
-"""Of a file's mode: chmod keeps those of a folder."""
+"""The setuid, setgid and sticky bits of a mode: chmod keeps them on a folder."""
 _SOURCE = f"""
 import java.io.IOException;
 import java.nio.file.Files;
@@ -46,8 +46,8 @@ public class {_CLASS} extends RawLocalFileSystem {{
 def start_no_processes(session: SparkSession) -> None:
     """Keep the process from starting a process, ``chmod``, for each local file that it creates.
 
-    Hadoop's native library would do the same, which PySpark does not ship. Where the class cannot
-    be made, and where files have another file system than Hadoop's, all stays as it is.
+    Hadoop's native library would do the same, but PySpark does not ship it. If the class cannot be
+    made, or local files have another file system than Hadoop's, nothing changes.
     """
     local = _local_files(session)
     if local.getRawFileSystem().getClass().getName() != "org.apache.hadoop.fs.RawLocalFileSystem":
@@ -56,7 +56,7 @@ def start_no_processes(session: SparkSession) -> None:
         _replace_raw(local)
     except JVM_GONE:
         raise
-    except (JvmError, TypeError):  # py4j takes classes that do not exist for packages
+    except (JvmError, TypeError):  # py4j takes a class that does not exist for a package
         logger.debug("Hadoop sets the permissions of local files", exc_info=True)
 
 
@@ -73,14 +73,14 @@ def _replace_raw(local: Any) -> None:
 
 
 def write_no_checksums(session: SparkSession) -> None:
-    """Keep the process from writing a file with checksums beside each local file.
+    """Keep the process from writing a file with checksums for each local file.
 
-    Existing files with checksums are read and replaced as before.
+    The process still reads, and replaces, existing files with checksums.
     """
     _local_files(session).setWriteChecksum(False)
 
 
 def _local_files(session: SparkSession) -> Any:
     """Return Hadoop's local file system."""
-    state = session._jsparkSession.sessionState()  # noqa: SLF001 - there is no public question for it
+    state = session._jsparkSession.sessionState()  # noqa: SLF001 - it has no public name
     return jvm().org.apache.hadoop.fs.FileSystem.getLocal(state.newHadoopConf())

@@ -18,11 +18,11 @@ from pyspark.java_gateway import ensure_callback_server_started
 JvmError: type[Exception] = Py4JError
 """The errors of a call when the JVM fails; a JVM that has ended may also cause ``OSError``."""
 JVM_GONE: tuple[type[Exception], ...] = (Py4JNetworkError, ConnectionError)
-"""The errors of a call to a JVM that has ended, unless it ended while the call was under way."""
+"""The errors of a call to a JVM that had ended before the call."""
 
 
 def jvm() -> Any:
-    """Return the JVM's packages, and connect to it or launch it where that was not done yet."""
+    """Return the JVM's packages; connect to the JVM, or launch it, if that has not happened yet."""
     SparkContext._ensure_initialized()  # noqa: SLF001 - it has no public name
     return SparkContext._jvm  # noqa: SLF001 - as above
 
@@ -46,17 +46,17 @@ def new_array(class_: Any, items: Sequence[Any]) -> Any:
 def spark_conf() -> dict[str, str]:
     """Return Spark's configuration, before or after a session was made."""
     jvm()  # joins spark-submit's JVM, whose properties SparkConf then reads
-    active = SparkContext._active_spark_context  # noqa: SLF001 - there is no public question for it
+    active = SparkContext._active_spark_context  # noqa: SLF001 - it has no public name
     return dict((active.getConf() if active else SparkConf()).getAll())
 
 
 def live_conf() -> Any:
-    """Return the configuration that the running context itself uses: changes count at once.
+    """Return the configuration that the running context itself uses: changes take effect at once.
 
-    ``SparkContext.conf`` is no copy, other than ``getConf``; ``SparkEnv`` has the same object.
+    ``SparkContext.conf`` is no copy, unlike ``getConf``; ``SparkEnv`` has the same object.
     """
     context: Any = SparkContext._active_spark_context  # noqa: SLF001 - as above
-    return context._jsc.sc().conf()  # noqa: SLF001 - there is no public question for it
+    return context._jsc.sc().conf()  # noqa: SLF001 - as above
 
 
 def is_submitted() -> bool:

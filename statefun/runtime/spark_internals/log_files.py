@@ -3,9 +3,9 @@
 
 From ``HDFSMetadataLog``, ``OffsetSeqLog``, ``CommitLog`` and ``StreamMetadata`` of Spark 4.2.0. ``offsets/N``
 has the offsets of micro-batch N, and ``commits/N`` marks it as done. Both are created atomically,
-by a rename from a name that begins with a dot; the newest hundred are kept. Their first line is a
-version. In ``offsets/N`` a line of JSON follows about the batch, and one per source in the order of the
-query.
+by a rename from a name that begins with a dot; Spark keeps the newest hundred. The first line of each
+is a version. In ``offsets/N``, a line of JSON about the batch follows, and then a line for each source,
+in the order of the query.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def check_commit(content: bytes, file: str) -> None:
     """Check that the file of a committed batch is whole.
 
     Raises:
-        CheckpointError: if it is not.
+        CheckpointError: if it is not whole.
     """
     try:
         version, metadata = content.decode().split("\n")
@@ -87,7 +87,7 @@ class BatchOffsets:
 
     @property
     def state_partitions(self) -> int | None:
-        """The number of partitions of the state; None if the batch does not say it."""
+        """The number of partitions of the state; None if the file does not have it."""
         try:
             return int(json.loads(self.head[1])["conf"]["spark.sql.shuffle.partitions"])
         except (IndexError, ValueError, KeyError, TypeError):

@@ -20,8 +20,8 @@ from pyspark import accumulators
 from statefun.runtime.spark_internals.java_source import java_class
 from statefun.runtime.spark_internals.jvm import jvm
 
-# Spark logs the stack traces of errors that reach us as exceptions as well, and which the user is
-# told in one line, or of calls that a signal has interrupted.
+# They log stack traces of errors that statefun gets as exceptions and shows in one line, and of calls
+# that a signal has interrupted.
 _SILENCED = ("org.apache.spark", "py4j")
 SPARKS_LOGGERS = ("py4j", "pyspark")
 """The Python loggers of PySpark and its bridge to the JVM."""
@@ -44,7 +44,7 @@ _ACCUMULATORS: list[Any] = [
 def quieten_jvm() -> None:
     """Keep the JVM from printing by itself; call it before a context logs its start."""
     packages = jvm()
-    # Spark loads its defaults with the first line that it logs, over earlier settings; silently here.
+    # With the first line that it logs, Spark replaces earlier settings by its defaults: log none here.
     packages.org.apache.spark.SparkConf(False).initializeLogIfNecessary(False, True)
     levels = packages.org.apache.logging.log4j.Level
     configurator = packages.org.apache.logging.log4j.core.config.Configurator
@@ -58,8 +58,8 @@ def quieten_jvm() -> None:
     if handler.getClass().isInstance(threads.getDefaultUncaughtExceptionHandler()):
         return  # an earlier run has done it
     threads.setDefaultUncaughtExceptionHandler(handler)
-    # Scala prints what fails in a future that nobody waits for, such as a message between
-    # processes of Spark that ends after its thread pool, while the JVM ends.
+    # Scala prints the failure of a future that nobody waits for, such as a message between processes
+    # of Spark that ends later than its thread pool, while the JVM ends.
     loader = threads.currentThread().getContextClassLoader()
     hook = (
         java_class("SilenceAtEnd", _SILENCE_AT_END, loader).getConstructors()[0].newInstance(None)
@@ -71,10 +71,10 @@ def quieten_jvm() -> None:
 def silent_connections() -> Iterator[None]:
     """Keep py4j and PySpark from printing stack traces when a connection to the JVM breaks.
 
-    The failed call raises an exception, which is enough. In addition, py4j logs to its own loggers,
-    which programs may show, and to the root logger, which prints unless it is set up; and the
-    server of accumulators prints. Several runs of a process may overlap: the last one that ends
-    restores everything.
+    The exception that the failed call raises is enough. In addition, py4j logs to its own loggers,
+    which programs may show, and to the root logger, which prints unless it has a handler; and the
+    server of accumulators prints. Several runs of a process may overlap: the run that ends last
+    restores the settings.
     """
     _silence.begin()
     try:
@@ -104,16 +104,16 @@ class _Silence:
                 self._changes.close()
 
     def _change(self) -> None:
-        root, own = logging.getLogger(), logging.getLogger("py4j")
+        root, bridge = logging.getLogger(), logging.getLogger("py4j")
         restore = self._changes.callback
-        restore(own.setLevel, own.level)
-        own.setLevel(logging.CRITICAL + 1)
+        restore(bridge.setLevel, bridge.level)
+        bridge.setLevel(logging.CRITICAL + 1)
         restore(root.removeFilter, _is_not_of_gateway)
         root.addFilter(_is_not_of_gateway)
         for server in _ACCUMULATORS:
             restore(delattr, server, "handle_error")
             server.handle_error = _handle_error
-        if not root.handlers:  # or logging would add one for good, that prints more
+        if not root.handlers:  # else logging would add a handler that stays, and prints more
             handler = _LastResort(logging.WARNING)
             restore(root.removeHandler, handler)
             root.addHandler(handler)
@@ -128,7 +128,7 @@ class _LastResort(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         logger: logging.Logger | None = logging.getLogger(record.name)
         while logger is not None and logger.parent is not None:
-            if logger.handlers:  # printed there, or not to be printed at all
+            if logger.handlers:  # they print the record, or drop it
                 return
             logger = logger.parent
         if logging.lastResort is not None:

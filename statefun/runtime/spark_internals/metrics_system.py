@@ -16,7 +16,7 @@ class MetricsSource:
     """A source of metrics that the Spark context of this process has under a name.
 
     Args:
-        name: the source's name; the first caller with this name makes the source.
+        name: the source's name; the first instance with this name registers the source.
     """
 
     def __init__(self, name: str) -> None:
@@ -31,7 +31,7 @@ class MetricsSource:
             sources = system.getSourcesByName(name)
         self._registry = sources.head().metricRegistry()
         self._metrics: dict[str, Any] = {}
-        self._counted: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
 
     def set(self, name: str, value: int) -> None:
         """Set a gauge; its first value replaces an earlier metric of that name."""
@@ -40,11 +40,11 @@ class MetricsSource:
         self._metrics[name].setValue(value)
 
     def count(self, name: str, value: int) -> None:
-        """Let a counter, which begins at 0 with its first value, go on to a value."""
+        """Raise a counter to ``value``; the first call creates the counter at 0."""
         if name not in self._metrics:
             self._register(name, self._new_counter())
-        self._metrics[name].inc(value - self._counted.get(name, 0))
-        self._counted[name] = value
+        self._metrics[name].inc(value - self._counts.get(name, 0))
+        self._counts[name] = value
 
     def clear(self) -> None:
         """Remove all metrics that were set."""
@@ -58,7 +58,7 @@ class MetricsSource:
 
 
 class _Source:
-    """The object that Spark asks once, through py4j, for name and registry."""
+    """The object that Spark asks once, through py4j, for the source's name and registry."""
 
     def __init__(self, name: str, registry: Any) -> None:
         self._name = name

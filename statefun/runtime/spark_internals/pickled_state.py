@@ -3,8 +3,8 @@
 
 From ``GroupStateImpl``'s use in ``ApplyInPandasWithStatePythonRunner.scala`` (``PythonSQLUtils.toPyRow``)
 and the pickler of ``net.razorvine`` in Spark 4.2.0. A row of one binary column is a converter for
-the row's schema, applied to ``bytes(bytearray(<text>, "latin-1"))``, where the text is in UTF-8
-behind its length in four bytes. Spark takes any pickle of a tuple back.
+the row's schema, applied to ``bytes(bytearray(<text>, "latin-1"))``, where four bytes have the
+length of the text, and the text follows in UTF-8. Spark accepts any pickle of a tuple in return.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _TEXT = b"c__builtin__\nbytearray\nX"
 _LENGTH = struct.Struct("<I")
 _BEFORE = len(_TEXT) + _LENGTH.size
 _SHORT = 256
-"""From so many bytes on, a length takes four bytes instead of one."""
+"""The length of a value of this size, or a larger one, takes four bytes instead of one."""
 _END = b"q\x03X\x07\x00\x00\x00latin-1q\x04\x86Rq\x05\x85Rq\x06tRq\x07."
 
 
 def pickled(value: bytes) -> bytes:
-    """Return a row of one binary column as Spark takes it back.
+    """Return a row of one binary column, in a form that Spark accepts.
 
     >>> import pickle
     >>> pickle.loads(pickled(b"state"))
@@ -36,7 +36,7 @@ def pickled(value: bytes) -> bytes:
 
 
 def unpickled(row: bytes) -> bytes:
-    """Take the bytes out of a row that Spark has pickled, without running a pickle.
+    """Return the bytes in a row that Spark has pickled, without running the pickle.
 
     Raises:
         CheckpointError: if the row has another form.

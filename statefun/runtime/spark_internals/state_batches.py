@@ -3,9 +3,9 @@
 
 From ``ApplyInPandasWithStateSerializer`` (``pyspark/sql/pandas/serializers.py``) and
 ``ApplyInPandasWithStateWriter.scala`` of 4.2.0. A batch holds the rows of many groups, one after the
-other. Its last column has one struct per group, from the top: the group's state and the range of
-its rows. A group with many rows goes on in the next batches. A result batch has three columns that are
-read independently, each from the top: counts, data, and states.
+other. Its last column has one struct per group, from the first row on: the group's state and the range
+of its rows. A group with many rows goes on in the next batches. A result batch has three columns that
+Spark reads independently, each from the first row on: counts, data, and states.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class GroupedBatch:
         self.key_rows: list[bytes] = values_of(entries.field("keyRowAsUnsafe"))
         """The key of each group, in Spark's form."""
         self.properties = entries.field("properties")[0].as_py() if len(entries) else "{}"
-        """Spark's properties of a state beside its value, equal for a whole micro-batch."""
+        """The properties that Spark sends with each state, equal for a whole micro-batch."""
         ends = values_of(entries.field("isLastChunk"))
         self.unfinished = None if not ends or ends[-1] else len(ends) - 1
         """The group that goes on in the next batch, if there is one."""
@@ -68,13 +68,13 @@ class StateUpdates:
 
     def __init__(self, properties: str) -> None:
         self.size = 0
-        """Bytes of the values of all states so far."""
+        """Size of the values of all states so far, in bytes."""
         self._properties: list[str] = []
         self._key_rows: list[bytes] = []
         self._objects: list[bytes | None] = []
-        said = json.loads(properties)
-        self._updated = _json({**said, "defined": True, "updated": True, "removed": False})
-        self._removed = _json({**said, "defined": False, "updated": False, "removed": True})
+        values = json.loads(properties)
+        self._updated = _json({**values, "defined": True, "updated": True, "removed": False})
+        self._removed = _json({**values, "defined": False, "updated": False, "removed": True})
 
     def __len__(self) -> int:
         return len(self._key_rows)
@@ -122,11 +122,11 @@ def _json(properties: dict[str, object]) -> str:
 
 
 def _struct(columns: list[pa.Array], type_: pa.StructType, rows: int) -> pa.StructArray:
-    """Combine columns that may be shorter than ``rows``, as Spark reads them by count."""
-    padded = [
+    """Combine columns, padded to ``rows`` rows: Spark reads as many rows as the counts say."""
+    equally_long = [
         column
         if len(column) == rows
         else pa.concat_arrays([column, pa.nulls(rows - len(column), column.type)])
         for column in columns
     ]
-    return pa.StructArray.from_arrays(padded, fields=list(type_))
+    return pa.StructArray.from_arrays(equally_long, fields=list(type_))

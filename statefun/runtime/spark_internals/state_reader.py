@@ -15,8 +15,8 @@ def read_states(session: SparkSession, checkpoint: str, key: str, state: str) ->
     """Return the grouping column and the column of the state, as of the newest committed batch.
 
     Args:
-        session: of any settings.
-        checkpoint: its location.
+        session: a session; its settings do not matter.
+        checkpoint: the location of the checkpoint.
         key: the grouping column.
         state: the only column of the state.
     """

@@ -21,7 +21,7 @@ def check_release(version: str = pyspark.__version__) -> None:
     """Check that a release is not too old.
 
     Raises:
-        PlatformError: if it is.
+        PlatformError: if it is too old.
     """
     if _line(version) < _TESTED:
         raise PlatformError(

@@ -25,12 +25,13 @@ BatchEvaluation = Callable[[Iterator[Any]], Iterator[Any]]
 """Converts Spark's Arrow batches to result batches."""
 
 _ARGUMENTS = ["pyspark.worker"]
-"""The arguments of a daemon whose workers run tasks; other daemons plan the sources of others."""
+"""The arguments of a daemon whose workers run tasks; other daemons plan sources in Python."""
 
 
 _COLLECTIONS = (10_000, 10, 10)
-"""How seldom workers look for garbage, which a micro-batch's messages hardly are: with Python's own
-thresholds this was a quarter of the CPU of calls to endpoints."""
+"""The thresholds of garbage collection in workers, which finds hardly any garbage among messages.
+
+With Python's own thresholds it took a quarter of the CPU time of calls to endpoints."""
 
 
 def run_daemon(prepare: Callable[[], None]) -> None:
@@ -47,11 +48,11 @@ def run_daemon(prepare: Callable[[], None]) -> None:
             gc.set_threshold(*_COLLECTIONS)
         try:
             code = int(run_worker(sock, authenticated))
-        except ConnectionError:  # Spark has gone; its daemon would print a traceback
+        except ConnectionError:  # Spark has ended; its daemon would print a traceback
             # Since Python 3.13, deleting a file that cannot be flushed prints one, too.
             sys.unraisablehook = lambda _: None
             return 1
-        _leave_out_modules()
+        _freeze_objects()
         return code
 
     daemon.worker = worker
@@ -59,11 +60,11 @@ def run_daemon(prepare: Callable[[], None]) -> None:
 
 
 @cache
-def _leave_out_modules() -> None:
-    """Keep garbage collection away from what a worker's first task has left; call it after that.
+def _freeze_objects() -> None:
+    """Exclude the objects that a worker's first task has left from garbage collection.
 
-    Modules and the application's functions live as long as the process. The daemon collects garbage
-    after each task, and would look at all of it each time.
+    Among them are modules and the application's functions, which live as long as the process. The
+    daemon collects garbage after each task, and would examine all of them each time.
     """
     gc.collect()
     gc.freeze()
@@ -74,7 +75,7 @@ def watch_functions(evaluation_of: Callable[[object], BatchEvaluation | None]) -
 
     Args:
         evaluation_of: called with each function that a task of ``applyInPandasWithState`` or any
-            other operator runs; None leaves it to Spark.
+            other operator runs; it returns None for a function that Spark evaluates.
     """
     worker: Any = importlib.import_module("pyspark.worker")
     from pyspark.util import PythonEvalType  # noqa: PLC0415 - after the fork
