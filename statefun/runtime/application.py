@@ -24,7 +24,7 @@ class Application:
     """Functions and modules that fit together.
 
     Raises:
-        BindingError: if they do not.
+        BindingError: if they do not fit.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Application:
         self._stopping = threading.Event()
 
     def run(self) -> Summary:
-        """Run until everything is processed (available-now), a call of :meth:`stop`, or an error.
+        """Run until all records are processed (available-now), a call of :meth:`stop`, or an error.
 
         Raises:
             StatefunError: if the run fails; the checkpoint stays as of the last committed batch.
-            KeyboardInterrupt: if told to stop by a signal.
+            KeyboardInterrupt: if a signal stops it.
         """
         settings = self._definition.settings
         create_privately(settings.checkpoint)

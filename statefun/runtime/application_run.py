@@ -39,7 +39,7 @@ from statefun.runtime.staging import Staging
 logger = logging.getLogger("statefun")
 
 WATCH_SECONDS = 1
-"""How often a run looks at its query."""
+"""The time between two checks of a run's query."""
 
 
 class Run:
@@ -119,6 +119,7 @@ class Run:
         self._publisher.drain(self._prepared.newest, self._stopping)
 
     def _run_query(self, inboxes: Mapping[str, Inbox]) -> None:
+        """Run the query to its end, or until the run is to stop."""
         settings, publisher, prepared = self._settings, self._publisher, self._prepared
         session = open_session(
             debug=settings.debug,
@@ -149,14 +150,14 @@ class Run:
                 reason = explained(cause, prepared.ingresses, settings)
                 raise reason from reason.__cause__ or (error if reason is cause else cause)
             except BaseException:
-                publisher.stop()  # or the stage that waits for it would never return
+                publisher.stop()  # else a micro-batch that waits for it would never end
                 query.stop()
                 raise
             finally:
                 reports.close()
 
     def _follow(self, query: Query, reports: Reports, ui: str | None) -> None:
-        """Start the query, and report about it until it ends."""
+        """Start the query, and report its progress until it ends."""
         stream = query.start()
         self._log_start(ui)
         reports.open()

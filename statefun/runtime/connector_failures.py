@@ -19,8 +19,8 @@ def with_owner(owner: str, error: Exception) -> Exception:
 
     Args:
         owner: the component, and the connector's function.
-        error: the exception. Errors of statefun say already what is wrong, and the end of Spark's
-            JVM is no connector's failure: both are returned as they are.
+        error: the exception. It is returned as it is if it is an error of statefun, which already
+            says what is wrong, or the end of Spark's JVM, which is no failure of a connector.
     """
     # Clients of connectors raise ConnectionError as well, which is no JvmError.
     is_gone = isinstance(error, JvmError) and isinstance(error, JVM_GONE)
@@ -33,10 +33,10 @@ def with_owner(owner: str, error: Exception) -> Exception:
 
 @contextmanager
 def named_failures(owner: str, *signals: type[Exception]) -> Iterator[None]:
-    """Raise :func:`with_owner` of exceptions; ``signals`` are exceptions that are no failures.
+    """Replace exceptions by :func:`with_owner`; pass on ``signals``, which are no failures.
 
     Raises:
-        ConnectorError: in place of an exception of the connector's.
+        ConnectorError: instead of an exception that the connector's code has raised.
     """
     try:
         yield

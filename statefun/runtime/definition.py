@@ -18,9 +18,9 @@ class Definition:
 
     module: Module
     functions: StatefulFunctions
-    """All functions, with those behind the module's endpoints."""
+    """All functions, with the functions of the module's endpoints."""
     settings: Settings
     clock: Clock
     """Decides which timers are due."""
     line: StatusLine | None = None
-    """The line on a terminal that shows the status; without it, the log does."""
+    """The line on a terminal that shows the progress; if it is None, the log shows it."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps Python's garbage collector away from what lives as long as a run."""
+"""Keeps Python's garbage collector from examining objects that live as long as a run."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from contextlib import contextmanager
 
 @contextmanager
 def frozen() -> Iterator[None]:
-    """Leave out the objects that exist now whenever the collector looks for garbage.
+    """Exclude the objects that exist now from garbage collection, until the context ends.
 
-    They are mostly modules, some hundred thousand objects. Without this, the records that wait to be
-    published make it look at all of them again and again, for more than half of the CPU time of
-    publishing. Of several runs in a process, the last one ends it. What the program has frozen before
-    stays frozen.
+    They are mostly modules, some hundred thousand objects. Without this, records that wait to be
+    published make the collector examine all of them again and again, for more than half of the CPU
+    time of publishing. If several runs of a process overlap, the exclusion ends with the last of
+    them. Objects that the program has frozen stay frozen.
     """
     with _lock:
         is_ours = _runs[0] if _runs else not gc.get_freeze_count()
         if is_ours and not _runs:
-            gc.collect()  # what is garbage now would stay for as long
+            gc.collect()  # frozen garbage would stay as long as the run
             gc.freeze()
         _runs.append(is_ours)
     try:

@@ -37,7 +37,7 @@ logger = logging.getLogger("statefun")
 
 
 class Query:
-    """The query of a run; it stops its sources itself, because Spark waits for them.
+    """The query of a run; it stops the sources of connectors itself, because Spark waits for them.
 
     Args:
         session: the session, in which no other query runs.

@@ -61,14 +61,14 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     program with their message alone.
 
     Args:
-        module: the module file, or several; ``module.yaml`` beside the program if not given.
+        module: the module file, or several; ``module.yaml`` in the program's folder if not given.
         checkpoint: a local folder, or the URI of a folder that Spark and pyarrow both reach, where
-            state and progress live; ``.statefun/<program>`` beside the program if not given.
+            state and progress live; ``.statefun/<program>`` in the program's folder if not given.
         checkpoint_lock: ``file`` (default) keeps a second driver off a local checkpoint, and refuses
             others; ``none`` relies on you: of two drivers on a checkpoint, either may lose and
             repeat the other one's work.
         trigger: time between the starts of micro-batches; without it, each starts at once.
-        available_now: process the records that are in the topics now, and return.
+        available_now: process the records that the topics have now, and return.
         records_per_batch: how many records a micro-batch takes from each ingress at most
             (default 100,000).
         state_partitions: into how many parts the state is divided, from a checkpoint's first
@@ -88,11 +88,11 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             are no longer registered: ``fail`` (default) refuses to start, ``dead-letter`` and
             ``skip`` give the messages up.
         quiet: log only warnings and errors. Otherwise a line on the terminal, or a line each
-            minute in a log, tells the progress of the run.
+            minute in a log, shows the progress of the run.
         debug: show Spark's log, and the causes of errors.
         functions: the registry to run; the registry of ``@function`` if not given.
-        components: ingresses and egresses that are declared in Python, beside the module files';
-            with any of them, no ``module.yaml`` is needed.
+        components: ingresses and egresses that are declared in Python, besides those of the module
+            files; with any of them, no ``module.yaml`` is needed.
 
     Returns:
         The counts of the run, once everything is processed (``available_now``).
@@ -106,7 +106,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     if script is not None:
         sys.excepthook = partial(_show, hook)
     check_release()
-    # It imports what releases that are too old do not have.
+    # It imports names that releases before the oldest supported one lack.
     from statefun.runtime.application import Application  # noqa: PLC0415 - see above
 
     conf = spark_conf()
@@ -135,8 +135,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     modules = settings.modules
     if components and module is None and f"{SETTINGS_PREFIX}module" not in conf:
         modules = tuple(path for path in modules if path.exists())
-    declared = load_module_files(modules, components=components)
-    application = Application(declared, functions, settings, line=line)
+    merged_module = load_module_files(modules, components=components)
+    application = Application(merged_module, functions, settings, line=line)
     with (
         nullcontext() if settings.debug else silent_connections(),
         signals_interrupt(application.stop),
@@ -152,8 +152,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             if application.is_stopping():
                 raise KeyboardInterrupt from None
             if isinstance(error, PySparkException):
-                failed = EngineError(f"Spark has failed: {first_words(error)}")
-                raise lacks_statefun(str(error)) or failed from error
+                failure = EngineError(f"Spark has failed: {first_words(error)}")
+                raise lacks_statefun(str(error)) or failure from error
             raise EngineError(
                 "Spark has stopped; start again to continue from the last committed batch"
             ) from error
@@ -173,12 +173,12 @@ def run(  # noqa: PLR0913 - every setting has a keyword
 
 
 def _show(
-    others: Callable[[type[BaseException], BaseException, TracebackType | None], object],
+    other_hook: Callable[[type[BaseException], BaseException, TracebackType | None], object],
     kind: type[BaseException],
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """Print our errors' messages and a word on Ctrl-C; pass other exceptions to ``others``."""
+    """Print our errors' messages, and one line on Ctrl-C; pass other exceptions to ``other_hook``."""
     if isinstance(error, StatefunError):
         for text in filter(None, (_new_lines(error), f"statefun: {error}")):
             print(text, file=sys.stderr)  # noqa: T201 - the program's last words
@@ -188,7 +188,7 @@ def _show(
             file=sys.stderr,
         )
     else:
-        others(kind, error, trace)
+        other_hook(kind, error, trace)
 
 
 def _new_lines(error: StatefunError) -> str:
@@ -198,19 +198,19 @@ def _new_lines(error: StatefunError) -> str:
 
 
 def _show_log(settings: Settings) -> StatusLine | None:
-    """Show the log on the terminal, unless the program has set logging up its own way.
+    """Show the log on the terminal, unless the program has added handlers of its own.
 
     Returns:
         The terminal's status line; None if there is none.
     """
     root = logging.getLogger("statefun")
-    ours = [handler for handler in root.handlers if isinstance(handler, LogHandler)]
-    if not ours:  # else of an earlier run of this process
+    handlers = [handler for handler in root.handlers if isinstance(handler, LogHandler)]
+    if not handlers:  # an earlier run of this process may have added one
         if root.handlers or logging.getLogger().handlers:
             return None
-        ours = [LogHandler(StatusLine(sys.stderr))]
-        ours[0].setFormatter(logging.Formatter("statefun: %(message)s"))
-        root.addHandler(ours[0])
+        handlers = [LogHandler(StatusLine(sys.stderr))]
+        handlers[0].setFormatter(logging.Formatter("statefun: %(message)s"))
+        root.addHandler(handlers[0])
     level = logging.WARNING if settings.quiet else logging.INFO
     root.setLevel(logging.DEBUG if settings.debug else level)
-    return None if settings.quiet or settings.debug or not shows_terminal() else ours[0].line
+    return None if settings.quiet or settings.debug or not shows_terminal() else handlers[0].line

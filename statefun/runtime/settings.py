@@ -20,7 +20,7 @@ from statefun.sdk.failure import OnFailure
 SETTINGS_PREFIX = "spark.statefun."
 V = TypeVar("V")
 _LONGEST_ANSWER = timedelta(hours=1)
-"""How long librdkafka lets anybody wait for the answer to a request."""
+"""The longest time that librdkafka waits for the answer to a request."""
 
 
 def _paths(value: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
@@ -91,8 +91,8 @@ def _setting(
         parse: converts an argument of ``run``, or the text of a key, to the field's value; raises
             ValueError or TypeError.
         default: the value if neither is given; :meth:`Settings.resolve` replaces None.
-        key: the key after ``spark.statefun.``; the argument of ``run`` has underscores for dots and
-            dashes.
+        key: the key after ``spark.statefun.``; in the argument of ``run``, underscores replace its
+            dots and dashes.
     """
     return {"key": key, "parse": parse, "default": default}
 
@@ -109,9 +109,9 @@ class Settings:
     """The lock against a second driver on the checkpoint: locks on local files (``file``) or none
     (``none``)."""
     trigger: timedelta = attrs.field(metadata=_setting(_duration, timedelta(0)))
-    """Time between the starts of micro-batches; zero: as soon as the last one has ended."""
+    """Time between the starts of micro-batches; zero: each starts as soon as the last has ended."""
     available_now: bool = attrs.field(metadata=_setting(_flag, default=False))
-    """Whether to process the records that are there now, and then end."""
+    """Whether to process the records that exist now, and then end."""
     records_per_batch: int = attrs.field(metadata=_setting(_positive, 100_000))
     """How many records a micro-batch takes from each ingress at most."""
     state_partitions: int | None = attrs.field(metadata=_setting(_positive))
@@ -150,21 +150,21 @@ class Settings:
         keys = {
             key.removeprefix(SETTINGS_PREFIX) for key in conf if key.startswith(SETTINGS_PREFIX)
         }
-        unknown = sorted(keys - KEYS)
-        if unknown:
+        unknown_keys = sorted(keys - KEYS)
+        if unknown_keys:
             raise ConfigurationError(
-                f"{SETTINGS_PREFIX}{unknown[0]} is no setting; there are: "
+                f"{SETTINGS_PREFIX}{unknown_keys[0]} is no setting; the settings are: "
                 + ", ".join(f"{SETTINGS_PREFIX}{key}" for key in sorted(KEYS))
             )
         values = {
             field.name: _value(key, field.metadata, conf, arguments)
             for key, field in _FIELDS.items()
         }
-        here = script.parent if script else Path.cwd()
+        program_folder = script.parent if script else Path.cwd()
         if values["modules"] is None:
-            values["modules"] = (here / "module.yaml",)
+            values["modules"] = (program_folder / "module.yaml",)
         if values["checkpoint"] is None:
-            values["checkpoint"] = _default_checkpoint(conf, here, script)
+            values["checkpoint"] = _default_checkpoint(conf, program_folder, script)
         return cls(**values)
 
     @property
@@ -182,21 +182,21 @@ KEYS = frozenset(_FIELDS)
 
 def _value(
     key: str,
-    declared: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     conf: Mapping[str, str],
     arguments: Mapping[str, object],
 ) -> Any:
     """Return the value of the argument, or else of Spark's configuration, or else the default."""
     argument = keyword_of(key)
-    given, source = arguments.get(argument), f"{argument}="
-    if given is None:
-        given, source = conf.get(SETTINGS_PREFIX + key), SETTINGS_PREFIX + key + "="
-    if given is None:
-        return declared["default"]
+    value, source = arguments.get(argument), f"{argument}="
+    if value is None:
+        value, source = conf.get(SETTINGS_PREFIX + key), SETTINGS_PREFIX + key + "="
+    if value is None:
+        return metadata["default"]
     try:
-        return declared["parse"](given)
+        return metadata["parse"](value)
     except (ValueError, TypeError) as error:
-        raise ConfigurationError(f"{source}{given}: {error}") from error
+        raise ConfigurationError(f"{source}{value}: {error}") from error
 
 
 def keyword_of(key: str) -> str:
@@ -219,8 +219,10 @@ def running_script() -> Path | None:
     return Path(file).absolute() if file else None
 
 
-def _default_checkpoint(conf: Mapping[str, str], here: Path, script: Path | None) -> Folder:
-    folder = Folder.at(here / ".statefun" / (script.stem if script else "application"))
+def _default_checkpoint(
+    conf: Mapping[str, str], program_folder: Path, script: Path | None
+) -> Folder:
+    folder = Folder.at(program_folder / ".statefun" / (script.stem if script else "application"))
     if not is_local_master(conf):
         raise ConfigurationError(
             f"{SETTINGS_PREFIX}checkpoint is not set, and the default, {folder.shown}, is a folder of "

@@ -53,7 +53,7 @@ class Staging:
         self._turn: Turn | None = None
         """The address that is called alone in the next micro-batch."""
         self.error: Exception | None = None
-        """The reason why a batch was not planned or staged."""
+        """The reason why a batch was not planned or staged; None if there is none."""
 
     def try_to_stage(self, frame: DataFrame, batch: int) -> None:
         """Stage a batch, as Spark's ``foreachBatch`` asks for it; keep the reason if that fails.
@@ -91,7 +91,7 @@ class Staging:
             if outcome.HasField("failure"):
                 reason = restored(outcome.failure.code, outcome.failure.message)
                 reason.details = outcome.failure.traceback
-                raise reason  # ends the query before the batch is committed
+                raise reason  # it ends the query before the batch is committed
         self._turn = next_turn(outcomes)
         segments = [outcome.segment for outcome in outcomes if outcome.HasField("segment")]
         if segments:

@@ -397,7 +397,7 @@ def test_an_error_of_a_worker_is_one_line(
     assert error == (
         "[SF900] the streaming query has ended: AttributeError: Can't get attribute 'fail' on "
         f"<module 'colorsys' from {colorsys.__file__!r}>; run with spark.statefun.debug=true to "
-        "see what Spark says"
+        "see Spark's log"
     )
 
 

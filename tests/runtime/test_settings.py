@@ -149,7 +149,7 @@ def test_an_unknown_key_is_refused_with_those_there_are() -> None:
         resolve({"spark.statefun.avialable-now": "true"})
 
     assert caught.value.message == (
-        "spark.statefun.avialable-now is no setting; there are: "
+        "spark.statefun.avialable-now is no setting; the settings are: "
         + ", ".join(f"spark.statefun.{key}" for key in sorted(KEYS))
     )
 

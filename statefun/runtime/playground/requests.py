@@ -21,7 +21,7 @@ from statefun.sdk.foreign_requests import foreign_header
 logger = logging.getLogger("statefun")
 
 LONGEST_NUMBER = 12
-"""Digits."""
+"""The largest number of digits of a number in a request."""
 _IDLE_SECONDS = 60
 _MOST_DISCARDED_BYTES = 100_000_000
 _WAITING_CONNECTIONS = 1024
@@ -38,13 +38,13 @@ class RefusedError(Exception):
 
 
 class Server(ThreadingHTTPServer):
-    """A port of the playground, which is taken at first, and listens later."""
+    """A port of the playground; it is bound at first, and accepts connections later."""
 
     daemon_threads = True
     request_queue_size = _WAITING_CONNECTIONS
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Tell of errors, except of clients that have gone."""
+        """Log an error, unless the client has closed its connection."""
         del request, client_address
         error = sys.exc_info()[1]
         if not isinstance(error, ConnectionError | TimeoutError):
@@ -52,13 +52,13 @@ class Server(ThreadingHTTPServer):
 
 
 class Server6(Server):
-    """The same, of an address of IPv6."""
+    """A port of the playground at an IPv6 address."""
 
     address_family = socket.AF_INET6
 
 
 def answering(serve: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Answer requests that cannot be served with the reason."""
+    """Return a method that calls ``serve``; requests that it refuses are answered with the reason."""
 
     def do(handler: PlaygroundHandler) -> None:
         handler.begin()
@@ -68,7 +68,7 @@ def answering(serve: Callable[[Any], None]) -> Callable[[Any], None]:
         except RefusedError as refused:
             handler.answer(refused.status, f"{refused}\n".encode(), refused.headers)
         except StatefunError as error:
-            if handler.has_stopped():  # a connection that was kept alive has still asked
+            if handler.has_stopped():  # a connection that is kept alive may still bring requests
                 handler.answer(HTTPStatus.SERVICE_UNAVAILABLE, b"the application has stopped\n")
                 return
             logger.warning("playground: %s", error)
@@ -92,17 +92,17 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
     _has_unread_body = False
 
     def has_stopped(self) -> bool:
-        """Return whether nothing is accepted any more."""
+        """Return whether the application has stopped, so that requests are refused."""
         return False
 
     def begin(self) -> None:
-        """Begin with a request of the connection."""
+        """Prepare for the next request of the connection."""
         lengths = self.headers.get_all("Content-Length", ["0"])
         self._has_answered = False
         self._has_unread_body = lengths != ["0"] or "Transfer-Encoding" in self.headers
 
     def refuse_strangers(self) -> None:
-        """Refuse requests that a page of somebody else makes a browser send."""
+        """Refuse requests that another site's page makes a browser send, and other machines' requests."""
         header = foreign_header(self.headers.get, only_this_machine=self.is_for_this_machine)
         if header is not None:
             text = f"the playground is not for pages of others, nor for other machines ({header})"
@@ -114,10 +114,10 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
             raise RefusedError(HTTPStatus.FORBIDDEN, text)
 
     def check_that_client_waits(self) -> None:
-        """Notice that the client has gone, who would not get an answer.
+        """Check that the client has not closed its connection, and can get an answer.
 
         Raises:
-            ConnectionResetError: if it has gone.
+            ConnectionResetError: if it has closed the connection.
         """
         readable, _, _ = select.select([self.connection], [], [], 0)
         if readable and not self.connection.recv(1, socket.MSG_PEEK):
@@ -138,22 +138,22 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         return content
 
     def _discard_body(self) -> None:
-        """Read what nobody wants: a client that still sends would not see the answer."""
+        """Read the rest of a request and drop it: a client that still sends would not see the answer."""
         length = self.headers.get("Content-Length", "")
-        left = int(length) if length.isdecimal() and len(length) <= LONGEST_NUMBER else 0
-        left = min(left, _MOST_DISCARDED_BYTES)
-        while left > 0 and (content := self.rfile.read(min(left, MAX_RECORD_SIZE))):
-            left -= len(content)
+        size = int(length) if length.isdecimal() and len(length) <= LONGEST_NUMBER else 0
+        remaining = min(size, _MOST_DISCARDED_BYTES)
+        while remaining > 0 and (content := self.rfile.read(min(remaining, MAX_RECORD_SIZE))):
+            remaining -= len(content)
 
     def answer(
         self, status: HTTPStatus, content: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Send a reply; only the first one of a request counts."""
+        """Send an answer; after the first answer to a request, close the connection instead."""
         if self._has_answered:
             self.close_connection = True
             return
         self._has_answered = True
-        if self._has_unread_body:  # it would be taken for the next request
+        if self._has_unread_body:  # the server would take it for the next request
             self.close_connection = True
             self._discard_body()
         self.send_response(status)
@@ -173,7 +173,7 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         return "statefun"
 
     def log_message(self, *_: object) -> None:
-        """Be quiet."""
+        """Log nothing: the standard server would print a line for each request."""
 
 
 def path_parts(target: str) -> list[str]:

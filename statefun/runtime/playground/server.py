@@ -51,17 +51,17 @@ logger = logging.getLogger("statefun")
 _VENDOR = "application/vnd."
 _LONGEST_WAIT_SECONDS = 600
 _STOP_SECONDS = 0.1
-"""How often a server looks whether it has to stop."""
+"""The time between two checks of a server whether it has to stop."""
 _WELL_KNOWN = "io.statefun.types/"
 _TARGET = "/<namespace>/<type>/<id>"
 
 
 @attrs.define
 class _Door:
-    """What is served at a port."""
+    """The ingresses and egresses that share a port."""
 
     location: Location
-    """Where the first part of it is declared."""
+    """The place in a module file that declares the first of them."""
     takes_messages: bool = False
     topics: Sequence[str] = ()
 
@@ -72,7 +72,7 @@ class Playground:
     Args:
         module: declares the ports, and the topics.
         functions: the functions that messages are for.
-        store: keeps what is accepted, and what is published.
+        store: keeps accepted messages, and published records.
     """
 
     def __init__(
@@ -88,29 +88,29 @@ class Playground:
                 each = egress.settings
                 door = self._door(each.host, each.port, egress.location)
                 door.topics = [*door.topics, *each.topics]
-        self._answered: set[str] = set()
-        """The functions elsewhere that have answered."""
+        self._confirmed_typenames: set[str] = set()
+        """The typenames that endpoints have answered for: they have functions with these typenames."""
         self._listen: list[Callable[[], None]] = []
         self._running = ExitStack()
 
     def __enter__(self) -> Self:
-        """Take the ports, and begin to serve when the query looks for messages.
+        """Bind the ports; begin to serve when the query reads messages for the first time.
 
         Raises:
             PlatformError: if a port is taken.
         """
-        with ExitStack() as started:
+        with ExitStack() as opened_ports:
             for (host, port), door in self._doors.items():
                 server = (Server6 if ":" in host else Server)(
                     (host, port), self._handler(host, door), bind_and_activate=False
                 )
-                started.callback(server.server_close)
-                with _named(host, port):
+                opened_ports.callback(server.server_close)
+                with _port_in_errors(host, port):
                     server.server_bind()
                 self._listen.append(partial(self._serve, server, host, port, door))
                 OPEN[host, port] = self._store
-                started.callback(OPEN.pop, (host, port))
-            self._running = started.pop_all()
+                opened_ports.callback(OPEN.pop, (host, port))
+            self._running = opened_ports.pop_all()
         self._store.when_read(self._open)
         return self
 
@@ -122,7 +122,7 @@ class Playground:
             listen()
 
     def _serve(self, server: Server, host: str, port: int, door: _Door) -> None:
-        with _named(host, port):
+        with _port_in_errors(host, port):
             server.server_activate()
         thread = threading.Thread(
             target=server.serve_forever,
@@ -133,13 +133,13 @@ class Playground:
         thread.start()
         self._running.callback(thread.join)
         self._running.callback(server.shutdown)
-        _tell(host, port, door)
+        _log_ready(host, port, door)
 
     def _door(self, host: str, port: int, location: Location) -> _Door:
         return self._doors.setdefault((host, port), _Door(location))
 
     def accept(self, path: Sequence[str], content_type: str | None, body: bytes) -> None:
-        """Accept a message; it is on the disk when this returns.
+        """Accept a message; it is on disk when this returns.
 
         Args:
             path: the parts of the address.
@@ -149,10 +149,8 @@ class Playground:
         try:
             namespace, name, id_ = path
             address = Address(f"{namespace}/{name}", id_)
-            if not id_ or address[:2] != (
-                namespace,
-                name,
-            ):  # a name has no slash, nor blanks around
+            # A name has neither a slash nor blanks at its ends.
+            if not id_ or address[:2] != (namespace, name):
                 raise ValueError("another path has this address, or none")
         except (ValueError, DefinitionError):
             text = f"a message goes to {_TARGET}, which /{'/'.join(path)} is not"
@@ -171,13 +169,13 @@ class Playground:
         self._store.post(address_key(address), typename, value)
 
     def _check_answer(self, function: StatefulFunction, address: Address) -> None:
-        """Refuse an address whose function an endpoint does not have, as far as it answers."""
-        if function.transport is None or address.typename in self._answered:
+        """Refuse an address whose endpoint answers that it has no such function."""
+        if function.transport is None or address.typename in self._confirmed_typenames:
             return
         problem = asyncio.run(lacks(function, address.typename))
         if problem is not None:
             raise RefusedError(HTTPStatus.NOT_FOUND, problem)
-        self._answered.add(address.typename)
+        self._confirmed_typenames.add(address.typename)
 
     def _handler(self, host: str, door: _Door) -> type[PlaygroundHandler]:
         playground, store = self, self._store
@@ -202,7 +200,7 @@ class Playground:
             def do_GET(self) -> None:  # noqa: N802 - the server's
                 if not door.topics:
                     raise _not_allowed(door)
-                record = store.take(*_asked(self.path, door.topics))
+                record = store.take(*_topic_and_wait(self.path, door.topics))
                 if record is None:
                     status = HTTPStatus.NO_CONTENT
                     self.answer(HTTPStatus.SERVICE_UNAVAILABLE if self.has_stopped() else status)
@@ -224,7 +222,7 @@ class Playground:
         return Served
 
 
-def _tell(host: str, port: int, door: _Door) -> None:
+def _log_ready(host: str, port: int, door: _Door) -> None:
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     parts = [f"PUT {url}{_TARGET} sends a message"] if door.takes_messages else []
     parts += [f"GET {url}/{topic} takes a record" for topic in door.topics]
@@ -233,8 +231,8 @@ def _tell(host: str, port: int, door: _Door) -> None:
 
 
 @contextmanager
-def _named(host: str, port: int) -> Iterator[None]:
-    """Name the port in errors."""
+def _port_in_errors(host: str, port: int) -> Iterator[None]:
+    """Replace errors of the system by errors that name the port."""
     try:
         yield
     except OSError as error:
@@ -260,20 +258,20 @@ def _typed(content_type: str | None, body: bytes) -> tuple[str, bytes]:
 
 
 def _check_value(function: StatefulFunction, typename: str, value: bytes) -> None:
-    """Refuse a value that its type, or its handler, cannot read."""
-    own = default_types.find(typename) if typename.startswith(_WELL_KNOWN) else None
+    """Refuse a value that its type, or the function's handler, cannot read."""
+    well_known = default_types.find(typename) if typename.startswith(_WELL_KNOWN) else None
     try:
-        if own is not None:
-            own.serializer().deserialize(value)
+        if well_known is not None:
+            well_known.serializer().deserialize(value)
         function.decode(typename, value)
-    except FunctionError:  # it may be right, but cannot be decoded now
+    except FunctionError:  # the value may be right, but cannot be decoded at present
         return
     except Exception as error:
         text = f"the value is no {typename}: {type(error).__name__}: {error}"
         raise RefusedError(HTTPStatus.BAD_REQUEST, text) from error
 
 
-def _asked(target: str, topics: Sequence[str]) -> tuple[str, float]:
+def _topic_and_wait(target: str, topics: Sequence[str]) -> tuple[str, float]:
     """Return the topic that a request names, and how many seconds it may wait."""
     topic = "/".join(path_parts(target))
     if topic not in topics:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains why a query has ended; Spark's own errors name its inner workings."""
+"""Explains why a query has ended; Spark's own errors are about its inner workings."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ def explained(
     if is_concurrent_update(cause):
         return CheckpointError(
             f"Spark could not write its logs in checkpoint {settings.checkpoint.shown}: "
-            "another driver, or what is left of one, writes them, too; see to it that it has "
+            "another driver, or the JVM of a killed one, writes them, too; make sure that it has "
             "ended, and restore the checkpoint from a copy"
         )
     if isinstance(cause, StatefunError):
         return cause
-    if lacking := lacks_statefun(str(cause)):
-        return lacking
-    if own := error_of_task(str(cause)):
-        return own
+    if platform_error := lacks_statefun(str(cause)):
+        return platform_error
+    if task_error := error_of_task(str(cause)):
+        return task_error
     try:
         _check_ingresses(ingresses, settings)
     except KafkaError as likeliest:
         return likeliest
-    if isinstance(cause, PythonException):  # it comes with its traceback, and the error itself last
+    if isinstance(cause, PythonException):  # its text is a traceback, whose last line has the error
         *_, text = str(cause).strip().splitlines() or [repr(cause)]
     else:
         text = first_words(cause)
     return EngineError(
         f"the streaming query has ended: {text}; run with spark.statefun.debug=true to see "
-        "what Spark says"
+        "Spark's log"
     )
 
 

@@ -42,7 +42,7 @@ class Metrics:
     Args:
         ingresses: Kafka's ingresses in the order of the query's sources.
         connectors: the ingresses of connectors, whose sources follow.
-        stops: the offsets before which each ingress stops, if it does.
+        stops: by ingress, the offsets before which it stops; None for an ingress that does not stop.
         group_offsets: the committed offsets of the ingresses.
         summary: the counts of the run.
     """
@@ -62,16 +62,16 @@ class Metrics:
         self._summary = summary
         self._source: MetricsSource | None = None
         self._values: dict[str, int] = {}
-        self._left: Iterator[tuple[str, int]] | None = None
-        """Values of partitions that the last update had no time for."""
+        self._remaining: Iterator[tuple[str, int]] | None = None
+        """The values of partitions that the last update had no time to set."""
 
     def open(self) -> None:
         """Join the metrics system of the Spark context."""
-        with self._failing_alone():
+        with self._given_up_on_failure():
             self._source = MetricsSource(SOURCE)
 
     def update(self, progress: StreamingQueryProgress | None) -> None:
-        """Set all numbers of the run and ingresses, and as many of partitions as there is time for.
+        """Set the metrics of the run and its ingresses, and metrics of partitions while time allows.
 
         The next call goes on with the remaining partitions: the caller has other duties,
         and a hundred thousand partitions take half a minute.
@@ -80,7 +80,7 @@ class Metrics:
             progress: the query's newest progress, if there is one.
         """
         if self._source is not None:
-            with self._failing_alone():
+            with self._given_up_on_failure():
                 self._update(self._source, progress)
 
     def close(self) -> None:
@@ -90,8 +90,8 @@ class Metrics:
                 self._source.clear()
 
     @contextmanager
-    def _failing_alone(self) -> Iterator[None]:
-        """Give the metrics up if something is wrong with them, and let the application go on."""
+    def _given_up_on_failure(self) -> Iterator[None]:
+        """Give the metrics up if they fail, so that the application goes on without them."""
         try:
             yield
         except JVM_GONE:
@@ -116,21 +116,22 @@ class Metrics:
                 source, f"ingress.{ingress.id}.commitsFailed", commits.failed, is_counter=True
             )
         deadline = time.monotonic() + _TURN.total_seconds()
-        self._left = self._left or self._of_partitions(progress)
-        for name, value in self._left:
+        self._remaining = self._remaining or self._of_partitions(progress)
+        for name, value in self._remaining:
             self._set(source, name, value)
             if time.monotonic() >= deadline:
                 return
-        self._left = None
+        self._remaining = None
 
     def _of_partitions(self, progress: StreamingQueryProgress | None) -> Iterator[tuple[str, int]]:
+        """Yield the names and values of the metrics of partitions and of connectors."""
         for ingress, commits in zip(self._ingresses, self._group_offsets.commits, strict=True):
-            yield from _named(ingress, "committedOffset", commits.offsets)
+            yield from _gauges(ingress, "committedOffset", commits.offsets)
         if progress is None:
             return
         for position in positions(self._ingresses, self._stops, progress):
-            yield from _named(position.ingress, "currentOffset", position.read)
-            yield from _named(position.ingress, "lag", position.lags)
+            yield from _gauges(position.ingress, "currentOffset", position.read)
+            yield from _gauges(position.ingress, "lag", position.lags)
         others = progress.sources[len(self._ingresses) :]
         for connector, source in zip(self._connectors, others, strict=False):
             if read := records_read([source.endOffset]):
@@ -147,7 +148,7 @@ class Metrics:
             self._values[name] = value
 
 
-def _named(ingress: KafkaIngress, name: str, values: Offsets) -> Iterator[tuple[str, int]]:
+def _gauges(ingress: KafkaIngress, name: str, values: Offsets) -> Iterator[tuple[str, int]]:
     """Yield values with the names of their gauges."""
     for topic, partitions in values.items():
         for number, value in partitions.items():

@@ -16,8 +16,9 @@ from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.reporting.backlog import Backlog
 from statefun.runtime.reporting.metrics import Metrics
+from statefun.runtime.reporting.problem_logs import EndpointLog, FailureLog
 from statefun.runtime.reporting.status import Status
-from statefun.runtime.reporting.summary import EndpointLog, FailureLog, Summary
+from statefun.runtime.reporting.summary import Summary
 
 
 class Reports:
@@ -71,23 +72,23 @@ class Reports:
 
     def report(self, query: StreamingQuery) -> None:
         """Report whatever is due; call this about once a second."""
-        self._failure_log.tell()
+        self._failure_log.log()
         self._endpoint_log.look()
         count_records(self._publisher, self._summary)
         self._summary.backlog = self._backlog.count()
         progress = query.lastProgress
         self._metrics.update(progress)
         if progress is not None and not self._has_begun:
-            # The newest one may be of an idle moment already.
+            # The newest progress may already be that of an idle moment.
             self._has_begun = self._status.begin(query.recentProgress)
-        self._status.tell(progress)
+        self._status.show(progress)
         self._watch.look()
         self._jumps.look()
         self._new_topics.look()
 
     def close(self) -> None:
         """Report the remaining failures and counts, when the query has ended."""
-        self._failure_log.tell(at_once=True)
+        self._failure_log.log(at_once=True)
         self._summary.backlog = self._backlog.count()
         self._status.close()
         self._metrics.close()

@@ -39,18 +39,18 @@ class _Sample:
 
 
 class Status:
-    """Shows the user how much is read and published, and how much waits.
+    """Shows the user how many records are read and published, and how many wait.
 
     Args:
         summary: the counts of the run.
         ingresses: the ingresses in the order of the query's sources.
-        stops: the offsets before which each ingress stops, if it does.
-        connectors: how many other ingresses there are; their sources follow.
+        stops: by ingress, the offsets before which it stops; None for an ingress that does not stop.
+        connectors: the number of other ingresses; their sources follow.
         line: the terminal's line; None for the log.
         ui: the address of Spark's own page about the query.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - as for the reports: all that is told comes together
+    def __init__(  # noqa: PLR0913, PLR0917 - the line has so many parts
         self,
         summary: Summary,
         ingresses: Sequence[KafkaIngress],
@@ -69,29 +69,29 @@ class Status:
         self._lag: int | None = None
         self._batch = -1
         self._batch_at = 0.0
-        # The first micro-batch may be done before anything is told of it.
+        # The first micro-batch may have ended before Spark reports any progress.
         self._samples = deque([_Sample(time.monotonic(), 0, 0)])
         self._interval = (_INTERVAL if line is None else _WINDOW).total_seconds()
         self._next_log = time.monotonic() + self._interval
 
-    def begin(self, told: Iterable[StreamingQueryProgress]) -> bool:
-        """Count what is read from where the run began; return whether that is known.
+    def begin(self, history: Iterable[StreamingQueryProgress]) -> bool:
+        """Leave out the records that earlier runs have read; return whether their number is known.
 
         Args:
-            told: the query's progress so far, the oldest first.
+            history: the progress that Spark has reported so far, the oldest first.
         """
-        for progress in told:
-            found = list(positions(self._ingresses, self._stops, progress))
+        for progress in history:
+            ingress_positions = list(positions(self._ingresses, self._stops, progress))
             others = progress.sources[self._others]
             if not (
-                any(position.read for position in found)
+                any(position.read for position in ingress_positions)
                 or records_read(source.endOffset for source in others)
             ):
                 continue
-            # A new checkpoint has no offsets of before: a topic's first record may have any.
+            # A new checkpoint has no earlier offsets, and a topic's first record may have any offset.
             before = sum(
                 total(position.start) or total(position.read) - source.numInputRows
-                for position, source in zip(found, progress.sources, strict=False)
+                for position, source in zip(ingress_positions, progress.sources, strict=False)
             ) + records_read(source.startOffset for source in others)
             self._samples = deque([attrs.evolve(each, read=before) for each in self._samples])
             return True
@@ -101,14 +101,14 @@ class Status:
         """Record the newest micro-batch."""
         self._batch, self._batch_at = batch, time.monotonic()
 
-    def tell(self, progress: StreamingQueryProgress | None) -> None:
+    def show(self, progress: StreamingQueryProgress | None) -> None:
         """Show the progress; in a log, only if the last line is old enough.
 
         Args:
             progress: the query's newest progress, if there is one.
         """
         if progress is not None:
-            self._take(progress)
+            self._count(progress)
         now = time.monotonic()
         sample = _Sample(now, self._read or 0, self._summary.egress_records)
         self._samples.append(sample)
@@ -121,24 +121,25 @@ class Status:
             self._next_log = now + self._interval
 
     def close(self) -> None:
-        """Leave the terminal to others."""
+        """Erase the line."""
         if self._line is not None:
             self._line.clear()
 
-    def _take(self, progress: StreamingQueryProgress) -> None:
-        found = list(positions(self._ingresses, self._stops, progress))
+    def _count(self, progress: StreamingQueryProgress) -> None:
+        """Set how many records are read, and how many wait."""
+        ingress_positions = list(positions(self._ingresses, self._stops, progress))
         others = records_read(source.endOffset for source in progress.sources[self._others])
-        self._read = sum(total(position.read) for position in found) + others
-        self._lag = sum(total(position.lags) for position in found)
+        self._read = sum(total(position.read) for position in ingress_positions) + others
+        self._lag = sum(total(position.lags) for position in ingress_positions)
 
     def _lag_text(self) -> str:
-        """Tell how much waits in Kafka; connectors do not know."""
+        """Return how many records wait in Kafka; connectors do not know theirs."""
         if not self._ingresses and self._others.start < self._others.stop:
             return ""
         return "lag ?" if self._lag is None else f"lag {self._lag:,}"
 
     def _sentence(self, now: _Sample) -> str:
-        """Describe the progress."""
+        """Return the line."""
         first = self._samples[0]
         seconds = max(now.time - first.time, 1.0)
         read = now.read - first.read if self._read is not None else 0

@@ -29,7 +29,7 @@ class StatusLine:
         self._lock = threading.RLock()
 
     def show(self, text: str) -> None:
-        """Show a text in the place of the one before, cut to the width of the terminal."""
+        """Replace the text of the line; cut it to the width of the terminal."""
         with self._lock:
             # A line that wraps could not be erased again.
             self._text = text[: _width(self._stream) - 1]
@@ -53,7 +53,7 @@ class StatusLine:
                 self._write(self._text)
 
     def _write(self, text: str) -> None:
-        """Write to the terminal, unless it is gone or another process has the foreground."""
+        """Write to the terminal, unless it is closed or another process has the foreground."""
         if self._is_lost:
             return
         try:

@@ -11,7 +11,7 @@ from statefun.sdk.shortening import shortened
 
 _GAP = "  "
 _NARROWEST = 12
-"""Characters that a column keeps, however narrow the terminal is."""
+"""The least width of a column, in characters, however narrow the terminal is."""
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -30,7 +30,7 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
 
 def fitted(widths: Sequence[int], available: int) -> list[int]:
-    """Return the widths of columns after the widest ones are made narrower, where there is no room.
+    """Return the widths of columns; the widest columns become narrower if there is too little room.
 
     >>> fitted([5, 19, 60, 40], 80)
     [5, 19, 25, 25]
@@ -38,14 +38,14 @@ def fitted(widths: Sequence[int], available: int) -> list[int]:
     [5, 19, 20]
     """
     room = available - len(_GAP) * (len(widths) - 1)
-    found = list(widths)
-    while sum(found) > room and max(found) > _NARROWEST:
-        found[found.index(max(found))] -= 1
-    return found
+    narrowed = list(widths)
+    while sum(narrowed) > room and max(narrowed) > _NARROWEST:
+        narrowed[narrowed.index(max(narrowed))] -= 1
+    return narrowed
 
 
 def counted(number: int, noun: str, plural: str = "s") -> str:
-    """Return a number of things.
+    """Return a number with a noun, in the plural unless the number is 1.
 
     >>> counted(1, "record"), counted(2500, "record"), counted(2, "batch", "es")
     ('1 record', '2,500 records', '2 batches')

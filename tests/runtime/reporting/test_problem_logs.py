@@ -4,7 +4,8 @@ from __future__ import annotations
 import pytest
 
 from statefun.protocol.runtime_pb2 import Outcome
-from statefun.runtime.reporting.summary import EndpointLog, FailureLog, Summary
+from statefun.runtime.reporting.problem_logs import EndpointLog, FailureLog
+from statefun.runtime.reporting.summary import Summary
 
 
 def failed(kind: str, text: str, count: int = 1) -> Outcome:
@@ -21,15 +22,15 @@ def test_each_kind_of_failure_is_logged(caplog: pytest.LogCaptureFixture) -> Non
     log = FailureLog(summary, lambda: now[0])
     log.add(failed("a", "one"))
     log.add(failed("b", "two", 2))
-    log.tell()
+    log.log()
     log.add(failed("a", "three"))
     log.add(failed("a", "four"))
     log.add(failed("c", "five"))
-    log.tell()
+    log.log()
     now[0] = 11
-    log.tell()
+    log.log()
     log.add(failed("a", "six"))
-    log.tell(at_once=True)
+    log.log(at_once=True)
     assert [line.removeprefix("messages not handled: ") for line in caplog.messages] == [
         "1 skipped; such as: one",
         "2 skipped; such as: two",

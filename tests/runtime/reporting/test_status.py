@@ -87,7 +87,7 @@ def test_before_the_first_micro_batch_nothing_is_known_of_the_backlog() -> None:
     """The line says so, rather than 0."""
     screen = io.StringIO()
 
-    Status(Summary(), [], [], 0, StatusLine(screen), None).tell(None)
+    Status(Summary(), [], [], 0, StatusLine(screen), None).show(None)
 
     assert screen.getvalue().endswith("in 0/s | out 0/s | lag ? | no batch yet | failures 0")
 

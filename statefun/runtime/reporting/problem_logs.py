@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log lines about messages that were not handled, and about endpoints that cannot be reached."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.reporting.summary import Summary
+
+logger = logging.getLogger("statefun")
+
+_INTERVAL = timedelta(seconds=10)
+"""The shortest time between two log lines about failures of one kind."""
+_REPORT_COUNTS_FOR = timedelta(minutes=10)
+"""How long a worker's report of an unreachable endpoint counts, after its next attempt was due."""
+
+
+class FailureLog:
+    """Counts messages that were not handled, and logs an example of each kind of failure.
+
+    The first failure of a kind is logged at once; later failures of the kind are logged together.
+
+    Args:
+        summary: gets the counts.
+        clock: gives the time in seconds, monotonic.
+    """
+
+    def __init__(self, summary: Summary, clock: Callable[[], float] = time.monotonic) -> None:
+        self._summary = summary
+        self._clock = clock
+        self._unlogged: dict[tuple[str, str], Outcome.Example] = {}
+        """By kind, and by what became of the messages."""
+        self._next: dict[tuple[str, str], float] = {}
+        """When the next line about a kind may be logged; a kind that is not here may be logged now."""
+        self._lock = threading.Lock()
+
+    def add(self, outcome: Outcome) -> None:
+        """Count the messages that a part of a micro-batch could not handle."""
+        with self._lock:
+            self._summary.skipped += outcome.skipped
+            self._summary.dead_letters += outcome.dead_letters
+            self._summary.retries += outcome.retries
+            for example in outcome.examples:
+                first = self._unlogged.setdefault((example.kind, example.what), example)
+                if first is not example:
+                    first.count += example.count
+
+    def log(self, *, at_once: bool = False) -> None:
+        """Log the failures that were not logged yet, unless the last line is too recent.
+
+        Args:
+            at_once: whether to log them however recent the last line is.
+        """
+        now = self._clock()
+        with self._lock:
+            self._next = {kind: time for kind, time in self._next.items() if time > now}
+            due = [kind for kind in self._unlogged if at_once or kind not in self._next]
+            examples = [self._unlogged.pop(kind) for kind in due]
+        for example in examples:
+            what = f"{example.count:,} {example.what}"
+            logger.warning("messages not handled: %s; such as: %s", what, example.text)
+            self._next[example.kind, example.what] = now + _INTERVAL.total_seconds()
+
+
+class EndpointLog:
+    """Logs which endpoints cannot be reached, each once, and when they can be reached again.
+
+    Each worker finds this out by itself, and reports it with the micro-batches in which it calls the
+    endpoint. A worker that no longer calls it reports nothing: its last report expires after a while.
+
+    Args:
+        summary: gets the counts.
+        clock: gives the time in seconds, monotonic.
+    """
+
+    def __init__(self, summary: Summary, clock: Callable[[], float] = time.monotonic) -> None:
+        self._summary = summary
+        self._clock = clock
+        self._down: dict[str, dict[str, float]] = {}
+        """By endpoint and worker, until when the last report of the worker counts."""
+
+    def add(self, outcome: Outcome) -> None:
+        """Count the endpoints that a part of a micro-batch has called, and log changes."""
+        self._summary.postponed += outcome.postponed
+        for circuit in outcome.circuits:
+            endpoint, problem = circuit.endpoint, circuit.problem
+            if problem and endpoint not in self._down:
+                logger.warning(
+                    "endpoint %s %s; messages to its functions wait until it can be reached",
+                    endpoint,
+                    problem,
+                )
+            if problem:
+                counts_for = _REPORT_COUNTS_FOR.total_seconds() + circuit.wait / 1000
+                self._down.setdefault(endpoint, {})[circuit.worker] = self._clock() + counts_for
+            elif endpoint in self._down:
+                self._down[endpoint].pop(circuit.worker, None)
+        self.look()
+
+    def look(self) -> None:
+        """Drop reports that have expired, and log which endpoints can be reached again."""
+        now = self._clock()
+        for endpoint, workers in list(self._down.items()):
+            for worker in [worker for worker, until in workers.items() if until < now]:
+                del workers[worker]
+            if not workers:
+                del self._down[endpoint]
+                logger.warning("endpoint %s can be reached again", endpoint)
+        self._summary.endpoints_down = len(self._down)
