@@ -83,32 +83,40 @@ class EndpointLog:
         self._clock = clock
         self._down: dict[str, dict[str, float]] = {}
         """By endpoint and worker, until when the last report of the worker counts."""
+        self._lock = threading.Lock()
 
     def add(self, outcome: Outcome) -> None:
         """Count the endpoints that a part of a micro-batch has called, and log changes."""
-        self._summary.postponed += outcome.postponed
-        for circuit in outcome.circuits:
-            endpoint, problem = circuit.endpoint, circuit.problem
-            if problem and endpoint not in self._down:
-                logger.warning(
-                    "endpoint %s %s; messages to its functions wait until it can be reached",
-                    endpoint,
-                    problem,
-                )
-            if problem:
-                counts_for = _REPORT_COUNTS_FOR.total_seconds() + circuit.wait / 1000
-                self._down.setdefault(endpoint, {})[circuit.worker] = self._clock() + counts_for
-            elif endpoint in self._down:
-                self._down[endpoint].pop(circuit.worker, None)
+        new_problems: dict[str, str] = {}
+        with self._lock:
+            self._summary.postponed += outcome.postponed
+            for circuit in outcome.circuits:
+                endpoint, problem = circuit.endpoint, circuit.problem
+                if problem:
+                    if endpoint not in self._down:
+                        new_problems[endpoint] = problem
+                    counts_for = _REPORT_COUNTS_FOR.total_seconds() + circuit.wait / 1000
+                    self._down.setdefault(endpoint, {})[circuit.worker] = self._clock() + counts_for
+                elif endpoint in self._down:
+                    self._down[endpoint].pop(circuit.worker, None)
+        for endpoint, problem in new_problems.items():
+            logger.warning(
+                "endpoint %s %s; messages to its functions wait until it can be reached",
+                endpoint,
+                problem,
+            )
         self.look()
 
     def look(self) -> None:
         """Drop reports that have expired, and log which endpoints can be reached again."""
         now = self._clock()
-        for endpoint, workers in list(self._down.items()):
-            for worker in [worker for worker, until in workers.items() if until < now]:
-                del workers[worker]
-            if not workers:
+        with self._lock:
+            for workers in self._down.values():
+                for worker in [worker for worker, until in workers.items() if until < now]:
+                    del workers[worker]
+            reachable = [endpoint for endpoint, workers in self._down.items() if not workers]
+            for endpoint in reachable:
                 del self._down[endpoint]
-                logger.warning("endpoint %s can be reached again", endpoint)
-        self._summary.endpoints_down = len(self._down)
+            self._summary.endpoints_down = len(self._down)
+        for endpoint in reachable:
+            logger.warning("endpoint %s can be reached again", endpoint)

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from statefun.protocol.runtime_pb2 import Outcome
@@ -77,4 +81,36 @@ def test_the_last_word_of_a_worker_does_not_count_for_ever() -> None:
     assert summary.endpoints_down == 1
     now[0] = 601
     log.look()
+    assert summary.endpoints_down == 0
+
+
+def test_two_threads_may_report_at_the_same_time(caplog: pytest.LogCaptureFixture) -> None:
+    """The run's thread and the query's thread find that endpoints are up; each is logged once."""
+    now = [0.0]
+    summary = Summary()
+    log = EndpointLog(summary, lambda: now[0])
+    for endpoint in ("http://a", "http://b"):
+        outcome = Outcome()
+        outcome.circuits.add(endpoint=endpoint, problem="is down", worker="a")
+        log.add(outcome)
+    now[0] = 700
+    caplog.clear()
+
+    def look_in_another_thread(record: logging.LogRecord) -> bool:
+        if threading.current_thread() is threading.main_thread():
+            with ThreadPoolExecutor(1) as threads:
+                threads.submit(log.look).result()
+        return True
+
+    logger = logging.getLogger("statefun")
+    logger.addFilter(look_in_another_thread)
+    try:
+        log.look()
+    finally:
+        logger.removeFilter(look_in_another_thread)
+
+    assert sorted(caplog.messages) == [
+        "endpoint http://a can be reached again",
+        "endpoint http://b can be reached again",
+    ]
     assert summary.endpoints_down == 0
