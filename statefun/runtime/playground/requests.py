@@ -105,7 +105,9 @@ class PlaygroundHandler(BaseHTTPRequestHandler):
         """Refuse requests that another site's page makes a browser send, and other machines' requests."""
         header = foreign_header(self.headers.get, only_this_machine=self.is_for_this_machine)
         if header is not None:
-            text = f"the playground is not for pages of others, nor for other machines ({header})"
+            text = (
+                f"the playground serves neither pages of other sites nor other machines ({header})"
+            )
             if self.is_for_this_machine:
                 text += (
                     f"; if others may use it, such as other containers, add host: 0.0.0.0 to the spec "

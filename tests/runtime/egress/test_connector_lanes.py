@@ -35,7 +35,7 @@ class CrashError(Exception):
 
 @attrs.define
 class Memory:
-    """What a connector has written through all of its connections."""
+    """The records that a connector has written through all of its connections."""
 
     every: int
     """How many records are between two notes of progress."""
@@ -80,11 +80,11 @@ class Connection:
         memory.unnoted = 0
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: the connection has no resources."""
 
 
 class Turn:
-    """A turn that nobody ends."""
+    """A turn that never ends."""
 
     def should_stop(self, stalled: timedelta) -> bool:
         """Go on."""
@@ -150,14 +150,14 @@ def publish(folder: Folder, batches: Sequence[Staged], made: ConnectorEgress, ru
     error=st.sampled_from([CrashError, UncertainError]),
     data=st.data(),
 )
-def test_a_failure_repeats_what_was_not_noted(
+def test_a_failure_repeats_only_records_that_were_not_reported_as_safe(
     sizes: list[int],
     chunks: list[int],
     every: int,
     error: type[Exception],
     data: st.DataObject,
 ) -> None:
-    """And nothing more, of no batch; nothing is lost, and no record that is skipped is written."""
+    """No record of another batch is repeated, none is lost, and no skipped record is written."""
     memory = Memory(every, error=error)
     MEMORIES.append(memory)
     with tempfile.TemporaryDirectory() as root:
@@ -175,13 +175,13 @@ def test_a_failure_repeats_what_was_not_noted(
         publish(folder, batches, egress("Connection"), "last run")
 
     assert list(dict.fromkeys(memory.values)) == wanted
-    # Which records of a call were left out is not known to who notes: less is noted than could be.
+    # The connector does not know which records of a call were left out, so it reports fewer than it could.
     most = memory.repeatable + len(chunks) * max(map(len, skips))
     assert len(memory.values) - len(wanted) <= most
 
 
-def test_a_chunk_is_kept_when_it_is_over(tmp_path: Path) -> None:
-    """Also if the connector notes nothing: 9,000 of 10,000 are written, and 1,000 follow."""
+def test_the_progress_of_a_whole_chunk_is_stored(tmp_path: Path) -> None:
+    """Also if the connector reports none: of 10,000 records, 9,000 stay written, and 1,000 follow."""
     memory = Memory(every=100_000, left=9_000)
     MEMORIES.append(memory)
     folder, made = Folder.at(tmp_path), egress("Connection", 1000)
@@ -196,7 +196,7 @@ def test_a_chunk_is_kept_when_it_is_over(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_was_made_while_records_were_written_is_refused(tmp_path: Path) -> None:
-    """Its progress is copied later than its commits: batches of these numbers would be left out."""
+    """Its progress is newer than its commits: the batches between them would not be published."""
     MEMORIES.append(Memory(every=100))
     folder, made = Folder.at(tmp_path), egress("Connection")
     batches = [staged(folder, number, range(3), frozenset()) for number in range(3)]
@@ -210,7 +210,7 @@ def test_a_copy_that_was_made_while_records_were_written_is_refused(tmp_path: Pa
 
 
 class Sleepy(Connection):
-    """A connection to what answers the second time."""
+    """A connection to a server that answers at the second attempt."""
 
     query_ids: ClassVar[list[str]] = []
 
@@ -225,10 +225,10 @@ class Sleepy(Connection):
 
 
 @pytest.mark.parametrize("is_exactly_once", [False, True])
-def test_what_does_not_answer_at_the_start_is_tried_again(
+def test_a_server_that_does_not_answer_at_the_start_is_tried_again(
     tmp_path: Path, *, is_exactly_once: bool
 ) -> None:
-    """By the first batch, of the same application where that counts."""
+    """The first batch connects again; exactly-once egresses are given the id of the checkpoint."""
     Sleepy.query_ids.clear()
     memory = Memory(every=100)
     MEMORIES.append(memory)
@@ -242,7 +242,7 @@ def test_what_does_not_answer_at_the_start_is_tried_again(
 
 
 class NoConnection:
-    """It can only be opened."""
+    """An object that lacks most methods of a connection."""
 
     def open(self) -> str:
         """Return no marker."""
@@ -250,15 +250,15 @@ class NoConnection:
 
 
 class Forgetful(NoConnection):
-    """A connection that returns what it should not."""
+    """A connection whose methods return wrong values."""
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> bool:
-        """Return whether it went well, which nobody asks for."""
+        """Return a flag instead of None."""
         del records, marker
         return False
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: the connection has no resources."""
 
 
 class Careless(Forgetful):
@@ -277,7 +277,7 @@ class Gathering(Careless):
         """Keep records."""
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """Show them when nothing follows."""
+        """Show the records if no batch follows."""
         self.tended.append(is_last)
         return None if is_last else timedelta(minutes=1)
 
@@ -292,7 +292,7 @@ class Untending(Gathering):
 
 
 class Unthinking(Careless):
-    """A connection that notes progress as its egress's settings say."""
+    """A connection that reports the progress in ``counts``."""
 
     counts: ClassVar[list[Any]] = []
     has_written: ClassVar[Callable[[int], None]]
@@ -307,10 +307,10 @@ class Unthinking(Careless):
 
 
 class Unreachable(Careless):
-    """A connection that fails in its own words."""
+    """A connection that fails with an exception of another library."""
 
     def open(self) -> None:  # type: ignore[override]
-        """Find nothing."""
+        """Fail."""
         raise KeyError("address")
 
 
@@ -328,7 +328,7 @@ RETURNED: dict[str, Callable[[], object]] = {
 
 
 def write_wrongly(writing: Writing) -> object:
-    """Return what the egress's settings name."""
+    """Return the connection that the egress's settings name."""
     Unthinking.has_written = writing.has_written
     return RETURNED[writing.egress.settings]()
 
@@ -344,10 +344,10 @@ def write_wrongly(writing: Writing) -> object:
         ("Unreachable", "KeyError: 'address'"),
     ],
 )
-def test_what_a_connector_returns_is_checked(
+def test_the_return_values_of_a_connector_are_checked(
     tmp_path: Path, name: str, problem: str, *, is_exactly_once: bool
 ) -> None:
-    """A mistake of its is an error with its name, and not a record that is lost."""
+    """A mistake is an error that names the connector, and no record is lost."""
     folder = Folder.at(tmp_path)
     batch = staged(folder, 0, range(3), frozenset())
     made = attrs.evolve(egress("write_wrongly"), settings=name, is_exactly_once=is_exactly_once)
@@ -358,10 +358,10 @@ def test_what_a_connector_returns_is_checked(
 
 @pytest.mark.parametrize("is_exactly_once", [False, True])
 @pytest.mark.parametrize("count", [-1, 4, True, 2.0, "2", None])
-def test_progress_that_cannot_be_is_refused(
+def test_impossible_progress_is_refused(
     tmp_path: Path, count: object, *, is_exactly_once: bool
 ) -> None:
-    """Of three records, more would leave out those of the next call; nothing of it is kept."""
+    """More than the three records of a call would leave out records of the next call: none is stored."""
     memory = Memory(every=100)
     MEMORIES.append(memory)
     folder = Folder.at(tmp_path)
@@ -378,8 +378,8 @@ def test_progress_that_cannot_be_is_refused(
     assert memory.values == [0, 1, 2]
 
 
-def test_progress_goes_on_only_while_it_is_made(tmp_path: Path) -> None:
-    """What is noted stays noted, in whatever order threads say so; later calls are errors."""
+def test_progress_is_reported_only_during_a_call_of_write(tmp_path: Path) -> None:
+    """Progress does not go back, in whatever order threads report it; later calls are errors."""
     memory = Memory(every=100)
     MEMORIES.append(memory)
     folder = Folder.at(tmp_path)
@@ -399,7 +399,7 @@ def test_progress_goes_on_only_while_it_is_made(tmp_path: Path) -> None:
 def test_a_connector_that_keeps_records_is_asked_to_show_them(
     tmp_path: Path, *, is_exactly_once: bool
 ) -> None:
-    """It says when to ask again, and is asked for the last time when nothing follows."""
+    """It answers when to ask again; the last question says that no batch follows."""
     folder = Folder.at(tmp_path)
     made = attrs.evolve(
         egress("write_wrongly"), settings="Gathering", is_exactly_once=is_exactly_once

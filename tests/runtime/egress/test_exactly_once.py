@@ -162,7 +162,7 @@ def patiently(read: Callable[[], Marker | None]) -> Marker | None:
 
 
 def fail(reason: str) -> None:
-    """Do not wait for better times."""
+    """Give up at once."""
     raise AssertionError(reason)
 
 
@@ -179,7 +179,7 @@ def bench(kafka: KafkaHarness, checkpoint: Path) -> Bench:
     return Bench(kafka, kafka.topic("out"), Folder.at(checkpoint), str(uuid.uuid4()), egress)
 
 
-def test_what_is_published_is_not_published_again(bench: Bench) -> None:
+def test_published_records_are_not_published_again(bench: Bench) -> None:
     """A new driver that knows nothing but the outbox reads the marker and skips."""
     batches = [bench.stage(0, "a", "b", "c"), bench.stage(2, "d")]
     for _ in range(3):
@@ -233,7 +233,7 @@ def test_a_lost_answer_neither_loses_nor_repeats(bench: Bench, lost: str) -> Non
 
 
 def test_a_small_queue_of_the_producer_is_enough(bench: Bench) -> None:
-    """Records wait for room in it, and so does the marker behind them."""
+    """Records wait for room in the queue, and so does the marker after them."""
     properties = {"queue.buffering.max.messages": "2"}
     bench.egress = attrs.evolve(bench.egress, properties=properties)
     lane = bench.lane()
@@ -332,7 +332,7 @@ def test_an_older_copy_with_fewer_lanes_is_refused(bench: Bench) -> None:
 
 
 def test_another_attempt_at_a_published_batch_is_refused(bench: Bench, tmp_path: Path) -> None:
-    """A batch that was changed after it was published is told apart by its manifest."""
+    """The digest of its manifest shows that a batch was changed after it was published."""
     bench.lane().publish(bench.stage(0, "a"))
     lane = bench.lane()
     lane.publish(bench.stage(1, "b"))
@@ -395,7 +395,7 @@ def test_a_driver_that_was_replaced_by_one_on_a_copy_ends(bench: Bench, tmp_path
     assert bench.values() == ["a", "b"]
 
 
-def test_a_driver_on_a_copy_in_its_first_start_is_told_apart(bench: Bench, tmp_path: Path) -> None:
+def test_a_driver_on_a_copy_in_its_first_start_is_refused(bench: Bench, tmp_path: Path) -> None:
     """The first run connects when it has something; until then a copy may have taken over."""
     bench.folder.write("metadata", b"{}")
     bench.copied(tmp_path / "copy").lane().close()
@@ -440,7 +440,7 @@ def test_a_transaction_that_took_too_long_does_not_end_the_driver(bench: Bench) 
     assert len(reasons) == 1
 
 
-def test_markers_are_found_behind_many_others(bench: Bench) -> None:
+def test_a_marker_is_found_among_many_others(bench: Bench) -> None:
     """The newest one counts, wherever the topic's end is."""
     progress = bench.progress()
     cluster = bench.cluster()
@@ -457,7 +457,7 @@ def test_markers_are_found_behind_many_others(bench: Bench) -> None:
     assert progress.read(0) == Marker(149, 1, b"d", "r", "r")
 
 
-def test_a_progress_topic_that_forgets_is_refused(bench: Bench) -> None:
+def test_a_progress_topic_that_deletes_markers_is_refused(bench: Bench) -> None:
     """Markers that expire would mean duplicates after a long stop."""
     name = ProgressTopic(bench.egress, bench.query_id).name
     admin = AdminClient({"bootstrap.servers": bench.kafka.address})
@@ -470,7 +470,7 @@ def test_a_progress_topic_that_forgets_is_refused(bench: Bench) -> None:
 def test_a_progress_topic_that_somebody_has_just_created_is_checked(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that creates topics by itself gives them a policy that forgets."""
+    """A broker that creates topics by itself gives them a policy that deletes markers."""
     progress = ProgressTopic(bench.egress, bench.query_id)
     before = AdminClient({"bootstrap.servers": bench.kafka.address}).list_topics(timeout=SECONDS)
     monkeypatch.setattr(progress_topic, "cluster_metadata", lambda *_: before)
@@ -532,8 +532,8 @@ def test_a_transaction_timeout_that_the_broker_refuses_is_named(bench: Bench) ->
         bench.cluster().open()
 
 
-def test_a_cluster_that_is_gone_is_named(bench: Bench) -> None:
-    """The address that was tried, and for how long."""
+def test_an_unreachable_cluster_is_named(bench: Bench) -> None:
+    """The error has the address, and how long it was tried."""
     egress = attrs.evolve(bench.egress, address="127.0.0.1:9")
     factory = KafkaLaneFactory(egress, bench.folder, timedelta(seconds=1), "r")
 
@@ -584,7 +584,7 @@ def test_every_number_of_lanes_publishes_everything_in_order(
 
 
 @spark
-def test_a_topic_that_is_not_there_stops_and_loses_nothing(
+def test_a_missing_topic_stops_the_application_and_loses_no_record(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
     """Once it is created, the next start publishes the committed records, once."""
@@ -658,7 +658,7 @@ def test_producers_of_others_are_not_mistaken_for_markers(bench: Bench) -> None:
 
 @pytest.fixture
 def lossy(tmp_path: Path) -> Iterator[tuple[LossyProxy, Bench]]:
-    """Return a bench whose broker is behind a proxy."""
+    """Return a bench that reaches its broker through a proxy."""
     proxy = LossyProxy()
     advertised = f"PLAINTEXT://127.0.0.1:{proxy.port}"
     with EmbeddedKafka(config={"advertised.listeners": advertised}) as broker:

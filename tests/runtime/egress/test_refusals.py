@@ -175,8 +175,8 @@ in_order: dict[DeliverySemantic, Callable[[list[str]], list[str]]] = {
 
 @both
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_refused_becomes_a_dead_letter(bench: Bench, kind: str) -> None:
-    """All others are published in order, also those of its batch; a restart changes nothing."""
+def test_a_refused_record_becomes_a_dead_letter(bench: Bench, kind: str) -> None:
+    """All other records are published in order, also those of its batch; a restart changes nothing."""
     poison, code = REFUSED[kind]
     topics = {bench.out, poison.topic} & bench.kafka.broker_topics() - {SECRET}
     good = [bench.record(f"{topic} {n}", topic) for n in range(40) for topic in sorted(topics)]
@@ -208,7 +208,7 @@ def test_what_is_refused_becomes_a_dead_letter(bench: Bench, kind: str) -> None:
 
 @both
 def test_many_are_refused_at_once(bench: Bench) -> None:
-    """All records for a topic that is not there; each becomes one letter, and the others are out."""
+    """Each record for a missing topic becomes one letter, and the others are published."""
     records = [bench.record(f"{n}", bench.out if n % 2 else "nowhere") for n in range(1000)]
 
     refused = bench.publish(bench.stage(0, records))
@@ -264,7 +264,7 @@ def test_a_letter_elsewhere_is_written_once(bench: Bench, monkeypatch: pytest.Mo
     assert len(bench.dead()) == 3
 
 
-def test_what_was_sent_is_published_or_refused(
+def test_each_record_is_published_or_refused(
     bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each record counts once, whatever its fate; the last message has the final number."""
@@ -294,7 +294,7 @@ def test_what_was_sent_is_published_or_refused(
 
 @both
 def test_a_refusal_may_come_while_a_large_batch_is_written(bench: Bench) -> None:
-    """A transaction that fails meanwhile takes no more, and says why only behind that."""
+    """A transaction that fails meanwhile takes no more records, and gives the reason only later."""
     poison = REFUSED["too large"][0]
     records = [bench.record(f"{n}") for n in range(15_000)]
 
@@ -306,7 +306,7 @@ def test_a_refusal_may_come_while_a_large_batch_is_written(bench: Bench) -> None
     assert [letter.value for letter in bench.dead()] == ["x" * 5000]
 
 
-def test_only_what_was_taken_back_is_refused_with_its_topic(bench: Bench) -> None:
+def test_only_records_of_an_aborted_transaction_are_refused_with_their_topic(bench: Bench) -> None:
     """Written records become no dead letters, even if their topic has begun to refuse."""
     reason = ClientError(ClientError.TOPIC_AUTHORIZATION_FAILED)
     first, second, other = (
@@ -362,8 +362,8 @@ def test_a_chunk_that_is_tried_again_has_its_letters_elsewhere(
 
 @both
 @pytest.mark.parametrize("kind", ["too large", "unknown topic", "not allowed"])
-def test_fail_stops_and_keeps(bench: Bench, kind: str) -> None:
-    """It waits until the policy changes; the records behind it are published then."""
+def test_the_policy_fail_stops_and_keeps_the_record(bench: Bench, kind: str) -> None:
+    """It waits until the policy changes; then the records after it are published."""
     poison, code = REFUSED[kind]
     bench.egress = attrs.evolve(bench.egress, on_refused=OnFailure.FAIL)
     batch = bench.stage(0, [bench.record("a"), poison, bench.record("b")])
@@ -381,7 +381,7 @@ def test_fail_stops_and_keeps(bench: Bench, kind: str) -> None:
     assert bench.dead() == []
 
 
-def test_what_no_dead_letter_can_hold_stops(bench: Bench) -> None:
+def test_a_record_that_no_dead_letter_can_hold_stops_the_application(bench: Bench) -> None:
     """The record stays in the outbox; the error names the remedy."""
     batch = bench.stage(0, [bench.record("a"), LARGE])
 
@@ -392,8 +392,8 @@ def test_what_no_dead_letter_can_hold_stops(bench: Bench) -> None:
 
 
 @both
-def test_a_topic_that_is_made_later_gets_what_was_kept(bench: Bench) -> None:
-    """The error names it; once it is there, the next start publishes everything."""
+def test_a_topic_that_is_created_later_gets_the_kept_records(bench: Bench) -> None:
+    """The error names the topic; once it exists, the next start publishes all records."""
     bench.egress = attrs.evolve(bench.egress, on_refused=OnFailure.FAIL)
     later = f"{bench.out}.later"
     batch = bench.stage(0, [bench.record("a"), bench.record("b", later)])
@@ -408,7 +408,7 @@ def test_a_topic_that_is_made_later_gets_what_was_kept(bench: Bench) -> None:
 
 @both
 def test_dead_letters_may_go_elsewhere(bench: Bench) -> None:
-    """To the topic of another egress: there before anything says that the record is done with."""
+    """To the topic of another egress: they are written before the record counts as published."""
     dead = bench.kafka.topic("elsewhere")
     bench.egress = attrs.evolve(bench.egress, dead_letter_topic=None)
     bench.letters = KafkaEgress(
@@ -426,7 +426,7 @@ def test_dead_letters_may_go_elsewhere(bench: Bench) -> None:
 @both
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_dead_letter_that_is_refused_stops(bench: Bench, elsewhere: bool) -> None:
-    """There is nowhere else for it; nothing is lost, and nothing turns in circles."""
+    """No other topic is left for it; no record is lost, and no letter has a letter."""
     missing = f"{bench.out}.missing"
     bench.letters = attrs.evolve(bench.egress, dead_letter_topic=missing)
     if elsewhere:
@@ -461,10 +461,10 @@ def test_an_egress_that_promises_nothing_goes_on(
 
 
 @both
-def test_a_cluster_that_is_gone_is_not_a_topic_that_is_missing(
+def test_an_unreachable_cluster_is_not_a_missing_topic(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is refused on no answer: it waits, and says so."""
+    """Without an answer no record is refused: the lane waits, and logs that."""
     bench.egress = attrs.evolve(bench.egress, address="127.0.0.1:9")
     batch, stop = bench.stage(0, [bench.record("a")]), threading.Event()
     if bench.egress.delivery_semantic is EXACTLY_ONCE:
@@ -492,7 +492,7 @@ def test_a_cluster_that_is_gone_is_not_a_topic_that_is_missing(
 
 
 @both
-def test_what_people_take_out_lets_the_others_through(bench: Bench, tmp_path: Path) -> None:
+def test_skipped_records_let_the_others_through(bench: Bench, tmp_path: Path) -> None:
     """Records of a partly published batch are not published twice."""
     bench.egress = attrs.evolve(bench.egress, on_refused=OnFailure.FAIL)
     records = [bench.record(f"{n}") for n in range(60_000)]

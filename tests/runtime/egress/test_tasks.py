@@ -42,7 +42,7 @@ LANES = 2
 
 @pytest.fixture(scope="module")
 def slow() -> Iterator[tuple[KafkaHarness, str]]:
-    """Run a broker behind a proxy; return it as seen without, and the proxy's address."""
+    """Run a broker and a proxy to it; return the broker, and the proxy's address."""
     proxy = LossyProxy()
     address = f"127.0.0.1:{proxy.port}"
     with EmbeddedKafka(config={"advertised.listeners": f"PLAINTEXT://{address}"}) as broker:
@@ -117,10 +117,10 @@ class _Stalled(TaskLanes):
         ]
 
 
-def test_lanes_whose_tasks_keep_waiting_say_so(
+def test_waiting_of_lanes_in_tasks_is_logged(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, however many tasks there are; and that it is over."""
+    """Once, however many tasks run; the end of the wait is logged, too."""
     monkeypatch.setattr(patience_module, "_PATIENCE", timedelta(0))
     monkeypatch.setattr(patience_module, "_ANSWER", timedelta(milliseconds=100))
     egress = KafkaEgress(TypeName("t", "out"), "127.0.0.1:9", NOWHERE)

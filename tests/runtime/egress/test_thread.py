@@ -32,17 +32,17 @@ class BrokenLanes:
         raise ZeroDivisionError(f"{len(batches)} batches")
 
     def tend(self, *, is_last: bool = False) -> timedelta | None:
-        """Keep nothing."""
+        """Return None: no records are kept."""
 
     def cancel(self) -> None:
-        """Nothing waits."""
+        """Do nothing: no call waits."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the lanes have no connections."""
 
 
-class LanesThatBreakBehind(BrokenLanes):
-    """Lanes with a defect behind the last batch."""
+class LanesThatBreakAfterwards(BrokenLanes):
+    """Lanes with a defect that shows after the last batch."""
 
     def publish(self, batches: Sequence[Staged]) -> Iterator[Published]:
         """Publish all, and fail."""
@@ -51,9 +51,9 @@ class LanesThatBreakBehind(BrokenLanes):
 
 
 @pytest.mark.parametrize(
-    ("lanes", "where"), [(BrokenLanes, "batch 3"), (LanesThatBreakBehind, "the last batch")]
+    ("lanes", "where"), [(BrokenLanes, "batch 3"), (LanesThatBreakAfterwards, "the last batch")]
 )
-def test_a_defect_is_told_with_its_traceback(
+def test_a_defect_is_reported_with_its_traceback(
     tmp_path: Path, lanes: type[BrokenLanes], where: str
 ) -> None:
     """Debug shows it: the error's text alone does not say where it comes from."""
@@ -98,8 +98,8 @@ class KeepingLanes(BrokenLanes):
         return timedelta(milliseconds=1) if self.published else None
 
 
-def test_what_lanes_keep_is_seen_in_time_without_further_batches(tmp_path: Path) -> None:
-    """And all of it when the thread ends."""
+def test_kept_records_are_shown_in_time_without_further_batches(tmp_path: Path) -> None:
+    """All of them are shown when the thread ends."""
     timeout = Settings.resolve({}, None).kafka_timeout
     failed: Queue[StatefunError] = Queue()
     lanes = KeepingLanes()

@@ -192,7 +192,7 @@ spec:
     assert [(each["name"], each["total"]) for each in found] == [("first", 3), ("second", 4)]
 
 
-def test_nothing_that_was_accepted_is_lost_by_a_crash(tmp_path: Path) -> None:
+def test_a_crash_loses_no_accepted_message(tmp_path: Path) -> None:
     """A driver that is killed again and again counts each accepted message once."""
     client = Client()
     environment = {

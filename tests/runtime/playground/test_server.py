@@ -80,7 +80,7 @@ def functions() -> StatefulFunctions:
 
 @attrs.frozen
 class Played:
-    """A playground, and what it has accepted."""
+    """A playground, and its accepted messages."""
 
     port: int
     egress_port: int
@@ -97,7 +97,7 @@ class Played:
             return answer.status, answer.read().decode()
 
     def posted(self) -> list[tuple[bytes, str, bytes]]:
-        """Return what was accepted."""
+        """Return the accepted messages."""
         found = self.store.posted(0, self.store.readable(0))
         return [(target, typename, value) for _, target, typename, value in found]
 
@@ -162,7 +162,7 @@ def test_text_without_a_type_is_a_string(played: Played, headers: dict[str, Any]
         ("GET", "/greetings", 405, "PUT /<namespace>/<type>/<id> sends a message"),
     ],
 )
-def test_requests_that_mean_nothing_are_refused(
+def test_invalid_requests_are_refused(
     played: Played, method: str, path: str, status: int, text: str
 ) -> None:
     """The answer says what to do."""
@@ -172,8 +172,8 @@ def test_requests_that_mean_nothing_are_refused(
     assert played.posted() == []
 
 
-def test_values_that_cannot_be_are_refused(played: Played) -> None:
-    """Each with its reason; nothing of them is kept."""
+def test_invalid_values_are_refused(played: Played) -> None:
+    """The answer has the reason; no value is stored."""
     status, text = played.ask("PUT", "/a.fns/any/Ada", b"\xff")
     assert (status, "Content-Type: application/vnd.<typename>" in text) == (415, True)
     status, text = played.ask("PUT", "/a.fns/any/Ada", b"x", Content_Type="application/vnd.no")
@@ -228,7 +228,7 @@ def served_elsewhere(registry: StatefulFunctions) -> Iterator[int]:
             self.wfile.write(reply)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with HTTPServer(("127.0.0.1", 0), Served) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -314,7 +314,7 @@ def test_whatever_is_sent_has_an_answer_or_a_clean_end(
 
 @pytest.mark.parametrize("header", ["Host: [", "Origin: http://[", "Host: [::1"])
 def test_a_host_that_is_none_has_an_answer(played: Played, header: str) -> None:
-    """It is not this machine."""
+    """The host is not this machine."""
     with socket.create_connection(("127.0.0.1", played.port), timeout=SECONDS) as client:
         client.sendall(f"PUT /a.fns/any/x HTTP/1.1\r\n{header}\r\n\r\n".encode())
         assert client.recv(100).startswith(b"HTTP/1.1 403")
@@ -356,7 +356,7 @@ def test_a_path_may_be_plain_text(played: Played) -> None:
 
 
 def test_many_clients_connect_at_once(played: Played) -> None:
-    """None of 200 is turned away."""
+    """All of 200 clients are served."""
     together, statuses = threading.Barrier(200), []
 
     def ask() -> None:
@@ -372,7 +372,7 @@ def test_many_clients_connect_at_once(played: Played) -> None:
 
 
 def test_answers_are_sent_at_once(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No part of one waits until the client has acknowledged another."""
+    """No part of an answer waits until the client has acknowledged another part."""
     found = []
     setup = BaseHTTPRequestHandler.setup
 
@@ -412,12 +412,12 @@ def test_the_ports_open_when_the_query_looks_for_messages(played: Played) -> Non
 
 
 def test_another_host_is_refused_with_the_way_out(played: Played, caplog: Any) -> None:
-    """As in a container, whose name others use; with a host it is for them, too."""
+    """As in a container, which others reach by its name; with a host set, they can use it."""
     caplog.set_level(logging.INFO, "statefun")
     assert played.ask("PUT", "/a.fns/any/Ada", b"x", Host="statefun:8090") == (
         403,
         (
-            "the playground is not for pages of others, nor for other machines (Host: statefun:8090); if "
+            "the playground serves neither pages of other sites nor other machines (Host: statefun:8090); if "
             "others may use it, such as other containers, add host: 0.0.0.0 to the spec of "
             "module.yaml:2:1\n"
         ),
@@ -445,7 +445,7 @@ def test_the_documented_compose_file_fits_its_module_file() -> None:
     assert published == [f"127.0.0.1:{port}:{port}" for _, port in doors]
 
 
-def test_pages_of_others_cannot_use_it(played: Played) -> None:
+def test_pages_of_other_sites_cannot_use_the_playground(played: Played) -> None:
     """A browser on this machine could otherwise be made to take records."""
     played.store.publish("a/out/0", None, "{}", [("greetings", b"Hello")])
     port = played.egress_port
@@ -454,7 +454,7 @@ def test_pages_of_others_cannot_use_it(played: Played) -> None:
 
 
 def test_the_body_of_a_refused_request_is_no_request(played: Played) -> None:
-    """A page of somebody else could otherwise send one within it."""
+    """Else a page of another site could hide a request in it."""
     hidden = b"PUT /a.fns/any/Ada HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"
     for method in (b"POST", b"GET", b"PUT"):
         with socket.create_connection(("127.0.0.1", played.port)) as client:
@@ -488,8 +488,8 @@ def test_names_that_others_make_point_here_are_refused(played: Played) -> None:
     assert len(played.posted()) == 1
 
 
-def test_a_client_that_has_gone_takes_nothing(played: Played) -> None:
-    """The record is for the next one, as soon as it is put back."""
+def test_a_client_that_has_disconnected_takes_no_record(played: Played) -> None:
+    """The record is put back, and the next client gets it."""
     with socket.create_connection(("127.0.0.1", played.egress_port)) as client:
         client.sendall(b"GET /greetings?wait=30 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         time.sleep(0.2)
@@ -499,7 +499,7 @@ def test_a_client_that_has_gone_takes_nothing(played: Played) -> None:
 
 
 def test_an_application_that_has_stopped_accepts_nothing(played: Played) -> None:
-    """A connection that is still open is told so, and the request is no error of the application's."""
+    """An open connection gets an answer that says so; the request is no error of the application."""
     with closing(HTTPConnection("127.0.0.1", played.port, timeout=SECONDS)) as client:
         answers = []
         for _ in range(2):
@@ -512,7 +512,7 @@ def test_an_application_that_has_stopped_accepts_nothing(played: Played) -> None
 
 
 def test_a_port_that_is_taken_is_an_error(played: Played, tmp_path: Path) -> None:
-    """It says which."""
+    """The error names the port."""
     module = parse_module(f"kind: io.statefun.playground.v1/ingress\nspec: {{port: {played.port}}}")
     with (
         pytest.raises(PlatformError, match=f"cannot listen at 127.0.0.1, port {played.port}: "),

@@ -48,8 +48,8 @@ def running(module: str, functions: StatefulFunctions, checkpoint: Path) -> Iter
                 run.result(PATIENCE.total_seconds())
 
 
-def test_offsets_and_lags_are_told_by_partition(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """With what the application has done; they are gone when it ends."""
+def test_offsets_and_lags_are_metrics_of_partitions(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """Next to the counts of the run; all are removed when it ends."""
     users, out = kafka.topic("users", 2), kafka.topic("out")
     spark = open_session(debug=False, state_partitions=2)
     functions = StatefulFunctions()
@@ -111,10 +111,10 @@ def test_a_lag_grows_while_a_function_works(kafka: KafkaHarness, checkpoint: Pat
         gate.touch()
 
 
-def test_partitions_are_told_little_by_little(
+def test_an_update_sets_as_many_partitions_as_time_allows(
     kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An update goes on where the last one has ended, and begins anew when all were told."""
+    """The next update goes on with the remaining partitions, and begins anew after all of them."""
     ingresses = parse_module(kafka.module({"users": ["test.fns/f"]})).ingresses
     spark = open_session(debug=False, state_partitions=2)
     monkeypatch.setattr("statefun.runtime.reporting.metrics._TURN", timedelta(0))
@@ -149,8 +149,8 @@ def test_partitions_are_told_little_by_little(
     ]
 
 
-def test_sources_tell_what_they_like(checkpoint: Path) -> None:
-    """Spark's own, too: what is no number is left out, and fractions are cut off."""
+def test_sources_may_report_any_text(checkpoint: Path) -> None:
+    """Spark's own sources, too: a text that is no number is left out, and fractions are cut off."""
     files = "{path: /data, format: {type: lines}, valueType: a/A, targets: [a/f]}"
     text = f"kind: io.statefun.file.v1/ingress\nspec: {{id: test/in, files: [{files}]}}\n"
     connectors = parse_module(text).connector_ingresses
@@ -174,7 +174,7 @@ def test_broken_metrics_do_not_end_the_application(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It says so once and goes on; a JVM that has ended is another matter."""
+    """The application logs it once and goes on; the end of the JVM still ends it."""
     ingresses = parse_module(kafka.module({"users": ["test.fns/f"]})).ingresses
     open_session(debug=False, state_partitions=2)
     taken = iter([None, ValueError("a gauge that is none"), ConnectionError("gone")])

@@ -13,14 +13,14 @@ from statefun.runtime.reporting.summary import Summary
 
 
 def failed(kind: str, text: str, count: int = 1) -> Outcome:
-    """Return what a task has skipped."""
+    """Return the outcome of a task that has skipped messages."""
     outcome = Outcome(skipped=count)
     outcome.examples.add(kind=kind, what="skipped", text=text, count=count)
     return outcome
 
 
 def test_each_kind_of_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """The first of a kind at once, the next ones together after a while."""
+    """The first failure of a kind at once, later failures together after a while."""
     now = [0.0]
     summary = Summary()
     log = FailureLog(summary, lambda: now[0])
@@ -45,24 +45,24 @@ def test_each_kind_of_failure_is_logged(caplog: pytest.LogCaptureFixture) -> Non
     assert summary.skipped == 7
 
 
-def told(worker: str, problem: str = "") -> Outcome:
-    """Return what a worker has found about an endpoint."""
+def circuit_of(worker: str, problem: str = "") -> Outcome:
+    """Return the outcome of a task with a worker's report about an endpoint."""
     outcome = Outcome()
     outcome.circuits.add(endpoint="http://it", problem=problem, worker=worker)
     return outcome
 
 
-def test_an_endpoint_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_endpoint_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """It can be reached again when no worker says otherwise."""
     summary = Summary()
     log = EndpointLog(summary)
     for worker in ("a", "b", "a"):
-        log.add(told(worker, "is down"))
+        log.add(circuit_of(worker, "is down"))
     assert summary.endpoints_down == 1
-    log.add(told("a"))
+    log.add(circuit_of("a"))
     assert summary.endpoints_down == 1
-    log.add(told("c"))
-    log.add(told("b"))
+    log.add(circuit_of("c"))
+    log.add(circuit_of("b"))
     assert summary.endpoints_down == 0
     assert [record.message for record in caplog.records] == [
         "endpoint http://it is down; messages to its functions wait until it can be reached",
@@ -70,12 +70,12 @@ def test_an_endpoint_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_the_last_word_of_a_worker_does_not_count_for_ever() -> None:
-    """It may have ended."""
+def test_the_last_report_of_a_worker_expires() -> None:
+    """The worker may have ended."""
     now = [0.0]
     summary = Summary()
     log = EndpointLog(summary, lambda: now[0])
-    log.add(told("a", "is down"))
+    log.add(circuit_of("a", "is down"))
     now[0] = 500
     log.look()
     assert summary.endpoints_down == 1

@@ -98,7 +98,7 @@ def test_a_log_gets_a_line_now_and_then(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With the same facts."""
+    """It has the same facts as the line of a terminal."""
     caplog.set_level("INFO", "statefun")
     monkeypatch.setattr(status, "_INTERVAL", timedelta(0))
     app = application(kafka, checkpoint, None)

@@ -72,10 +72,10 @@ def test_only_terminals_renew_lines(
     assert not renews_lines(terminal[0])
 
 
-def test_a_terminal_that_is_gone_stops_nothing(
+def test_a_closed_terminal_does_not_stop_the_application(
     terminal: tuple[TextIO, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the status nor a line of the log is worth more than the application."""
+    """Neither the status nor a line of the log raises an error."""
 
     class Gone(io.StringIO):
         def write(self, _text: str) -> int:
