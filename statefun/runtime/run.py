@@ -91,7 +91,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
             minute in a log, shows the progress of the run.
         debug: show Spark's log, and the causes of errors.
         functions: the registry to run; the registry of ``@function`` if not given.
-        components: ingresses and egresses that are declared in Python, besides those of the module
+        components: ingresses and egresses that are declared in Python, in addition to the module
             files; with any of them, no ``module.yaml`` is needed.
 
     Returns:

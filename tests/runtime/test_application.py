@@ -262,7 +262,7 @@ def test_records_that_no_function_can_receive_are_named(
 
 
 def test_an_undeclared_egress_is_named(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """The error says who sent to which egress, and which there are."""
+    """The error names the function, the egress that it sent to, and the declared egresses."""
     users, out = kafka.topic("users"), kafka.topic("out")
     kafka.send(users, [("Ada", "a")])
 
@@ -328,7 +328,7 @@ def test_a_missing_egress_topic_keeps_the_records(kafka: KafkaHarness, checkpoin
 def test_an_egress_without_promise_never_stops_the_application(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its cluster is gone: its records are lost and counted, and everything else goes on."""
+    """If its cluster does not answer, its records are lost and counted, and everything else goes on."""
     users, out = kafka.topic("users"), kafka.topic("out")
     module = kafka.module({users: ["test.fns/tell_both"]}) + (
         "---\n"
@@ -404,7 +404,7 @@ def test_an_error_of_a_worker_is_one_line(
 def test_a_module_that_workers_lack_is_named_with_what_helps(
     kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it is neither beside the program nor installed."""
+    """If it is neither in the program's folder nor installed."""
     error = failing_in_workers("gone", kafka, checkpoint, monkeypatch)
 
     assert error == (
@@ -414,7 +414,7 @@ def test_a_module_that_workers_lack_is_named_with_what_helps(
     )
 
 
-def test_told_to_stop_it_stops(kafka: KafkaHarness, checkpoint: Path) -> None:
+def test_an_application_stops_when_it_is_asked_to(kafka: KafkaHarness, checkpoint: Path) -> None:
     """Even if the interruption itself was lost, as it is in a finalizer."""
     users = kafka.topic("users")
     settings = Settings.resolve({}, None, checkpoint=checkpoint)

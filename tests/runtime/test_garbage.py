@@ -6,7 +6,7 @@ import gc
 from statefun.runtime.garbage import frozen
 
 
-def test_what_exists_before_a_run_is_left_out_until_it_ends() -> None:
+def test_objects_from_before_a_run_are_left_out_until_it_ends() -> None:
     """Afterwards the collector looks at everything again."""
     before = gc.get_freeze_count()
 
@@ -30,8 +30,8 @@ def test_of_several_runs_the_last_one_ends_it() -> None:
     assert gc.get_freeze_count() == 0
 
 
-def test_what_the_program_has_left_out_itself_stays_so() -> None:
-    """Only the program takes that back."""
+def test_objects_that_the_program_has_frozen_stay_frozen() -> None:
+    """Only the program unfreezes them."""
     own: list[object] = []
     gc.freeze()
     try:

@@ -61,7 +61,7 @@ STOPPED = "statefun: stopped; start again to continue from the last committed ba
 
 
 class Program:
-    """A program beside its module file, and its output."""
+    """A program, its module file in the same folder, and its output."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -149,7 +149,7 @@ def program(tmp_path: Path) -> Program:
     return Program(folder)
 
 
-def test_a_typo_in_the_module_file_is_said_with_its_place(
+def test_a_typo_in_the_module_file_is_reported_with_its_place(
     kafka: KafkaHarness, program: Program
 ) -> None:
     """The user reads only file, line, column, key and the correction."""
@@ -169,7 +169,7 @@ def test_a_typo_in_the_module_file_is_said_with_its_place(
     assert len(errors) == 2
 
 
-def test_a_missing_module_file_is_said(program: Program) -> None:
+def test_a_missing_module_file_is_reported(program: Program) -> None:
     """The user reads the expected place and kind of the file."""
     status = program.start().wait()
 
@@ -183,7 +183,7 @@ def test_a_missing_module_file_is_said(program: Program) -> None:
 
 
 def test_debug_shows_where_an_error_comes_from(program: Program) -> None:
-    """With the debug setting, the traceback is there."""
+    """With the debug setting, the error comes with its traceback."""
     status = program.start(debug="true").wait()
 
     assert status == 1
@@ -248,7 +248,7 @@ def test_functions_may_use_locks_print_and_log(kafka: KafkaHarness, program: Pro
     assert "INFO test.fns/count/Ada (batch 0) root: logged Ada" in own
 
 
-def test_a_killed_jvm_is_said_in_one_line(kafka: KafkaHarness, program: Program) -> None:
+def test_a_killed_jvm_is_reported_in_one_line(kafka: KafkaHarness, program: Program) -> None:
     """What py4j and PySpark would print of broken connections helps nobody; debug shows it."""
     users, out = kafka.topic("users"), kafka.topic("out")
     (program.folder / "module.yaml").write_text(kafka.module({users: ["test.fns/count"]}))

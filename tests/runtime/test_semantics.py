@@ -98,7 +98,7 @@ def system(fresh: Callable[[], System]) -> System:
 
 
 def later(seconds: float, text: str, token: str = "", target: str = "x") -> list[Any]:
-    """Return the command to emit a text at ``b`` later."""
+    """Return the command that makes ``b`` emit a text later."""
     return ["after", seconds, token, "b", target, [["emit", text]]]
 
 

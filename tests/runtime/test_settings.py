@@ -139,11 +139,11 @@ def test_a_cluster_needs_a_checkpoint_that_it_reaches(master: str) -> None:
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2,3]", "local-cluster[2,1,1024]"])
 def test_this_machine_reaches_its_own_folders(master: str) -> None:
-    """Also where executors are processes of their own."""
+    """Also if executors are separate processes."""
     assert resolve({"spark.master": master}).checkpoint.is_local
 
 
-def test_an_unknown_key_is_refused_with_those_there_are() -> None:
+def test_an_unknown_key_is_refused_with_the_known_keys() -> None:
     """A misspelt key does not pass in silence."""
     with pytest.raises(ConfigurationError) as caught:
         resolve({"spark.statefun.avialable-now": "true"})
@@ -199,7 +199,7 @@ def test_configuration_that_cannot_be_read_is_named(key: str, text: str, reason:
     ],
 )
 def test_arguments_that_cannot_be_used_are_named(argument: str, value: object, reason: str) -> None:
-    """A wrong type or value is an error of the caller's, said in the caller's words."""
+    """A wrong type or value is an error that names the argument."""
     with pytest.raises(ConfigurationError) as caught:
         resolve(EMPTY, **{argument: value})
 

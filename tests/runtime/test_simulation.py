@@ -34,7 +34,7 @@ def test_the_runtime_survives_what_a_scheduler_thinks_of(first: int) -> None:
 
 
 def found_out(name: str) -> int | None:
-    """Return a seed that finds a sabotage, and nothing without it."""
+    """Return a seed that finds a sabotage, and finds nothing without the sabotage."""
     # The known one finds it until the runtime takes other steps.
     seeds: list[int] = [SABOTAGES[name].seed, *range(_MOST_SEEDS)]
     for seed in seeds:

@@ -226,10 +226,10 @@ def test_ids_are_the_string_form_of_typed_keys(kafka: KafkaHarness, checkpoint: 
         ),
     ],
 )
-def test_a_format_that_does_not_fit_is_told_before_anything_starts(
+def test_a_format_that_does_not_fit_is_reported_before_the_start(
     kafka: KafkaHarness, checkpoint: Path, topic: str, message: str
 ) -> None:
-    """With the place of the topic."""
+    """The error has the place of the topic."""
     text = module(kafka, "dead", f"topic: users, {topic}")
     with pytest.raises(BindingError, match=message):
         run(text, values("out"), checkpoint)
@@ -250,8 +250,8 @@ def test_types_of_a_registry_can_be_written(registry: str) -> None:
     assert client.get_versions("written-value") == [1]
 
 
-def test_a_registry_that_is_gone_is_no_fault_of_the_value(tmp_path: Path) -> None:
-    """So the function's failure policy decides, and may try again; secrets are not shown."""
+def test_an_unreachable_registry_is_no_fault_of_the_value(tmp_path: Path) -> None:
+    """The function's failure policy decides, and may try again; secrets are not shown."""
     settings = {"timeout": "1", "max.retries": "0"}
     url = "http://user:planted-secret@127.0.0.1:9"
     type_ = make_schema_registry_type("test.formats/gone", url, properties=settings)
@@ -306,7 +306,7 @@ def test_only_a_registry_says_that_there_is_no_schema(
         thread.join()
 
 
-def test_types_tell_what_they_are_made_of() -> None:
+def test_types_are_compared_by_their_definitions() -> None:
     """A wrong schema or descriptor is refused at once, and another one under the same name."""
     make_avro_type("test.formats/once", USER)
     make_avro_type("test.formats/once", USER)

@@ -42,7 +42,7 @@ def unsendable(
 def _unpicklable(
     fun: Callable[..., Any], named: Mapping[int, str], visited: set[int]
 ) -> Iterator[tuple[Callable[..., Any], str, object]]:
-    """Yield the objects that cannot be pickled, of those that a function uses, itself or by others.
+    """Yield the objects that a function uses, itself or by other functions, and pickle refuses.
 
     Each comes with the function that uses it, and with its name in that function.
     """

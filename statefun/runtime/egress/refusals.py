@@ -9,7 +9,7 @@ letter, or is left out. The policy applies only to records that are certainly re
 - A topic or partition counts as missing when the cluster's metadata lack it, too.
 - A refused dead letter stops the application: no other topic is left for it.
 
-The records of one chunk have numbers, which tell them apart: several may be equal.
+The records of one chunk have numbers, which distinguish equal records.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests over HTTP: how the playground reads them, and answers those that it refuses."""
+"""Requests over HTTP: how the playground reads requests, and answers requests that it refuses."""
 
 from __future__ import annotations
 

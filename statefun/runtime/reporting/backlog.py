@@ -14,7 +14,7 @@ from statefun.runtime.ingress.feedback_offset import feedback_offset
 
 
 class Backlog:
-    """The messages under way of one run: those between functions, and those to timers.
+    """The undelivered messages of one run: messages between functions, and messages to timers.
 
     Args:
         checkpoint: the checkpoint, with the messages that an earlier run has left.

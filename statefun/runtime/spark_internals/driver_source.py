@@ -33,7 +33,7 @@ _SCHEMA = StructType([StructField(TASK, BinaryType())])
 _CONNECTOR = "org.apache.spark.sql.connector"
 
 Offset = dict[str, Any]
-"""A position in a source, as JSON has it."""
+"""A position in a source, as a JSON object."""
 
 
 class Source(Protocol):
@@ -43,7 +43,7 @@ class Source(Protocol):
         """Return the position before the first record."""
 
     def latest_offset(self, start: Offset) -> Offset:
-        """Return how far a micro-batch could read from ``start``; equal if there is nothing new."""
+        """Return how far a micro-batch could read from ``start``; ``start`` if no record is new."""
 
     def tasks(self, start: Offset, end: Offset) -> Sequence[bytes]:
         """Divide the records between two positions among tasks; equal positions give equal tasks."""

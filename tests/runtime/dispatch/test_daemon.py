@@ -48,7 +48,7 @@ assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_an_interruption_of_the_terminal_is_for_the_driver() -> None:
-    """A worker that runs functions does not take it for a failure of theirs."""
+    """A worker that runs functions does not report the signal as a failure of a function."""
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED], check=False, capture_output=True, text=True
     )
@@ -94,7 +94,7 @@ print(*sorted({"pandas", "yaml"} & set(sys.modules)))
 
 
 def test_a_worker_loads_no_pandas() -> None:
-    """It takes as long as all else that a worker loads; only ``dispatch=pandas`` needs it."""
+    """Pandas takes as long to load as all other modules; only ``dispatch=pandas`` needs it."""
     done = subprocess.run(
         [sys.executable, "-c", LOADED], check=True, capture_output=True, text=True
     )

@@ -197,7 +197,7 @@ def obey(ctx: Context, message: Message) -> None:
 
 
 def obedient() -> StatefulFunctions:
-    """Return a plain and a coroutine function that do as they are told."""
+    """Return a plain and a coroutine function that carry out the commands of their messages."""
     functions = StatefulFunctions()
     specs = [ValueSpec("a", IntType), ValueSpec("b", IntType)]
     functions.register("t/plain", obey, specs)
@@ -369,7 +369,7 @@ def test_one_failure_is_reported_and_the_input_is_drained(
 def test_coroutines_run_side_by_side_and_one_address_in_order(
     operate: Callable[..., Outcomes],
 ) -> None:
-    """As many addresses run at a time as allowed; what a worker keeps lives as long as it."""
+    """As many addresses run at a time as allowed; globals live as long as the worker."""
     functions = StatefulFunctions()
     running: list[str] = []
     loops: set[int] = set()
@@ -403,7 +403,7 @@ def test_coroutines_run_side_by_side_and_one_address_in_order(
 def test_a_failing_coroutine_cancels_no_other(
     operate: Callable[..., Outcomes], tmp_path: Path
 ) -> None:
-    """The others of the batch run to their end; the failure is reported."""
+    """The other coroutines of the batch run to their end; the failure is reported."""
     functions = StatefulFunctions()
     ended = tmp_path / "ended"
     ended.mkdir()

@@ -19,7 +19,7 @@ UNPICKLE = (
 
 
 def test_types_of_a_loaded_program_reach_workers(tmp_path: Path) -> None:
-    """They cannot import it; and its types stay, while other applications of the process run."""
+    """Workers cannot import the program; its types stay while other applications of the process run."""
     app = tmp_path / "app.py"
     app.write_text(
         "import attrs, statefun\n"

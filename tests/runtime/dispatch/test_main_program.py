@@ -71,7 +71,7 @@ for payload in pickle.load(open({file!r}, "rb")):
 
 
 @pytest.fixture(autouse=True)
-def no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_default_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the functions that other tests of this process may have registered for everybody."""
     monkeypatch.setattr(sdk_functions.default_functions, "_functions", {})
 
@@ -137,7 +137,7 @@ def test_a_program_ends_on_workers_where_it_would_run(tmp_path: Path) -> None:
 
 
 def test_globals_of_the_main_part_alone_are_named(tmp_path: Path) -> None:
-    """Workers do not run the part under ``__main__``: the error names what they lack."""
+    """Workers do not run the part under ``__main__``: the error names the globals that they lack."""
     app = tmp_path / "app.py"
     app.write_text(
         LOCKED.replace("counts = {", 'if __name__ == "__statefun_validate__":\n    counts = {')
@@ -151,7 +151,7 @@ def test_globals_of_the_main_part_alone_are_named(tmp_path: Path) -> None:
 
 
 def test_workers_have_the_values_of_the_top_level(tmp_path: Path) -> None:
-    """Not those that the program's main part has set later, which no worker runs."""
+    """Values that the program's main part sets later do not count: no worker runs that part."""
     app = tmp_path / "app.py"
     main = 'def main():\n    global ARGUMENT\n    ARGUMENT = "later"\n'
     start = 'if __name__ == "__statefun_validate__":\n    main()\n'
@@ -163,7 +163,7 @@ def test_workers_have_the_values_of_the_top_level(tmp_path: Path) -> None:
 
 
 def test_a_method_that_nobody_calls_has_its_globals(tmp_path: Path) -> None:
-    """Who calls it is not known before: a start is refused rather than a message, months later."""
+    """A start is refused rather than a message, months later: the caller is not known before."""
     app = tmp_path / "app.py"
     method = "    name: str\n\n    def show(self):\n        print(self.name, file=console)\n"
     start = 'if __name__ == "__statefun_validate__":\n    console = sys.stderr\n'
@@ -275,8 +275,10 @@ BY_NAME = {
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_what_pickle_looks_up_by_name_is_made_on_workers(name: str, tmp_path: Path) -> None:
-    """It needs no lock: pickle takes the name of some globals, which workers cannot import."""
+def test_globals_that_pickle_looks_up_by_name_are_made_on_workers(
+    name: str, tmp_path: Path
+) -> None:
+    """Also without a lock: pickle would send the names of some globals, which workers cannot import."""
     app = tmp_path / "app.py"
     app.write_text(
         "from statefun import StatefulFunctions\nfunctions = StatefulFunctions()\n"
@@ -290,7 +292,7 @@ def test_what_pickle_looks_up_by_name_is_made_on_workers(name: str, tmp_path: Pa
 
 
 def test_a_worker_runs_the_program_that_it_was_sent(tmp_path: Path) -> None:
-    """Not an earlier one with equal names, and with types and functions of them."""
+    """An earlier program with equal names, types and functions is not taken for it."""
     app = tmp_path / "app.py"
     text = LOCKED.replace("@functions.bind(", "@statefun.function(").replace(
         "functions = StatefulFunctions()\n", ""
@@ -311,7 +313,7 @@ def test_a_worker_runs_the_program_that_it_was_sent(tmp_path: Path) -> None:
 def test_functions_of_several_programs_have_their_own_globals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a process of tests: each program that needs it is loaded, and no other."""
+    """As in a process of tests: only programs whose globals cannot be pickled are loaded."""
     functions = StatefulFunctions()
     for name, lock in (("one", "threading.Lock()"), ("two", "None"), ("three", "threading.Lock()")):
         (tmp_path / f"{name}_app.py").write_text(

@@ -62,7 +62,7 @@ def test_records_name_the_address_and_the_micro_batch() -> None:
 
 
 def test_lines_of_several_workers_do_not_mix() -> None:
-    """They share a pipe, in which each line stays whole."""
+    """The workers share a pipe, in which each line stays whole."""
     read, write = os.pipe()
     workers = [
         subprocess.Popen(
@@ -82,7 +82,7 @@ def test_lines_of_several_workers_do_not_mix() -> None:
 
 
 def test_the_levels_of_a_program_are_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the root and of all loggers that are not left out."""
+    """The levels of the root logger and of all loggers that are not left out."""
     monkeypatch.setattr(logging.getLogger("test.payments"), "level", logging.DEBUG)
     monkeypatch.setattr(logging.getLogger("test_left.out"), "level", logging.ERROR)
 

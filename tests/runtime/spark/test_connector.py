@@ -49,7 +49,7 @@ def test_connector_adds_only_what_spark_lacks() -> None:
 
 
 def test_the_connector_of_an_earlier_release_stands_in(caplog: pytest.LogCaptureFixture) -> None:
-    """One of the same minor version, where there is none for the exact release; a line says so."""
+    """An earlier connector of the same minor version is used, and logged, if the exact one is missing."""
     caplog.set_level(logging.INFO, "statefun")
 
     jars = spark_kafka_connector(spark="4.2.1")
@@ -61,7 +61,7 @@ def test_the_connector_of_an_earlier_release_stands_in(caplog: pytest.LogCapture
 
 
 def test_a_release_without_any_connector_is_named_with_what_helps() -> None:
-    """The user reads which PySpark to install, without Ivy's words."""
+    """The error names the PySpark to install, without Ivy's output."""
     with pytest.raises(PlatformError) as caught:
         spark_kafka_connector(spark="4.99.0")
 

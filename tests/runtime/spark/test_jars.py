@@ -167,7 +167,7 @@ def test_damaged_cache_is_repaired(cache: Path, damage: str) -> None:
 
 @pytest.mark.usefixtures("repository")
 def test_concurrent_calls_agree(cache: Path) -> None:
-    """Calls at the same time give the same jars and leave nothing else behind."""
+    """Calls at the same time return the same jars, and leave no other files."""
     with ThreadPoolExecutor() as pool:
         calls = [pool.submit(resolve, [APP], cache=cache) for _ in range(3)]
 
@@ -249,7 +249,7 @@ def test_missing_java_is_explained(
 
 
 def test_settings_must_exist(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A settings variable that names no file is the user's mistake, said before Ivy starts."""
+    """A settings variable that names no file is reported before Ivy starts."""
     monkeypatch.setenv(SETTINGS_VARIABLE, "gone.xml")
 
     with pytest.raises(ConfigurationError, match=r"'gone\.xml', which is no file"):

@@ -49,7 +49,7 @@ def test_state_has_as_many_parts_as_there_are_cores_unless_set(
     assert session.conf.get("spark.sql.shuffle.partitions") == expected
 
 
-def test_what_ends_a_thread_is_not_printed() -> None:
+def test_an_exception_that_ends_a_thread_is_not_printed() -> None:
     """As when a signal stops the context while a query is about to end."""
     jvm: Any = SparkContext._jvm  # noqa: SLF001 - classes of the JVM have no other door
     system, sink, thread = jvm.java.lang.System, jvm.java.io.ByteArrayOutputStream(), jvm.Thread
@@ -75,7 +75,7 @@ def test_sessions_do_not_disturb_each_other() -> None:
     assert one.sparkContext is two.sparkContext
 
 
-def test_the_kafka_connector_is_there() -> None:
+def test_a_session_has_the_kafka_connector() -> None:
     """A Kafka source can be made without anything on the command line."""
     session = open_session(debug=False, state_partitions=None)
 
@@ -89,13 +89,13 @@ def test_the_kafka_connector_is_there() -> None:
     assert frame.columns[:3] == ["key", "value", "topic"]
 
 
-def test_workers_are_talked_to_through_unix_sockets() -> None:
+def test_workers_are_reached_through_unix_sockets() -> None:
     """Over TCP every task of a worker would start 40 ms late."""
     assert spark_conf()["spark.python.unix.domain.socket.enabled"] == "true"
 
 
 def test_sparks_pages_hide_queries_of_uris() -> None:
-    """By the expression with which Spark looks at keys and values, besides what it hides anyway."""
+    """The expression for secret keys and values has Spark's default, and queries of URIs."""
     hidden = SparkContext.getOrCreate().getConf().get("spark.redaction.regex", "")
 
     for shown in ("abfs://a/b?sig=plan7ed", "s3://a/b?region=x&signature=plan7ed", "my.password"):
@@ -119,7 +119,7 @@ def test_speculation_is_refused(word: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_configuration_is_that_of_the_running_context() -> None:
-    """Settings of the context, such as spark-submit's, are found."""
+    """Settings of the context, such as spark-submit's, are read."""
     conf = spark_conf()
 
     assert conf["spark.master"] == "local[2]"

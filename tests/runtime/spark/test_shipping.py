@@ -66,10 +66,10 @@ def test_modules_of_functions_are_sent(tmp_path: Path, monkeypatch: pytest.Monke
         (f"Failed to ...:\nModuleNotFoundError: {NO_MODULE} 'orders'\n", None),
     ],
 )
-def test_workers_that_lack_statefun_are_known_by_what_spark_says(
+def test_workers_without_statefun_are_recognized_by_sparks_text(
     text: str, lacking: str | None
 ) -> None:
-    """It may lack one of its packages; of a module of functions, the error itself says more."""
+    """A package that statefun needs may be missing, too; a function's module has an error of its own."""
     error = lacks_statefun(text)
 
     assert (error is not None) is (lacking is not None)

@@ -38,7 +38,7 @@ PROBE = Path(__file__).parents[2] / "spark_probe.py"
 
 @attrs.frozen
 class Probe:
-    """What the program has left."""
+    """The output of the program."""
 
     folder: Path
     findings: dict[str, Any]
@@ -81,7 +81,7 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
 
 @pytest.fixture(autouse=True)
 def _detail(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> None:
-    """Note what a test is about, for the table of another release of Spark."""
+    """Record the detail that a test is about, for the table of another release of Spark."""
     marker = request.node.get_closest_marker("origin")
     record_property("origin", marker.args[0])
     record_property("detail", request.function.__doc__)
@@ -113,7 +113,7 @@ def test_calls_from_the_jvm(probe: Probe) -> None:
 
 @origin("Logging.scala, Log4j 2")
 def test_levels_of_logs(probe: Probe) -> None:
-    """The loggers of Spark and py4j are off, and the others tell of errors."""
+    """The loggers of Spark and py4j are off, and other loggers report errors."""
     assert probe["levels_of_logs"] == ["OFF", "OFF", "ERROR"]
 
 
@@ -205,14 +205,14 @@ def test_batch_number(probe: Probe) -> None:
 
 @origin("StatePartitionReader.scala, StateManagerImplV2")
 def test_stored_state(probe: Probe) -> None:
-    """The state of a checkpoint is read by key; a removed one is gone."""
+    """The state of a checkpoint is read by key; a removed state is not in it."""
     assert probe["states"] == [["many", list(b"6" + ODD)]]
 
 
 @origin("net.razorvine.pickle")
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 70_000])
 def test_pickled_state(size: int) -> None:
-    """What Spark takes back as a row is a pickled tuple, however many bytes its length takes."""
+    """Spark accepts a pickled tuple as a row, however many bytes its length takes."""
     value = ODD * size
 
     assert pickle.loads(pickled(value[:size])) == (value[:size],)
@@ -295,5 +295,5 @@ def test_submitted_program(tmp_path: Path) -> None:
 
 @origin("pyspark.sql.streaming.datasource and others, which are documented")
 def test_public_names() -> None:
-    """What statefun imports of PySpark is there."""
+    """PySpark has all names that statefun imports."""
     assert importlib.import_module("statefun.runtime.application").Application

@@ -25,8 +25,8 @@ def nothing_set_up() -> Iterator[logging.Logger]:
         logger.handlers[:] = kept
 
 
-def test_only_words_about_connections_are_kept_back(capsys: pytest.CaptureFixture[str]) -> None:
-    """The root logger and its loggers say the rest as they would without a run."""
+def test_only_records_about_connections_are_kept_back(capsys: pytest.CaptureFixture[str]) -> None:
+    """The root logger and its loggers print all other records as they would without a run."""
     with nothing_set_up() as root, silent_connections():
         root.handle(
             root.makeRecord("root", logging.ERROR, "/py4j/java_gateway.py", 1, "no", (), None)
@@ -39,7 +39,7 @@ def test_only_words_about_connections_are_kept_back(capsys: pytest.CaptureFixtur
 
 
 def test_logging_is_as_it_was_after_a_run_that_fails() -> None:
-    """Neither filter nor handler nor level stays behind."""
+    """No filter, handler or level of the run stays."""
     with nothing_set_up() as root:
         with pytest.raises(LookupError), silent_connections():
             raise LookupError
@@ -64,8 +64,8 @@ def test_a_logger_with_a_handler_of_its_own_prints_once(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "once\nonce\n"
 
 
-def test_runs_that_overlap_leave_nothing_behind() -> None:
-    """Whichever ends first."""
+def test_runs_that_overlap_restore_all_settings() -> None:
+    """Whichever run ends first."""
     with nothing_set_up() as root:
         first, second = silent_connections(), silent_connections()
         first.__enter__()
@@ -81,7 +81,7 @@ def test_runs_that_overlap_leave_nothing_behind() -> None:
 
 
 def test_the_jvm_prints_no_trace_while_it_ends() -> None:
-    """Such as that of a future whose thread pool was stopped before it."""
+    """Such as the trace of a future whose thread pool was stopped before it."""
     program = """
 from statefun.runtime.spark_internals.java_source import java_class
 from statefun.runtime.spark_internals.jvm import jvm

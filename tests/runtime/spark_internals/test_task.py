@@ -7,6 +7,6 @@ from statefun.runtime.spark_internals.task import batch_number
 
 
 def test_no_batch_is_made_up() -> None:
-    """Whatever runs outside of a streaming query's task is not part of batch 0."""
+    """Code that runs outside of a streaming query's task is not part of batch 0."""
     with pytest.raises(AssertionError, match="only tasks of a streaming query"):
         batch_number()

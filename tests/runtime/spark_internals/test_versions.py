@@ -10,7 +10,7 @@ from statefun.sdk.errors import PlatformError
 
 @pytest.mark.parametrize("version", ["3.5.9", "4.0.5", "4.1.4"])
 def test_an_old_release_is_refused(version: str) -> None:
-    """One sentence names the release that is there and the one that is needed."""
+    """One sentence names the installed release and the needed one."""
     with pytest.raises(PlatformError) as caught:
         check_release(version)
 
@@ -22,12 +22,12 @@ def test_an_old_release_is_refused(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["4.2.0", "4.2.1", "4.3.0", "4.10.0.dev1", "5.0.0"])
 def test_other_releases_are_tried(version: str) -> None:
-    """What is later may work."""
+    """A later release may work."""
     check_release(version)
 
 
 def test_a_program_is_refused_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What statefun imports may be missing in an old release, and settings may be wrong, too."""
+    """An old release may lack names that statefun imports, and settings may be wrong, too."""
     run = statefun.run
 
     def refuse() -> None:
