@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that module files and registered functions fit, before anything starts."""
+"""Checks that module files and registered functions fit together, before anything starts."""
 
 from __future__ import annotations
 
@@ -24,25 +24,28 @@ from statefun.sdk.types import default_types
 logger = logging.getLogger("statefun")
 
 _NO_TOPIC = (
-    "failures are to become dead letters, but no egress has a deadLetterTopic; add one to an egress"
+    "its failure policy is dead-letter, but no egress has a deadLetterTopic; add one to an egress"
 )
 
-NO_INGRESS = "no ingress is declared, so that no function would ever be invoked"
+NO_INGRESS = "no ingress is declared, so no function would ever be invoked"
 
 Finding = tuple[Location | None, str]
-"""A location in the module files, if there is one, and a sentence about the problem."""
+"""The location of a problem in the module files, or None, and a sentence about the problem."""
 
 
 def check_binding(
     module: Module, functions: StatefulFunctions, *, needs_ingress: bool = True
 ) -> None:
-    """Check that every ingress target has a function, and that all needed parts exist.
+    """Check that module files and functions fit, and register the types that the files define.
 
-    It also registers the types that the module files define. Tests call functions also without
-    an ingress.
+    Args:
+        module: the content of the module files.
+        functions: the registered functions.
+        needs_ingress: whether a module without an ingress is a problem; not in tests, which call
+            functions themselves.
 
     Raises:
-        BindingError: with all problems.
+        BindingError: if they do not fit; it has all problems.
     """
     problems = [
         text if location is None else f"{location}: {text}"
@@ -57,12 +60,12 @@ def check_binding(
 
 
 def not_run(component: Unsupported) -> str:
-    """Return the text for a component of a kind that cannot run yet."""
-    return f"{component.kind} {component.id} is understood, but not run by this version"
+    """Return the warning about a component of a kind that cannot run yet."""
+    return f"{component.kind} {component.id} is valid, but this version cannot run it"
 
 
 def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
-    """Find all problems."""
+    """Find all problems between a module and its functions."""
     for ingress in module.routed:
         for route in ingress.topics:
             for target in route.targets:
@@ -78,7 +81,7 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
                 yield route.location, f"{text} registered; define it with simple_type"
     for function in functions:
         try:
-            function.takes("")  # two of its handlers may take the same
+            function.takes("")  # raises if two of its handlers take the same type
         except DefinitionError as error:
             yield None, f"function {function.typename}: {error.message}"
     yield from _classes_of_one_name(functions)
@@ -91,7 +94,10 @@ def binding_problems(module: Module, functions: StatefulFunctions) -> Iterator[F
 
 
 def _takes(function: StatefulFunction, typename: str) -> bool:
-    """Return whether a function takes values of a type, or cannot say: that is another problem."""
+    """Return whether a function takes values of a type; True if its handlers clash.
+
+    Clashing handlers are a problem of their own.
+    """
     try:
         return function.takes(typename)
     except DefinitionError:
@@ -99,26 +105,24 @@ def _takes(function: StatefulFunction, typename: str) -> bool:
 
 
 def _classes_of_one_name(functions: StatefulFunctions) -> Iterator[Finding]:
-    """Find different classes that handlers take under one typename, that of their name."""
-    found: dict[str, tuple[str, TypeName]] = {}
+    """Find different classes of one name, which would have the same automatic typename."""
+    first_by_name: dict[str, tuple[str, TypeName]] = {}
     for function in functions:
         for class_ in (each for handler in function.handlers for each in handler.takes):
             if not is_unnamed(class_):
                 continue
             place, name = text_of_annotation(class_), class_.__name__
-            first, first_function = found.setdefault(name, (place, function.typename))
+            first, first_function = first_by_name.setdefault(name, (place, function.typename))
             if first != place:
                 text = f"{first}, which {first_function} takes, and {place}, which"
                 text += f" {function.typename} takes, both have the typename"
-                text += (
-                    f" {automatic_type(class_).typename}, and one would be decoded as the other;"
-                )
+                text += f" {automatic_type(class_).typename}, so one would be decoded as the other;"
                 line = f'make_json_type("{function.typename.namespace}/{name}", {place})'
                 yield None, f"{text} name one of them: {line}"
 
 
 def _loops(module: Module) -> Iterator[Finding]:
-    """Find topic patterns that would read dead letters as records."""
+    """Find topic patterns that also match the topics of dead letters and replays."""
     topics = [
         (egress, topic)
         for egress in module.egresses
@@ -136,43 +140,44 @@ def _loops(module: Module) -> Iterator[Finding]:
 
 def _declared_twice(module: Module) -> Iterator[Finding]:
     """Find egresses of different kinds that have one id."""
-    declared: dict[TypeName, Location] = {}
+    first_locations: dict[TypeName, Location] = {}
     for egress in module.all_egresses:
-        first = declared.setdefault(egress.id, egress.location)
+        first = first_locations.setdefault(egress.id, egress.location)
         if first is not egress.location:
             text = f"{egress.label} is declared twice; it is first declared at {first}"
             yield egress.location, text
 
 
 def _topics_of_two_ports(module: Module) -> Iterator[Finding]:
-    """Find topics of the playground that could be taken at a port where they are not expected."""
-    declared: dict[str, ConnectorEgress] = {}
+    """Find topics that two egresses of the playground have at different ports."""
+    first_egresses: dict[str, ConnectorEgress] = {}
     for egress in module.connector_egresses:
         if isinstance(egress.settings, PlaygroundDoor):
             for topic in egress.settings.topics:
-                first = declared.setdefault(topic, egress)
+                first = first_egresses.setdefault(topic, egress)
                 if first is not egress:
                     text = f"{egress.label} has topic {topic}, which {first.label} has at"
                     yield egress.location, f"{text} another port; give it another name"
 
 
 def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[Finding]:
-    declared = [egress for egress in module.egresses if egress.dead_letter_topic]
-    for second in declared[1:]:
+    """Find policies dead-letter without a dead-letter topic, and topics after the first one."""
+    with_letters = [egress for egress in module.egresses if egress.dead_letter_topic]
+    for second in with_letters[1:]:
         yield (
             second.location,
-            f"{second.label} has a deadLetterTopic, which egress {declared[0].id} has already",
+            f"{second.label} has a deadLetterTopic, which egress {with_letters[0].id} has already",
         )
     for egress in module.egresses:
-        if egress.on_refused is OnFailure.DEAD_LETTER and not declared:
+        if egress.on_refused is OnFailure.DEAD_LETTER and not with_letters:
             yield egress.location, f"{egress.label}: {_NO_TOPIC}"
     for ingress in module.routed:
         for route in ingress.topics:
             policy = route.failure_policy or ingress.failure_policy
-            if policy is OnFailure.DEAD_LETTER and not declared:
+            if policy is OnFailure.DEAD_LETTER and not with_letters:
                 yield route.location, f"topic {route.topic}: {_NO_TOPIC}"
     for function in functions:
         chosen = function.on_failure
         last = chosen.then if isinstance(chosen, Retry) else chosen
-        if last is OnFailure.DEAD_LETTER and not declared:
+        if last is OnFailure.DEAD_LETTER and not with_letters:
             yield None, f"function {function.typename}: {_NO_TOPIC}"

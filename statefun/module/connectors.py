@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ingresses and egresses of kinds other than Kafka's: what the runtime has to know of them."""
+"""Ingresses and egresses that connectors read and write, as the runtime sees them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class ConnectorIngress:
     kind: str
     """The kind of the component, such as ``io.statefun.kinesis.v1/ingress``."""
     topics: tuple[TopicRoute, ...]
-    """The routes of its records: a topic is a stream, or whatever its records come from."""
+    """The routes of its records; a topic is what the connector reads, such as a stream."""
     location: Location
     reader: str
     """``package.module:name`` of a function that takes a ``Reading`` and returns the records."""
     settings: Any = attrs.field(default=None, repr=False)
-    """What the reader needs to know; there may be passwords in it."""
+    """The settings of the reader; they may contain passwords."""
     failure_policy: OnFailure | None = None
     """The policy for records that no function can receive; None: the runtime's default."""
     checker: str | None = None
     """``package.module:name`` of a function for ``statefun validate --connect``.
 
-    It takes the ingress and how long a server may take for an answer (a ``timedelta``), and yields
-    what keeps the ingress from running.
+    It takes the ingress and the time limit for an answer of a server (a ``timedelta``), and yields
+    the problems that would keep the ingress from running.
     """
 
     @property
@@ -55,18 +55,18 @@ class ConnectorEgress:
     writer: str
     """``package.module:name`` of a function that takes a ``Writing`` and returns a ``Cluster``."""
     address: str
-    """Where it writes to, for messages."""
+    """The place that it writes to, for messages."""
     convert: Callable[[EgressMessage], KafkaEgressMessage | None]
-    """Returns the record of a message, or None to send nothing; a module's function.
+    """Returns the record of a message, or None to send nothing; a function of a module.
 
-    It runs where the function runs: what it raises is the function's failure.
+    It runs where the sending function runs; an exception is a failure of that function.
     """
     settings: Any = attrs.field(default=None, repr=False)
-    """What the writer needs to know; there may be passwords in it."""
+    """The settings of the writer; they may contain passwords."""
     max_record_size: int = 1024 * 1024
     """The limit of a record, in bytes: key, value and headers together."""
     chunk_records: int = 1000
-    """How many records are given to the writer at a time."""
+    """The largest number of records in one call of the writer."""
     is_exactly_once: bool = False
     """Whether the writer stores markers of progress together with records."""
     checker: str | None = None
@@ -79,6 +79,6 @@ class ConnectorEgress:
 
 
 def owner_of(component: ConnectorIngress | ConnectorEgress) -> str:
-    """Return whose mistake it is, for messages: a component, its kind and place, and its code."""
+    """Return the name of a connector for messages: component, kind, location and code."""
     code = component.reader if isinstance(component, ConnectorIngress) else component.writer
     return f"{component.label} ({component.kind}, {component.location}): {code}"

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three formats of module files, all of which become `Component`.
+"""Reads documents of the three formats of module files as `Component`.
 
 * current: a document with ``kind`` and ``spec`` for each component;
 * ``version: "3.0"``: a document with lists of endpoints, ingresses and egresses;
 * ``version: "1.0"`` and ``"2.0"``: the same with older names, and with functions and routers.
 
-The published documents of the two older formats have an indentation that YAML takes for another
-structure. They are accepted, because they can have only one meaning.
+The published documents of the two older formats are indented so that YAML sees another structure.
+They are accepted, because they can have only one meaning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from statefun.module.yaml.shapes import Key, Reader, Shape, Values, did_you_mean
 
 
 def components(document: Node, problems: Problems) -> list[Component]:
-    """Return the components that a document declares, without components that have problems."""
+    """Return the components of a document; leave out those that have problems."""
     try:
         root = expect(document, MapNode, "a mapping with the keys kind and spec", problems)
         if root.get("version") or root.get("module"):
@@ -35,11 +35,11 @@ def components(document: Node, problems: Problems) -> list[Component]:
         return []
 
 
-def _kind_named(known: Callable[[], Iterable[str]]) -> Reader[str]:
-    """Reader of a kind; names are long, so a near miss is worth a hint."""
+def _kind_named(valid_names: Callable[[], Iterable[str]]) -> Reader[str]:
+    """Return a reader of a kind; as names are long, it suggests a similar one."""
 
     def read(node: Node, problems: Problems) -> str:
-        names = tuple(known())
+        names = tuple(valid_names())
         scalar = expect(node, ScalarNode, "the name of a kind", problems)
         if scalar.text not in names:
             hint = did_you_mean(scalar, names).hint
@@ -51,7 +51,10 @@ def _kind_named(known: Callable[[], Iterable[str]]) -> Reader[str]:
 
 
 _KIND = Key(
-    "kind", _kind_named(kinds), "what it is, such as io.statefun.kafka.v1/ingress", required=True
+    "kind",
+    _kind_named(kinds),
+    "the kind of the component, such as io.statefun.kafka.v1/ingress",
+    required=True,
 )
 _SPEC = Key("spec", mapping, "the mapping that configures the component", required=True)
 _CURRENT = Shape((_KIND, _SPEC))
@@ -89,7 +92,7 @@ def _is_null(node: Node | None) -> bool:
 
 def _legacy_components(root: MapNode, problems: Problems) -> list[Component]:
     module = root.get(_MODULE.name)
-    # Seen in the documents: `spec:` at the left margin instead of inside the module.
+    # Published documents have `spec:` at the left margin instead of inside the module.
     outdented = isinstance(module, MapNode) and module.get(_ANY_SPEC.name) is None
     root_keys = (_VERSION, _MODULE, *((_ANY_SPEC,) if outdented else ()))
     top = Shape(root_keys).read(root, problems)
@@ -105,7 +108,7 @@ def _legacy_components(root: MapNode, problems: Problems) -> list[Component]:
 
 def _read_module(module: MapNode, problems: Problems, *, with_spec: bool) -> Values:
     spec_keys = (_ANY_SPEC,) if with_spec else ()
-    # Seen in the documents: `type: remote` beside an empty `meta:` instead of inside it.
+    # Published documents have `type: remote` next to an empty `meta:` instead of inside it.
     if _is_null(module.get(_ANY_META.name)):
         return Shape((_ANY_META, _MODULE_TYPE, *spec_keys)).read(module, problems)
     return Shape((_MODULE_META, *spec_keys)).read(module, problems)
@@ -115,22 +118,22 @@ _MODULE_META = Key("meta", Shape((_MODULE_TYPE,)).read, _ANY_META.doc, required=
 
 
 def _section(section: LegacySection, node: Node, problems: Problems) -> list[Component]:
-    """The components of a list such as ``ingresses``."""
+    """Read the components of a list such as ``ingresses``."""
     if _is_null(node):
-        return []  # the documents' template has only comments there
-    # Seen in the documents: the only item's mapping without a list around it.
+        return []  # a published template has only comments in the list
+    # Published documents have the mapping of a single item without a list around it.
     items = (
         (node,)
         if isinstance(node, MapNode)
         else expect(node, ListNode, f"a list of mappings with {section.wrapper}", problems).items
     )
-    found = []
+    read_items = []
     for item in items:
         try:
-            found.append(_item(section, item, problems))
+            read_items.append(_item(section, item, problems))
         except Invalid:
             continue
-    return found
+    return read_items
 
 
 def _item(section: LegacySection, item: Node, problems: Problems) -> Component:
@@ -139,7 +142,7 @@ def _item(section: LegacySection, item: Node, problems: Problems) -> Component:
     wrapped = outer.get(section.wrapper)
     wrapper = Key(section.wrapper, anything, "the mapping with meta and spec", required=True)
     meta = _meta(section)
-    # Seen in the documents: meta and spec beside an empty `ingress:` instead of inside it.
+    # Published documents have meta and spec next to an empty `ingress:` instead of inside it.
     if _is_null(wrapped) or (wrapped is None and outer.get(meta.name) is not None):
         keys = (attrs.evolve(wrapper, required=False), meta, _SPEC)
         values = Shape(keys).read(outer, problems)
@@ -157,7 +160,7 @@ def _item(section: LegacySection, item: Node, problems: Problems) -> Component:
 
 
 def _meta(section: LegacySection) -> Key[tuple[str, tuple[Entry, ...]]]:
-    """The key ``meta``: the kind, and the entries that move into the spec."""
+    """Return the key ``meta``, whose value is the kind and the entries that move into the spec."""
     kind = Key(
         section.discriminator,
         _kind_named(lambda: section.kinds),
@@ -171,7 +174,7 @@ def _meta(section: LegacySection) -> Key[tuple[str, tuple[Entry, ...]]]:
         meta = expect(node, MapNode, "a mapping", problems)
         entries = tuple(entry for entry in meta.entries if entry.key.text == section.id_name)
         if section.id_name and not entries:
-            # It has been reported as missing here, and should not be in the spec again.
+            # A missing id was reported here; the spec must not report it again.
             key = ScalarNode(node.location, node.path, section.id_name, section.id_name)
             entries = (Entry(key, BrokenNode(node.location, node.path)),)
         return section.kinds[values[kind]], entries

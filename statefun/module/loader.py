@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads module files into one `Module`, or raises one error with all problems."""
+"""Loads the module files of an application into one `Module`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def load_module_files(
         components: ingresses and egresses that are declared in Python.
 
     Raises:
-        ModuleError: if anything is wrong with any of the files; it has every finding.
+        ModuleError: if a file has a problem; it has the problems of all files.
     """
     loading = _Loading(environment)
     for path in paths:
@@ -70,11 +70,12 @@ def parse_module(
 
     Args:
         text: YAML in any of the documented formats.
-        file: the text's name in messages; files of ``${file:path}`` are relative to its folder.
+        file: the name of the text in messages; paths in ``${file:path}`` are relative to its
+            folder.
         environment: the values of ``${NAME}``; by default the process's environment.
 
     Raises:
-        ModuleError: if anything is wrong with the text; it has every finding.
+        ModuleError: if the text has a problem; it has all problems.
     """
     loading = _Loading(environment)
     loading.read_text(text, file)
@@ -92,7 +93,7 @@ class _Loading:
         self._ids: dict[tuple[str, str, str], Location] = {}
 
     def read_file(self, path: Path) -> None:
-        """Read a file; report one that is missing or unreadable."""
+        """Read a file; report a file that is missing or unreadable."""
         file = str(path)
         try:
             text = path.read_text(encoding="utf-8-sig")
@@ -115,7 +116,7 @@ class _Loading:
         substitution = Substitution(self._environment, Path(file).parent)
         documents = compose(text, file, substitution, self._problems)
         if not documents:
-            self._report_file(file, f"declares nothing; {_EXPECTED}")
+            self._report_file(file, f"declares no component; {_EXPECTED}")
         for document in documents:
             for component in components(document, self._problems):
                 self._read_component(component)
@@ -130,24 +131,24 @@ class _Loading:
             return
 
     def add(self, component: KafkaIngress | KafkaEgress) -> None:
-        """Take a component that is declared in Python."""
+        """Add a component that is declared in Python."""
         if not isinstance(component, KafkaIngress | KafkaEgress):
             raise DefinitionError(
-                f"{component!r} is no ingress and no egress; call its .build(), if it has one"
+                f"{component!r} is neither an ingress nor an egress; if it is a builder, call its .build()"
             )
         self._files[component.location.file] = None
         group = "ingress" if isinstance(component, KafkaIngress) else "egress"
         id_ = str(component.id)
-        self._take_id((group, ID.name, id_), repr(id_), component.location)
+        self._add_id((group, ID.name, id_), repr(id_), component.location)
         self._parts.append(component)
 
     def _check_id(self, component: Component, group: str, id_name: str) -> None:
         node = component.spec.get(id_name) if isinstance(component.spec, MapNode) else None
         if isinstance(node, ScalarNode):
             key = (group, id_name, node.text.strip())
-            self._take_id(key, node.quoted, node.location, node.path)
+            self._add_id(key, node.quoted, node.location, node.path)
 
-    def _take_id(
+    def _add_id(
         self, key: tuple[str, str, str], quoted: str, location: Location, path: str = ""
     ) -> None:
         if key in self._ids:
@@ -157,10 +158,10 @@ class _Loading:
         self._ids.setdefault(key, location)
 
     def module(self) -> Module:
-        """Everything that was read.
+        """Return all components.
 
         Raises:
-            ModuleError: if there were problems.
+            ModuleError: if there are problems.
         """
         problems = self._problems.in_file_order(self._files)
         if problems:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where something is declared."""
+"""The place of a declaration in a file."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The content of module files, of every format, as plain immutable values."""
+"""The content of module files of every format, as immutable values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from statefun.sdk.shown_uris import shown_uri
 
 
 class AutoOffsetReset(Enum):
-    """Where to start when the asked-for offset is missing or out of range."""
+    """Where to start when an offset is missing or out of range."""
 
     LATEST = "latest"
     EARLIEST = "earliest"
@@ -46,7 +46,7 @@ class FromEarliest:
 
 @attrs.frozen
 class FromLatest:
-    """Start behind the last record of every partition."""
+    """Start after the last record of every partition."""
 
 
 @attrs.frozen
@@ -65,7 +65,7 @@ class FromDate:
 
 StartupPosition = FromGroupOffsets | FromEarliest | FromLatest | FromSpecificOffsets | FromDate
 StopPosition = FromLatest | FromSpecificOffsets | FromDate
-"""Reading ends where it would begin with the same startup position."""
+"""The position at which reading stops: where the same startup position would start."""
 
 
 class OnDataLoss(Enum):
@@ -85,18 +85,18 @@ class KafkaIngress:
     topics: tuple[TopicRoute, ...]
     location: Location
     consumer_group_id: str | None = None
-    """Required by the group-offsets startup position; without it no offsets are committed."""
+    """The group that offsets are committed to, if any; a start at group offsets needs it."""
     startup_position: StartupPosition = FromGroupOffsets()
     auto_offset_reset: AutoOffsetReset = AutoOffsetReset.LATEST
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=names_only)
-    """Further Kafka consumer properties, in Kafka's (Java) names."""
+    """Further properties of the Kafka consumer, by their names in Java."""
     failure_policy: OnFailure | None = None
     """The policy for records that no function can receive; None: the runtime's default."""
     commit_offsets: bool = True
-    """Whether the group's offsets follow the committed micro-batches."""
+    """Whether the offsets of committed micro-batches are committed to the group."""
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     stop_position: StopPosition | None = None
-    """None to read for ever; resolved at every start."""
+    """The position at which reading stops, resolved at every start; None: it never stops."""
 
     @property
     def label(self) -> str:
@@ -113,7 +113,7 @@ class DeliverySemantic(Enum):
 
 
 MAX_RECORD_SIZE = 1_000_000
-"""The default limit of a record, in bytes: a little less than the brokers' default."""
+"""The default of the largest size of a record, in bytes: a little less than the brokers' default."""
 
 
 @attrs.frozen
@@ -128,17 +128,17 @@ class KafkaEgress:
     transaction_timeout: timedelta = timedelta(minutes=15)
     """Only used with exactly-once; at most the broker's ``transaction.max.timeout.ms``."""
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=names_only)
-    """Further Kafka producer properties, in Kafka's (Java) names."""
+    """Further properties of the Kafka producer, by their names in Java."""
     max_record_size: int = MAX_RECORD_SIZE
-    """The limit of a record, in bytes: key, value and headers together."""
+    """The largest size of a record, in bytes: key, value and headers together."""
     on_refused: OnFailure | None = None
     """The policy for records that the cluster refuses for good; None: the runtime's default."""
     dead_letter_topic: str | None = None
-    """The topic for dead letters, if this egress writes them."""
+    """The topic of dead letters; None if this egress writes none."""
     replay_topic: str | None = None
-    """The topic from which replayed dead letters come back to their functions."""
+    """The topic from which replayed dead letters go to their functions."""
     serializer: Callable[[Any], KafkaEgressMessage | None] | None = None
-    """Converts values to records; returns None to leave a value out."""
+    """Returns the record of a value, or None to send nothing."""
     topics: tuple[TransformedTopic, ...] = ()
     """The topics whose records are transformed."""
 
@@ -150,16 +150,16 @@ class KafkaEgress:
 
 @attrs.frozen
 class Timeouts:
-    """How long the parts of a call of remote functions may take."""
+    """The time limits of a request to an endpoint."""
 
     call: timedelta
-    """The call as a whole, with all attempts."""
+    """The limit of the request, with all its attempts."""
     connect: timedelta
-    """To connect, once."""
+    """The limit of opening a connection."""
     read: timedelta | None = None
-    """Until more of a reply comes."""
+    """The limit of the wait for the next bytes of a reply."""
     write: timedelta | None = None
-    """To send a request."""
+    """The limit of sending the request."""
 
 
 @attrs.frozen
@@ -167,7 +167,7 @@ class Tls:
     """Certificates in PEM, for an endpoint with ``https``."""
 
     trusted: bytes | None = attrs.field(default=None, repr=False)
-    """The certificate authorities to trust; None for the machine's."""
+    """The certificate authorities to trust; None: those of the machine."""
     certificate: bytes | None = attrs.field(default=None, repr=False)
     """The client's certificate."""
     key: bytes | None = attrs.field(default=None, repr=False)
@@ -177,40 +177,40 @@ class Tls:
 
 
 FUNCTION_NAME = "{function.name}"
-"""Stands for a function's name in the URL of an endpoint."""
+"""The placeholder for a function's name in the URL of an endpoint."""
 
 
 @attrs.frozen
 class Endpoint:
-    """An ``io.statefun.endpoints.v2/http`` or ``v1``: functions that run elsewhere."""
+    """An ``io.statefun.endpoints.v2/http`` or ``v1``: functions behind HTTP."""
 
     functions: TypeName
-    """A function, or with the name ``*`` all of a namespace that are not declared by name."""
+    """A function, or with the name ``*`` all functions of a namespace without an own endpoint."""
     url_template: str = attrs.field(repr=shown_uri)
     """The URL; ``{function.name}`` in it stands for a function's name."""
     location: Location
     timeouts: Timeouts
     max_batch: int = 1000
-    """The limit of messages in a request."""
+    """The largest number of messages in a request."""
     max_bytes: int = 32 * 1024 * 1024
-    """The limit of a request or reply, in bytes."""
+    """The largest size of a request or reply, in bytes."""
     pool_size: int = 1024
-    """The limit of connections of a process."""
+    """The largest number of connections of a process."""
     pool_ttl: timedelta = timedelta(seconds=15)
-    """After how long an idle connection is closed."""
+    """How long an idle connection stays open."""
     tls: Tls = Tls()
     failure_policy: FailurePolicy | None = None
     """The policy for messages that the functions fail to handle; None: the runtime's default."""
 
     @property
     def has_host_of_function(self) -> bool:
-        """Whether the host's name depends on the function."""
+        """Whether the name of the host contains the name of the function."""
         return FUNCTION_NAME in self.url_template.partition("://")[2].partition("/")[0]
 
 
 LOOPBACK = "127.0.0.1"
 PLAYGROUND = TypeName("io.statefun.playground", "egress")
-"""The id of an egress of the playground, unless it has another."""
+"""The default id of an egress of the playground."""
 
 
 @attrs.frozen
@@ -220,17 +220,17 @@ class PlaygroundIngress:
     port: int
     location: Location
     host: str = LOOPBACK
-    """The address to listen at."""
+    """The address to listen on."""
 
 
 @attrs.frozen
 class PlaygroundDoor:
-    """The settings of an ``io.statefun.playground.v1/egress``: records are taken there over HTTP."""
+    """The settings of an ``io.statefun.playground.v1/egress``, whose records clients get over HTTP."""
 
     port: int
     topics: tuple[str, ...]
     host: str = LOOPBACK
-    """The address to listen at."""
+    """The address to listen on."""
 
 
 @attrs.frozen
@@ -270,7 +270,7 @@ class Module:
 
     @property
     def routed(self) -> tuple[KafkaIngress | ConnectorIngress, ...]:
-        """The ingresses that have routes."""
+        """The ingresses that have routes: all but those of the playground."""
         return (*self.ingresses, *self.connector_ingresses)
 
     @property
@@ -285,21 +285,21 @@ class Module:
 
     @property
     def playground_doors(self) -> tuple[PlaygroundDoor, ...]:
-        """Where records are taken over HTTP."""
+        """The settings of the egresses of the playground."""
         settings = [egress.settings for egress in self.connector_egresses]
         return tuple(each for each in settings if isinstance(each, PlaygroundDoor))
 
     @property
     def has_ingress(self) -> bool:
-        """Whether messages can come from anywhere."""
+        """Whether there is an ingress of any kind."""
         return bool(self.all_ingresses)
 
     @property
     def has_playground(self) -> bool:
-        """Whether anything comes or goes over HTTP."""
+        """Whether there is an ingress or egress of the playground."""
         return bool(self.playground_ingresses or self.playground_doors)
 
     @property
     def dead_letters(self) -> KafkaEgress | None:
-        """The egress of dead letters, if there is one."""
+        """The egress with the topic of dead letters, if there is one."""
         return next((egress for egress in self.egresses if egress.dead_letter_topic), None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records for the playground: as functions of any of its programs send them."""
+"""Records that functions send to the playground, in each form that programs use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ PLAYGROUND_RECORD_TYPENAME = "io.statefun.playground/EgressRecord"
 
 
 def playground_record(topics: Sequence[str], message: EgressMessage) -> KafkaEgressMessage:
-    """Return the record in a message to the playground, which has one of its topics."""
+    """Return the record of a message to the playground.
+
+    Raises:
+        DefinitionError: if its topic is not one of ``topics``, or its value is malformed.
+    """
     if isinstance(message, KafkaEgressMessage):
         record = message
     elif message.typed_value.typename == PLAYGROUND_RECORD_TYPENAME:
@@ -22,24 +26,24 @@ def playground_record(topics: Sequence[str], message: EgressMessage) -> KafkaEgr
         record = KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
     if record.topic not in topics:
         raise DefinitionError(
-            f"egress {record.typename} has no topic {record.topic}; declared are "
+            f"egress {record.typename} has no topic {record.topic}; its topics are "
             f"{', '.join(topics)}"
         )
     return record
 
 
 def _payload_record(message: EgressMessage) -> KafkaEgressMessage:
-    """Return the record in a value of the playground: JSON with a topic and a payload.
+    """Return the record of a JSON value with a topic and a payload.
 
-    From ``EgressRecord`` of the playground of Stateful Functions 3.x.
+    The playground of Stateful Functions 3.x calls it ``EgressRecord``.
     """
     try:
         content = json.loads(message.typed_value.value)
         topic, payload = content["topic"], content["payload"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DefinitionError(
-            f"a value of type {PLAYGROUND_RECORD_TYPENAME} is a JSON object with topic and payload, "
-            f"which this one is not: {type(error).__name__}: {error}"
+            f"a value of type {PLAYGROUND_RECORD_TYPENAME} must be a JSON object with topic and "
+            f"payload: {type(error).__name__}: {error}"
         ) from error
     text = payload if isinstance(payload, str) else json.dumps(payload)
     return KafkaEgressMessage(message.typename, topic=topic, value=text)

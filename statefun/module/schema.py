@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON Schema of module files, with which editors complete and check them.
 
-It is made of the same keys that read the files. ``module.schema.json`` beside this module is its
-text, for tools that do not run Python.
+It is made from the same keys that read the files. ``module.schema.json`` next to this module is the
+text of the schema, for tools that do not run Python.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def module_schema() -> dict[str, Any]:
     """Return the schema of one YAML document of a module file.
 
-    Documents with ``version`` and ``module``, the older formats, are not looked into.
+    Documents of the older formats, with ``version`` and ``module``, may contain anything.
 
     >>> schema = module_schema()
     >>> schema["oneOf"][0]["properties"]["kind"]
@@ -51,7 +51,7 @@ def module_schema() -> dict[str, Any]:
 
 
 def _referring(schema: Any) -> Any:
-    """Return a schema in which transforms, which many topics may have, are a reference."""
+    """Replace each schema of a transform by a reference, so that the text has it once."""
     if schema == TRANSFORM.schema:
         return {"$ref": "#/$defs/transform"}
     if isinstance(schema, dict):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which functions get the records of a topic, and what becomes of their keys and values."""
+"""Routes of topics: targets, and how keys and values are decoded and transformed."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from statefun.transforms.chain import Chain
 
 @attrs.frozen
 class Deserializer:
-    """Makes the values of messages out of records."""
+    """Makes the values of messages from records."""
 
     name: str
-    """Its name in error texts."""
+    """The name of the deserializer in error texts."""
     read: Callable[[KafkaRecord], Any]
-    """Returns the value, or None to leave the record out."""
+    """Returns the value of a record, or None to leave the record out."""
     value_type: Type[Any]
     """The type of the values that it returns."""
     takes_tombstones: bool = False
+    """Whether it reads records without a value as well."""
 
 
 @attrs.frozen
@@ -36,12 +37,12 @@ class JsonValues:
     """JSON documents in UTF-8."""
 
     have_schemas: bool = False
-    """Whether each is a schema and a payload, as Kafka Connect writes with ``schemas.enable``."""
+    """Whether each document has schema and payload, as Kafka Connect writes with ``schemas.enable``."""
 
 
 @attrs.frozen
 class ProtobufValues:
-    """Protobuf messages, described by a descriptor set of ``protoc``."""
+    """Protobuf messages that a descriptor set of ``protoc`` describes."""
 
     descriptor_set: bytes = attrs.field(repr=lambda content: f"{len(content)} bytes")
     message: str
@@ -49,19 +50,19 @@ class ProtobufValues:
 
 @attrs.frozen
 class AvroValues:
-    """Avro's binary encoding, by a known schema."""
+    """Avro's binary encoding, with one schema for all values."""
 
     schema: str
 
 
 def names_only(properties: Mapping[str, str]) -> str:
-    """Return a repr of properties without their values, which may be passwords."""
+    """Return a repr of properties without their values, which may contain passwords."""
     return repr(dict.fromkeys(properties, "..."))
 
 
 @attrs.frozen
 class RegistryValues:
-    """Avro or JSON, by schemas in a registry."""
+    """Avro or JSON, with schemas of a registry."""
 
     url: str = attrs.field(repr=False)  # it may have a password in it
     schema: str | None
@@ -88,19 +89,19 @@ class TopicRoute:
     partitions: tuple[int, ...] = ()
     """The partitions to read; if empty, all partitions, also later ones."""
     deserializer: Deserializer | None = None
-    """Makes the messages' values; without it, records' values are taken as they are."""
+    """Makes the values of messages; None: the values of records are the values of messages."""
     value_format: ValueFormat | None = None
-    """Defines the value type; None if it is defined elsewhere."""
+    """The format that defines the value type; None: the program defines the type."""
     key_type: TypeName | None = None
-    """The type of keys; a key's string form is the id. None for UTF-8 text, which is the id."""
+    """The type of keys, whose string form is the id; None: a key is UTF-8 text, and is the id."""
     chain: Chain | None = None
-    """Transforms of its records; those of values are the deserializer."""
+    """The transforms of its records; the deserializer applies those of values."""
     alias: str = ""
-    """The name that the module file has for it, where that is another one, such as a path."""
+    """The name of the topic in the module file, if it differs, such as a relative path."""
 
     @property
     def changes_key(self) -> bool:
-        """Whether transforms change the keys of its records."""
+        """Whether the chain changes the keys of records."""
         return self.chain is not None and self.chain.changes_key
 
     def takes(self, topic: str) -> bool:
@@ -111,27 +112,27 @@ class TopicRoute:
         """Return the route with another deserializer.
 
         Raises:
-            DefinitionError: if transforms read its values already.
+            DefinitionError: if transforms change the values.
         """
         if self.chain is not None and self.chain.changes_value:
             raise DefinitionError(
-                f"topic {self.topic}: a deserializer and transforms of values exclude each other"
+                f"topic {self.topic}: a deserializer cannot be used with transforms of values"
             )
         return attrs.evolve(self, deserializer=deserializer)
 
 
 @attrs.frozen
 class TransformedTopic:
-    """The transforms of the records for a topic, or for all topics that a pattern matches."""
+    """The transforms of an egress for a topic, or for all topics that a pattern matches."""
 
     topic: str
     """A topic's name, or a regular expression for the whole name."""
     chain: Chain | None
-    """None if they stay as they are."""
+    """The transforms; None: records stay as they are."""
     is_pattern: bool = False
 
     def takes(self, topic: str) -> bool:
-        """Return whether the records for a topic are transformed."""
+        """Return whether these transforms apply to the records of a topic."""
         return _is_named(topic, self.topic, is_pattern=self.is_pattern)
 
 
@@ -150,7 +151,7 @@ R = TypeVar("R", bound=_TakesTopics)
 
 
 def route_of(routes: Iterable[R], topic: str) -> R | None:
-    """Return a topic's route: a name wins over patterns; among patterns, the first one wins.
+    """Return the route of a topic: its name goes before patterns, and the first pattern before others.
 
     >>> here = Location("module.yaml", 1, 1)
     >>> pattern = TopicRoute("user.*", TypeName("example", "A"), (), here, is_pattern=True)
@@ -159,5 +160,5 @@ def route_of(routes: Iterable[R], topic: str) -> R | None:
     ...  (("users", name), ("user-2", pattern), ("orders", None))]
     [True, True, True]
     """
-    taking = [route for route in routes if route.takes(topic)]
-    return min(taking, key=lambda route: route.is_pattern, default=None)
+    matches = [route for route in routes if route.takes(topic)]
+    return min(matches, key=lambda route: route.is_pattern, default=None)

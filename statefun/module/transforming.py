@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records through the transforms of their topics, on their way to functions and from them."""
+"""Applies the transforms of topics to the records of ingresses and egresses."""
 
 from __future__ import annotations
 
@@ -31,47 +31,47 @@ _KEY, _VALUE, _TOPIC = (frozenset({part}) for part in (Part.KEY, Part.VALUE, Par
 
 @attrs.frozen
 class _Values:
-    """Reads the values of records for functions."""
+    """Makes the values of messages from records, with the transforms of a topic."""
 
     source: str
     chain: Chain
 
     def read(self, record: KafkaRecord) -> bytes:
         try:
-            made = self.chain.for_function(encoded_record(record), _VALUE)
+            transformed = self.chain.for_function(encoded_record(record), _VALUE)
         except TransformError as error:
             text = f"the transforms of {self.source} cannot take a record: {error}"
             raise ValueDecodeError(text) from None
-        return made.value or b""
+        return transformed.value or b""
 
     def refuse(self, content: bytes) -> bytes:
-        raise NotImplementedError(f"{len(content)} bytes are read by another type")
+        raise NotImplementedError(f"another type decodes these {len(content)} bytes")
 
 
 def transformed_values(source: str, typename: str, chain: Chain) -> Deserializer:
-    """Return what makes the values of messages out of records by transforms.
+    """Return a deserializer that makes the values of messages with transforms.
 
     Args:
-        source: the topic or pattern that the records come from.
-        typename: the type of the values that come out.
+        source: the topic or pattern of the records.
+        typename: the type of the transformed values.
         chain: the transforms.
     """
     values = _Values(source, chain)
-    # Not registered: the type of that name only reads what this one writes.
-    made = SimpleType(typename, bytes, values.refuse)
+    # Not registered: the registered type of this name decodes the bytes that this one writes.
+    value_type = SimpleType(typename, bytes, values.refuse)
     return Deserializer(
         f"transforms of {source}",
         values.read,
-        made,
+        value_type,
         takes_tombstones=chain.makes_values_of_nothing,
     )
 
 
 def transformed_id(chain: Chain, record: EncodedRecord) -> bytes:
-    """Return the id that a record goes to, when transforms have changed its key.
+    """Return the id of the address that a record goes to, where transforms change its key.
 
     Raises:
-        RecordError: if a transform cannot take the record, or leaves no key.
+        RecordError: if a transform fails on the record, or the key becomes null.
         StatefunError: if a schema registry does not answer.
     """
     try:
@@ -83,24 +83,26 @@ def transformed_id(chain: Chain, record: EncodedRecord) -> bytes:
 
 
 def no_id(place: EncodedRecord, error: StatefunError) -> FunctionError:
-    """Return the error of a record whose key cannot be made now: nobody knows where it is to go.
+    """Return the error that stops the application when a key cannot be made for an outside reason.
+
+    Without a key, the address of the record is unknown, and no failure policy may drop it.
 
     Args:
         place: the record.
-        error: why not, which says nothing about the record.
+        error: the reason, such as a schema registry that does not answer.
     """
     where = f"topic {place.topic}, partition {place.partition}, offset {place.offset}"
     return FunctionError(
-        f"the key of the record at {where} comes out of transforms that cannot go on: "
-        f"{error.message}; see to it, and start again: nothing is lost"
+        f"transforms cannot make the key of the record at {where}: {error.message}; remove the "
+        "cause, and start again: no record is lost"
     )
 
 
 def transformed_topic(chain: Chain, record: IngressRecord) -> str:
-    """Return the name that transforms give to the topic of a record.
+    """Return the name of a record's topic after the transforms.
 
     Raises:
-        TransformError: if they cannot.
+        TransformError: if a transform fails.
     """
     if not chain.changes_topic:
         return record.topic
@@ -110,27 +112,28 @@ def transformed_topic(chain: Chain, record: IngressRecord) -> str:
 
 
 def encoded_record(record: KafkaRecord) -> EncodedRecord:
-    """Return a record of an ingress as its topic has it."""
+    """Return a record of an ingress in the form that transforms take."""
     key, value, topic, partition, offset, time, _ = record
     return _make_record((topic, partition, offset, to_epoch_millis(time), key, value))
 
 
 def _text(error: Exception) -> str:
+    """Return the text of an error, after its class unless a transform has raised it."""
     return text_of(error) if isinstance(error, TransformError) else line_of(error)
 
 
 def transformed_record(
     message: KafkaEgressMessage, topics: Sequence[TransformedTopic], now: int
 ) -> KafkaEgressMessage:
-    """Return the record that transforms make of another.
+    """Return a record of an egress after the transforms of its topic.
 
     Args:
         message: the record that a function sends.
-        topics: of its egress.
-        now: the time of a record that has none, in milliseconds since the epoch.
+        topics: the transforms of the egress, by topic.
+        now: the timestamp of a record that has none, in milliseconds since the epoch.
 
     Raises:
-        DefinitionError: if a transform cannot take it.
+        DefinitionError: if a transform fails on the record.
     """
     chosen = route_of(topics, message.topic)
     if chosen is None or chosen.chain is None:
@@ -139,8 +142,8 @@ def transformed_record(
     key = None if message.key is None else message.key.encode()
     record = EncodedRecord(message.topic, message.partition, None, millis, key, message.value)
     try:
-        made = chosen.chain.for_topic(record)
-        made_key = None if made.key is None else made.key.decode()
+        transformed = chosen.chain.for_topic(record)
+        new_key = None if transformed.key is None else transformed.key.decode()
     except StatefunError:
         raise
     except Exception as error:
@@ -149,9 +152,9 @@ def transformed_record(
         ) from error
     return KafkaEgressMessage(
         message.typename,
-        topic=made.topic,
-        key=made_key,
-        value=made.value,
+        topic=transformed.topic,
+        key=new_key,
+        value=transformed.value,
         headers=message.headers,
         partition=message.partition,
         timestamp=from_epoch_millis(millis) if chosen.chain.reads_time else message.timestamp,

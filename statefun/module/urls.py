@@ -9,10 +9,10 @@ _SOCKET = re.compile(r"[a-z]+\+unix://(.+?\.sock)(?:/|$)")
 
 
 def socket_file(url: str) -> str | None:
-    """Return the file of the Unix domain socket that a URL names, if it names one.
+    """Return the file of the Unix domain socket in a URL; None if the URL has none.
 
     >>> socket_file("http+unix:///run/my.sockets/functions.sock/greeter")
     '/run/my.sockets/functions.sock'
     """
-    found = _SOCKET.match(url)
-    return None if found is None else found[1]
+    match = _SOCKET.match(url)
+    return None if match is None else match[1]

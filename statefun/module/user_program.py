@@ -24,8 +24,8 @@ from statefun.sdk.types import default_types
 T = TypeVar("T")
 
 LOADED = "__statefun_validate__"
-"""The ``__name__`` of a program that is loaded: not ``__main__``, so that it does not run."""
-OUTSIDE = "what it does besides registering functions belongs under if __name__ == '__main__'"
+"""The ``__name__`` of a loaded program: not ``__main__``, so that it does not run."""
+OUTSIDE = "put all code that does not register functions under if __name__ == '__main__'"
 """What to do about a program that cannot be loaded."""
 
 
@@ -34,27 +34,27 @@ class UserProgram:
     """The parts of a program."""
 
     registries: Sequence[StatefulFunctions]
-    """Those that have functions."""
+    """The registries that have functions."""
     components: Sequence[KafkaIngress | KafkaEgress]
     file: Path
 
     @property
     def functions(self) -> StatefulFunctions:
-        """The first registry that has functions, as ``run`` takes by itself or is given."""
+        """The first registry that has functions, beginning with the default registry."""
         return next(iter(self.registries), default_functions)
 
     def text(self) -> str:
-        """Return the text of all its files."""
+        """Return the text of all files that define functions of the program."""
         files = {str(self.file), *filter(None, map(_file_of, self.functions))}
         texts = [Path(file).read_text(errors="replace") for file in files if Path(file).is_file()]
         return "\n".join(texts)
 
 
 def load_program(app: Path) -> UserProgram:
-    """Load a program; its module stays, for whoever looks for the module of its functions.
+    """Load a program; its module stays in ``sys.modules``, where its functions are looked up.
 
     Raises:
-        StatefunError: if it cannot be loaded.
+        StatefunError: if the program does not exist or raises.
     """
     if not app.is_file():
         raise StatefunError(f"there is no program {app}")
@@ -74,12 +74,12 @@ def load_program(app: Path) -> UserProgram:
 
 
 def place_in(file: str, error: BaseException) -> str:
-    """Return the line of a program in which an exception was raised, as the end of a sentence."""
+    """Return ", line N" for the line of a program that raised an exception; empty if none did."""
     return f", line {line}" if (line := line_in(file, error, 0)) else ""
 
 
 def line_in(file: str, error: BaseException, default: int = 1) -> int:
-    """Return the line of a file in which an exception was raised; ``default`` if it was elsewhere."""
+    """Return the line of a file that raised an exception; ``default`` if no line of it did."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == file and frame.lineno]
     if isinstance(error, SyntaxError) and error.filename == file and error.lineno:
@@ -88,10 +88,13 @@ def line_in(file: str, error: BaseException, default: int = 1) -> int:
 
 
 def program_of(module: ModuleType) -> UserProgram:
-    """Return the parts of a program that is loaded or imported."""
-    found = list(vars(module).values())
-    registries = [default_functions, *(each for each in found if type(each) is StatefulFunctions)]
-    several = [each if isinstance(each, list | tuple) else [each] for each in found]
+    """Return the parts of a loaded or imported program."""
+    globals_ = list(vars(module).values())
+    registries = [
+        default_functions,
+        *(each for each in globals_ if type(each) is StatefulFunctions),
+    ]
+    several = [each if isinstance(each, list | tuple) else [each] for each in globals_]
     components = [
         each
         for values in several
@@ -112,7 +115,7 @@ def forget_loaded() -> None:
 
 
 def _unique(things: Iterable[T]) -> list[T]:
-    """Leave out what comes again, such as a registry that has two names."""
+    """Leave out repeated objects, such as a registry that has two names."""
     return list({id(each): each for each in things}.values())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registers the types that module files define by the formats of topics' values."""
+"""Registers the types that the value formats of topics define."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from statefun.sdk.types import default_types
 
 
 def register_types(module: Module) -> Iterator[tuple[Location, str]]:
-    """Register the types of all topics that have a format.
+    """Register the value types of all topics that have a value format.
 
     Yields:
-        The location and reason of each type that cannot be registered.
+        The location of each topic whose type cannot be registered, and the reason.
     """
     for ingress in module.routed:
         for route in ingress.topics:
@@ -36,11 +36,11 @@ def register_types(module: Module) -> Iterator[tuple[Location, str]]:
 
 
 def _register(typename: str, value_format: ValueFormat) -> None:
-    # Formats are imported when they are asked for: they may need further packages.
+    # Formats are imported only when they are used: they may need further packages.
     match value_format:
         case JsonValues():
-            known = default_types.find(typename)
-            if not (isinstance(known, StructuredType) and known.is_json):  # of the program's own
+            program_type = default_types.find(typename)
+            if not (isinstance(program_type, StructuredType) and program_type.is_json):
                 make_json_type(typename)
         case ProtobufValues(descriptor_set, message):
             protobuf = import_module("statefun.formats.protobuf")

@@ -188,15 +188,15 @@ def test_everything_that_is_wrong_is_said_at_once(
 
     assert capsys.readouterr().out.splitlines() == [
         (
-            "warning: module.yaml:13:51: functions/grpc test/grpc is understood, but not run by this "
-            "version"
+            "warning: module.yaml:13:51: functions/grpc test/grpc is valid, but this version cannot "
+            "run it"
         ),
         (
             "error: module.yaml:7:7: target test.fns/onne of ingress test/in has no function; did you "
             "mean test.fns/one?"
         ),
         (
-            "error: function test.fns/two: failures are to become dead letters, but no egress has a "
+            "error: function test.fns/two: its failure policy is dead-letter, but no egress has a "
             "deadLetterTopic; add one to an egress"
         ),
         (
@@ -257,12 +257,12 @@ def test_findings_are_data_as_well(folder: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("program", "line", "text"),
     [
-        ("x = 1 / 0\n", 1, "ZeroDivisionError: division by zero, line 1; what it does besides"),
+        ("x = 1 / 0\n", 1, "ZeroDivisionError: division by zero, line 1; put all code that does not"),
         ("\n\nx = (]\n", 3, "SyntaxError: closing parenthesis"),
         (
             "\nimport sys\nsys.exit(3)\n",
             3,
-            "SystemExit: 3, line 3; what it does besides registering",
+            "SystemExit: 3, line 3; put all code that does not register",
         ),
         (
             "import statefun\nstatefun.TypeName.parse('x')\n",

@@ -132,7 +132,7 @@ def test_an_application_without_functions_and_ingresses_is_refused() -> None:
     assert caught.value.message == (
         "module files and functions do not fit\n"
         "  no function is registered; decorate one with @function(...)\n"
-        "  no ingress is declared, so that no function would ever be invoked"
+        "  no ingress is declared, so no function would ever be invoked"
     )
 
 
@@ -162,8 +162,8 @@ def test_components_that_do_not_run_are_pointed_out(caplog: pytest.LogCaptureFix
 
     (warning,) = caplog.messages
     assert warning == (
-        "module.yaml:3:1: io.statefun.endpoints.v2/http x/* is understood, but not run by this "
-        "version"
+        "module.yaml:3:1: io.statefun.endpoints.v2/http x/* is valid, but this version cannot "
+        "run it"
     )
 
 
@@ -182,7 +182,7 @@ def test_dead_letters_need_a_topic() -> None:
     with pytest.raises(BindingError) as caught:
         check_binding(Module(ingresses=(with_policy,), egresses=(refusing,)), registry)
 
-    missing = "failures are to become dead letters, but no egress has a deadLetterTopic"
+    missing = "its failure policy is dead-letter, but no egress has a deadLetterTopic"
     _, egress, topic, function = caught.value.message.splitlines()
     assert f"egress t/refusing: {missing}" in egress
     assert f"topic users: {missing}" in topic
@@ -246,7 +246,7 @@ def test_classes_of_one_name_are_refused() -> None:
     (problem,) = [line for line in str(raised.value).splitlines() if ".Item, which" in line]
     assert problem.endswith(
         "test_binding.Item, which test.fns/0 takes, and test_binding.Elsewhere.Item, which test.fns/1 "
-        "takes, both have the typename io.statefun.python/Item, and one would be decoded as the other; "
+        "takes, both have the typename io.statefun.python/Item, so one would be decoded as the other; "
         'name one of them: make_json_type("test.fns/Item", test_binding.Elsewhere.Item)'
     )
 

@@ -80,7 +80,7 @@ def test_reports_problems_of_all_files(tmp_path: Path, egress_text: Callable[...
             "while parsing a flow node, expected the node content, but found '<stream end>'"
         ),
         f"  /none.yaml:1:1: there is no such file; {EXPECTED}",
-        f"  /empty.yaml:1:1: declares nothing; {EXPECTED}",
+        f"  /empty.yaml:1:1: declares no component; {EXPECTED}",
         f"  /binary.yaml:1:1: is not UTF-8 text; {EXPECTED}",
         f"  :1:1: cannot be read: Is a directory; {EXPECTED}",
     ]

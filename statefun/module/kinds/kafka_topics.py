@@ -62,7 +62,7 @@ def _route(node: Node, problems: Problems) -> TopicRoute:
         raise problems.report(node.location, node.path, sentence)
     if len(written_keys) > 1 or (written_keys == [TOPIC_PATTERN] and values.attempted(PARTITIONS)):
         other = TOPIC if len(written_keys) > 1 else PARTITIONS
-        sentence = f"{TOPIC_PATTERN.name!r} and {other.name!r} exclude each other"
+        sentence = f"{TOPIC_PATTERN.name!r} and {other.name!r} cannot be used together"
         problems.report(node.location, node.path, sentence)
     route = made_route(values[written_keys[0]], values, node, problems)
     if route.changes_key and values.attempted(KEY_TYPE):

@@ -38,10 +38,10 @@ def test_partitions_are_numbers_each_once() -> None:
     [
         (["topicPattern: 'a('"], "is not a regular expression: missing ), unterminated subpattern"),
         (["topicPattern: '(?P<n>a)'"], "has a named group or a back-reference"),
-        (["topicPattern: a, topic: b"], "'topicPattern' and 'topic' exclude each other"),
+        (["topicPattern: a, topic: b"], "'topicPattern' and 'topic' cannot be used together"),
         (
             ["topicPattern: a, partitions: [0]"],
-            "'topicPattern' and 'partitions' exclude each other",
+            "'topicPattern' and 'partitions' cannot be used together",
         ),
         (["failurePolicy: skip"], "missing required key 'topic'"),
         (["topic: a, partitions: [-1]"], "'-1' is not a whole number from 0 to"),

@@ -72,7 +72,7 @@ def test_text_that_is_quoted_is_found_as_a_whole() -> None:
 def test_resources_without_a_module_declare_nothing(text: str) -> None:
     """They may be beside it, but not alone."""
     (problem,) = problems(text)
-    assert problem.text.startswith("declares nothing")
+    assert problem.text.startswith("declares no component")
     assert len(parse_module(f"{text}\n---\n{MODULE}").all_egresses) == 1
 
 

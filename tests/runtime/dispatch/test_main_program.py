@@ -184,7 +184,7 @@ def test_a_program_that_fails_on_workers_is_reported_with_its_line(tmp_path: Pat
     last = worker.stderr.splitlines()[-1]
     line = len(LOCKED.splitlines()) + 2
     assert "[SF700] a Python worker cannot load the program: ValueError: invalid literal" in last
-    assert f", line {line}; what it does besides registering functions belongs" in last
+    assert f", line {line}; put all code that does not register functions" in last
 
 
 def test_an_object_that_cannot_travel_at_all_is_named(tmp_path: Path) -> None:
