@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single-message transforms of Kafka Connect: they change records on their way in and out.
+"""Single-message transforms of Kafka Connect, which change the records of ingresses and egresses.
 
-Modules, each standing on those before it:
+The modules, each of which uses only modules above it:
 
-- ``data``: Connect's model of values and schemas, ``transform``: what a transform is
+- ``data``: Connect's model of values and schemas, ``transform``: the interface of transforms
 - ``java_numbers``, ``java_dates``: numbers and dates as Java reads and writes them
 - ``paths``, ``field_transforms``, ``nesting``, ``casting``, ``timestamps``, ``routers``: the transforms
 - ``connect_json``, ``avro_data``: schemas and values in JSON and Avro

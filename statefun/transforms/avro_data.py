@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Avro's schemas as those of Connect's model, and back.
+"""Converts schemas of Avro to schemas of Connect's model, and back.
 
-What no transform changes, such as the symbols of an enumeration or the types of a union, stays with
-a schema as a parameter, and is written again as it was. Values are without Avro's logical types:
-numbers and bytes, but for dates, times and timestamps in milliseconds, which are moments.
+Details that no transform changes, such as the symbols of an enumeration or the types of a union, are
+a parameter of the schema, from which they are written again. Values have none of Avro's logical
+types, except decimal numbers, dates, and times and timestamps in milliseconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from statefun.transforms.data import (
 )
 
 _DEFAULT = "avro.default"
-"""The parameter with the default of a field whose type has no counterpart."""
+"""The parameter with the default of a field whose type Connect's model does not have."""
 _PRIMITIVES = {
     "int": Kind.INT32,
     "long": Kind.INT64,
@@ -60,52 +60,54 @@ _LOGICAL = {
 }
 _NAMED = {"record", "error", "enum", "fixed"}
 _UNNAMED = "ConnectDefault"
-"""The name of records that have none: Avro's need one."""
+"""The name of records without a name, as Avro needs one."""
 
 
 def schema_of_avro(text: str) -> Schema:
-    """Read an Avro schema.
+    """Convert an Avro schema in JSON.
 
     Raises:
-        TransformError: if it is recursive.
+        TransformError: if the schema is recursive.
     """
     return _schema(_inlined(json.loads(text), {}, "", ()))
 
 
-def _inlined(avro: Any, known: dict[str, Any], namespace: str, inside: tuple[str, ...]) -> Any:
-    """Return a schema without references to named types: each is written out."""
+def _inlined(
+    avro: Any, named_types: dict[str, Any], namespace: str, inside: tuple[str, ...]
+) -> Any:
+    """Replace each reference to a named type by the definition of the type."""
     if isinstance(avro, str):
         full = (
             avro if "." in avro or avro in _PRIMITIVES or avro == "null" else _full(avro, namespace)
         )
-        full = full if full in known else avro
+        full = full if full in named_types else avro
         if full in inside:
-            raise TransformError(f"the schema of {full} is recursive, which transforms cannot take")
-        return known.get(full, avro)
+            raise TransformError(f"the schema of {full} is recursive; transforms cannot take it")
+        return named_types.get(full, avro)
     if isinstance(avro, list):
-        return [_inlined(each, known, namespace, inside) for each in avro]
+        return [_inlined(each, named_types, namespace, inside) for each in avro]
     type_ = avro["type"]
     if not isinstance(type_, str) or type_ not in {*_KINDS, *_NAMED}:
-        # A type in a type, such as {"type": {"type": "string"}} or {"type": "null"}.
-        inner = _inlined(type_, known, namespace, inside)
+        # The type is itself a schema, such as {"type": {"type": "string"}} or {"type": "null"}.
+        inner = _inlined(type_, named_types, namespace, inside)
         rest = {name: each for name, each in avro.items() if name != "type"}
         return {**inner, **rest} if isinstance(inner, dict) else inner
-    made = dict(avro)
+    inlined = dict(avro)
     if type_ in _NAMED:
-        full = _full(made["name"], made.pop("namespace", namespace))
+        full = _full(inlined["name"], inlined.pop("namespace", namespace))
         namespace = full.rpartition(".")[0]
-        made["name"] = full
-        known[full] = made
+        inlined["name"] = full
+        named_types[full] = inlined
         inside = (*inside, full)
-    if "fields" in made:
-        made["fields"] = [
-            {**field, "type": _inlined(field["type"], known, namespace, inside)}
-            for field in made["fields"]
+    if "fields" in inlined:
+        inlined["fields"] = [
+            {**field, "type": _inlined(field["type"], named_types, namespace, inside)}
+            for field in inlined["fields"]
         ]
     for part in ("items", "values"):
-        if part in made:
-            made[part] = _inlined(made[part], known, namespace, inside)
-    return made
+        if part in inlined:
+            inlined[part] = _inlined(inlined[part], named_types, namespace, inside)
+    return inlined
 
 
 def _full(name: str, namespace: str) -> str:
@@ -153,7 +155,7 @@ def _field(avro: Mapping[str, Any]) -> Schema:
     if default is None:
         return schema
     if schema.parameters:
-        # As it is written there, for when the field is written again.
+        # The JSON of the default, from which the field is written again.
         parameters = (*schema.parameters, (_DEFAULT, json.dumps(default)))
         return attrs.evolve(schema, parameters=parameters)
     if schema.kind is Kind.BYTES:
@@ -162,10 +164,10 @@ def _field(avro: Mapping[str, Any]) -> Schema:
 
 
 def avro_of_schema(schema: Schema) -> str:
-    """Write a schema as one of Avro.
+    """Return the Avro schema, in JSON, of a schema.
 
     Raises:
-        TransformError: if Avro has no such schema.
+        TransformError: if two different types have one name.
     """
     return json.dumps(_named_once(_avro(schema, iter(_unnamed())), {}))
 
@@ -184,7 +186,7 @@ def _avro(schema: Schema, names: Iterator[str]) -> Any:
         return avro
     others = avro if isinstance(avro, list) else [avro]
     others = [each for each in others if each != "null"]
-    # A default is of the first type.
+    # The default of a union has the first type of the union.
     has_default = schema.default is not None or _DEFAULT in dict(schema.parameters)
     return [*others, "null"] if has_default else ["null", *others]
 
@@ -208,47 +210,49 @@ def _required(schema: Schema, names: Iterator[str]) -> Any:
 
 def _avro_field(field: Field, names: Iterator[str]) -> dict[str, Any]:
     name, schema = field
-    made: dict[str, Any] = {"name": name, "type": _avro(schema, names)}
+    avro: dict[str, Any] = {"name": name, "type": _avro(schema, names)}
     default, parameters = schema.default, dict(schema.parameters)
     if schema.doc is not None and schema.kind is not Kind.STRUCT:
-        made["doc"] = schema.doc
+        avro["doc"] = schema.doc
     if default is None and _DEFAULT in parameters:
-        made["default"] = json.loads(parameters[_DEFAULT])
+        avro["default"] = json.loads(parameters[_DEFAULT])
     elif default is not None and schema.kind is not Kind.STRUCT:
         default = plain(schema, default)
-        made["default"] = default.decode("latin-1") if isinstance(default, bytes) else default
+        avro["default"] = default.decode("latin-1") if isinstance(default, bytes) else default
     elif schema.is_optional:
-        made["default"] = None
-    return made
+        avro["default"] = None
+    return avro
 
 
-def _named_once(avro: Any, known: dict[str, Any]) -> Any:
-    """Return a schema that defines each named type once, and then refers to it."""
+def _named_once(avro: Any, definitions: dict[str, Any]) -> Any:
+    """Replace the second and later definitions of each named type by references."""
     if isinstance(avro, list):
-        return [_named_once(each, known) for each in avro]
+        return [_named_once(each, definitions) for each in avro]
     if not isinstance(avro, dict):
         return avro
     if avro.get("type") in _NAMED:
         name = avro["name"]
-        if name in known:
-            if known[name] != avro:
-                raise TransformError(f"there would be two different types of the name {name}")
+        if name in definitions:
+            if definitions[name] != avro:
+                raise TransformError(
+                    f"the schema would have two different types of the name {name}"
+                )
             return name
-        known[name] = avro
-    made = dict(avro)
-    if "fields" in made:
-        made["fields"] = [
-            {**each, "type": _named_once(each["type"], known)} for each in made["fields"]
+        definitions[name] = avro
+    short = dict(avro)
+    if "fields" in short:
+        short["fields"] = [
+            {**each, "type": _named_once(each["type"], definitions)} for each in short["fields"]
         ]
     for part in ("items", "values"):
-        if part in made:
-            made[part] = _named_once(made[part], known)
-    return made
+        if part in short:
+            short[part] = _named_once(short[part], definitions)
+    return short
 
 
 @lru_cache(maxsize=1024)
 def without_logical_types(text: str) -> str:
-    """Return an Avro schema whose values are numbers, texts and bytes alone."""
+    """Return an Avro schema without its logical types: values are numbers, texts and bytes."""
     return json.dumps(_bare(json.loads(text)))
 
 
@@ -266,14 +270,14 @@ def _bare(avro: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def _has_logical(schema: Schema) -> bool:
-    """Return whether a value, or a field of it, is no value of Avro's own types."""
+    """Return whether values, or fields of them, are moments or decimal numbers."""
     if schema.kind is Kind.STRUCT:
         return any(_has_logical(each) for _, each in schema.fields)
     return schema.name in LOGICAL
 
 
 def logical(schema: Schema, value: Any) -> Any:
-    """Return a value with moments and decimal numbers in the place of numbers and bytes."""
+    """Replace the numbers and bytes that stand for moments and decimal numbers by these."""
     if value is None or not _has_logical(schema):
         return value
     if schema.kind is Kind.STRUCT:
@@ -282,10 +286,10 @@ def logical(schema: Schema, value: Any) -> Any:
 
 
 def plain(schema: Schema, value: Any) -> Any:
-    """Return a value with numbers and bytes in the place of moments and decimal numbers.
+    """Replace moments and decimal numbers by the numbers and bytes that stand for them.
 
     Raises:
-        TransformError: if a date has a time of day, or the other way round.
+        TransformError: if a date has a time of day, or a time of day has a date.
         OverflowError: if a decimal number has too many digits.
     """
     if value is None or not _has_logical(schema):

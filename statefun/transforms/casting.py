@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Casts values to other types, as ``org.apache.kafka.connect.transforms.Cast``."""
+"""Casts values to other types, as ``org.apache.kafka.connect.transforms.Cast`` does."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from statefun.transforms.data import (
     Schema,
     TransformError,
     basics,
+    described,
     fields_in,
     fields_of,
-    found,
     number_of,
     or_default,
     required,
@@ -57,9 +57,9 @@ class Cast(PartTransform):
     replace_null_with_default: bool = True
 
     def schema(self, schema: Schema) -> Schema:
-        """Cast the schema, and its default."""
+        """Return the schema with other kinds; its defaults are cast as well."""
         if self.whole is not None:
-            # Connect keeps the name of dates and the like, and then refuses the value.
+            # Connect would keep the name of dates and similar types, and then refuse the value.
             is_logical = schema.name in LOGICAL
             after = Schema(self.whole) if is_logical else basics(schema, self.whole)
             default = cast(Data(schema, schema.default), self.whole)
@@ -71,21 +71,21 @@ class Cast(PartTransform):
         return attrs.evolve(after, is_optional=schema.is_optional)
 
     def check(self, schemas: Schemas) -> None:
-        """Cast a schema, if its values can be cast."""
+        """Check that values of the schema can be cast, and cast the schema."""
         schema = schemas.of(self.part)
         if schema is not None:
-            cast_ones = (
+            to_cast = (
                 [schema]
                 if self.whole is not None
                 else [each for name, each in schema.fields if name in dict(self.fields)]
             )
-            for each in cast_ones:
+            for each in to_cast:
                 if each.kind not in _TAKEN:
-                    raise TransformError(f"{found(Data(each, 0))} cannot be cast")
+                    raise TransformError(f"{described(Data(each, 0))} cannot be cast")
         super().check(schemas)
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Cast the fields, or the value."""
+        """Cast the fields, or the whole value."""
         del record
         schema, value = data
         if value is None:
@@ -95,17 +95,17 @@ class Cast(PartTransform):
             return Data(after, cast(data, self.whole))
         before = fields_of(data, "Cast")
         if schema is None or after is None:
-            made = {
+            cast_fields = {
                 name: _named(name, Data(None, before.get(name)), kind) for name, kind in self.fields
             }
-            return Data(None, before | made)
-        kinds, made = dict(self.fields), {}
+            return Data(None, before | cast_fields)
+        kinds, values = dict(self.fields), {}
         for (name, each), (_, new) in zip(schema.fields, after.fields, strict=True):
-            kept = or_default(each, before[name], replaced=self.replace_null_with_default)
+            field = or_default(each, before[name], replaced=self.replace_null_with_default)
             if name in kinds:
-                kept = _named(name, Data(each, kept), kinds[name])
-            made[name] = required(name, new, kept)
-        return Data(after, made)
+                field = _named(name, Data(each, field), kinds[name])
+            values[name] = required(name, new, field)
+        return Data(after, values)
 
     def _field(self, name: str, schema: Schema) -> Schema:
         kind = dict(self.fields).get(name)
@@ -116,6 +116,7 @@ class Cast(PartTransform):
 
 
 def _named(name: str, data: Data, kind: Kind) -> Any:
+    """Cast a field; an error has its name."""
     try:
         return cast(data, kind)
     except TransformError as error:
@@ -126,13 +127,13 @@ def cast(data: Data, kind: Kind) -> Any:
     """Return a value as another kind.
 
     Raises:
-        TransformError: if it cannot be cast.
+        TransformError: if the value cannot be cast.
     """
     schema, value = data
     if value is None:
         return None
     if kind_of(data) not in _TAKEN and not isinstance(value, Moment):
-        raise TransformError(f"{found(data)} cannot be cast to {kind.value}")
+        raise TransformError(f"{described(data)} cannot be cast to {kind.value}")
     if kind is Kind.STRING:
         return _text(schema, value)
     if isinstance(value, Moment):
@@ -142,14 +143,16 @@ def cast(data: Data, kind: Kind) -> Any:
     try:
         number = _number(value, kind)
     except ValueError as error:
-        raise TransformError(f"{found(data)} cannot be cast to {kind.value}: it {error}") from None
+        raise TransformError(
+            f"{described(data)} cannot be cast to {kind.value}: it {error}"
+        ) from None
     except TypeError:
-        raise TransformError(f"{found(data)} cannot be cast to {kind.value}") from None
+        raise TransformError(f"{described(data)} cannot be cast to {kind.value}") from None
     if schema is None and kind in FLOATS and not math.isfinite(number):
         raise TransformError(
-            f"{found(data)} cannot be cast to {kind.value}: JSON has no number {number}"
+            f"{described(data)} cannot be cast to {kind.value}: JSON has no number {number}"
         )
-    # Without a schema, nothing says that a float has 32 bits where it is written.
+    # Without a schema, the encoder would write the digits of 64 bits.
     return shortest(number) if kind is Kind.FLOAT32 and schema is None else number
 
 
@@ -191,7 +194,7 @@ _FORMATS = (
     DateFormat("yyyy-MM-dd"),
     DateFormat("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"),
 )
-"""Of times of the first day, of days, and of others; as in Connect's ``Values``."""
+"""The formats of times of the first day, of whole days and of other times, as in Connect."""
 
 
 def _format_of(millis: int) -> int:

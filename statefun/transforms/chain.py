@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transforms in their order, between the encodings of a topic's records."""
+"""The chain of a topic: decodes a record, applies its transforms in order, and encodes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from statefun.transforms.transform import Part, Record, Schemas, Transform
 
 
 class Transformed(NamedTuple):
-    """The parts of a record that come out of transforms; those not asked for are as they were."""
+    """A record after the transforms; parts that were not asked for are unchanged."""
 
     key: bytes | None
     value: bytes | None
@@ -27,22 +27,22 @@ _make_transformed = partial(tuple.__new__, Transformed)
 
 
 class _Step(NamedTuple):
-    """A transform, and its place in the list of them."""
+    """A transform, and its position in the list of transforms."""
 
     number: int
     transform: Transform
 
-    def failed(self, error: TransformError) -> TransformError:
-        """Return an error that names the transform and its place."""
+    def error(self, cause: TransformError) -> TransformError:
+        """Return an error that names the transform and its position."""
         name = type(self.transform).__name__
-        return TransformError(f"transforms[{self.number}], {name}: {error}")
+        return TransformError(f"transforms[{self.number}], {name}: {cause}")
 
 
 class _Plan(NamedTuple):
-    """How to make some parts of a record."""
+    """The steps that make some parts of a record."""
 
     steps: Sequence[tuple[Callable[[Record], None], _Step]]
-    """The transforms to apply, and their places."""
+    """The transforms to apply, each with its step."""
     reads_key: bool
     reads_value: bool
     makes_key: bool
@@ -50,7 +50,7 @@ class _Plan(NamedTuple):
 
 
 class _Plans(dict[frozenset[Part], _Plan]):
-    """How to make parts of a record, by these parts: by the transforms that decide them.
+    """Plans by the parts that they make; each has only the transforms that decide these parts.
 
     Args:
         steps: all transforms.
@@ -72,13 +72,13 @@ class _Plans(dict[frozenset[Part], _Plan]):
 
 @attrs.frozen(slots=False)
 class Chain:
-    """The transforms of a topic, and how its records are read for them."""
+    """The transforms of a topic, and the codecs of its keys and values."""
 
     transforms: tuple[Transform, ...]
     key_codec: Codec = attrs.field(factory=TextCodec)
     value_codec: Codec = attrs.field(factory=OpaqueCodec)
     is_value_read: bool = False
-    """Whether values are read and written even if no transform changes them."""
+    """Whether values are decoded and encoded even if no transform changes them."""
 
     @cached_property
     def _steps(self) -> Sequence[_Step]:
@@ -86,7 +86,7 @@ class Chain:
 
     @cached_property
     def changes(self) -> frozenset[Part]:
-        """The parts of records that change."""
+        """The parts of records that the chain changes."""
         written = {transform.traits.writes for transform in self.transforms}
         if self.key_codec != TextCodec():
             written.add(Part.KEY)
@@ -96,50 +96,50 @@ class Chain:
 
     @property
     def changes_key(self) -> bool:
-        """Whether keys change."""
+        """Whether the chain changes keys."""
         return Part.KEY in self.changes
 
     @property
     def changes_value(self) -> bool:
-        """Whether values change."""
+        """Whether the chain changes values."""
         return Part.VALUE in self.changes
 
     @property
     def changes_topic(self) -> bool:
-        """Whether topics change."""
+        """Whether the chain changes topics."""
         return Part.TOPIC in self.changes
 
     @property
     def reads_value(self) -> bool:
-        """Whether values have to be read."""
+        """Whether the changed parts depend on values."""
         return self._plans[self.changes].reads_value
 
     @property
     def reads_value_for_key(self) -> bool:
-        """Whether keys depend on values."""
+        """Whether transformed keys depend on values."""
         return self._plans[frozenset({Part.KEY})].reads_value
 
     @property
     def reads_time(self) -> bool:
-        """Whether what comes out depends on the time of a record."""
+        """Whether a transform reads the time of a record."""
         return any(transform.traits.reads_time for transform in self.transforms)
 
     @property
     def reads_offset(self) -> bool:
-        """Whether records need an offset."""
+        """Whether a transform needs the offset of a record."""
         return any(transform.traits.reads_offset for transform in self.transforms)
 
     @property
     def makes_values_of_nothing(self) -> bool:
-        """Whether a record without a value may have one after the transforms."""
+        """Whether a record without a value can have one after the transforms."""
         of_values = (each.traits for each in self.transforms if each.traits.writes is Part.VALUE)
         return any(traits.takes_null for traits in of_values)
 
     def after(self) -> Schemas:
-        """Return the schemas that come out, as far as they are known before there are records.
+        """Return the schemas after the transforms, as far as they are known before there are records.
 
         Raises:
-            TransformError: if a transform cannot take what comes out of those before it.
+            TransformError: if a transform cannot take the schemas after the previous transforms.
         """
         codecs = {Part.KEY: self.key_codec, Part.VALUE: self.value_codec}
         without = frozenset(part for part, codec in codecs.items() if not codec.has_schemas)
@@ -148,18 +148,18 @@ class Chain:
             try:
                 step.transform.check(schemas)
             except TransformError as error:
-                raise step.failed(error) from None
+                raise step.error(error) from None
         return schemas
 
     def for_function(self, record: EncodedRecord, parts: frozenset[Part]) -> Transformed:
-        """Return what functions get of a record from the topic: an id as key, and a value.
+        """Return a record of the topic in the form that functions get, with an id as key.
 
         Args:
             record: the record.
-            parts: the parts that are asked for: they are not needed at the same place.
+            parts: the parts to make: keys are needed before the shuffle, and values after it.
 
         Raises:
-            TransformError: if a transform cannot take the record, or leaves no key.
+            TransformError: if a transform fails on the record, or the key becomes null.
             StatefunError: if a schema registry does not answer.
         """
         plan = self._plans[parts]
@@ -173,10 +173,10 @@ class Chain:
         )
 
     def for_topic(self, record: EncodedRecord) -> Transformed:
-        """Return what the topic gets of a record that a function sends.
+        """Return a record of a function in the form that the topic gets.
 
         Raises:
-            TransformError: if a transform cannot take the record.
+            TransformError: if a transform fails on the record.
             StatefunError: if a schema registry does not answer.
         """
         plan = self._plans[self.changes]
@@ -202,11 +202,11 @@ class Chain:
             try:
                 apply(after)
             except TransformError as error:
-                raise step.failed(error) from None
+                raise step.error(error) from None
             except Exception as error:
-                # Whatever is in a record, such as a number that is too large, it is its own fault.
+                # Any content of a record, such as too large a number, fails this record only.
                 text = f"{type(error).__name__}: {error}"
-                raise step.failed(TransformError(text)) from error
+                raise step.error(TransformError(text)) from error
         return after
 
     @cached_property
@@ -215,15 +215,15 @@ class Chain:
 
 
 def id_of(key: Data) -> str:
-    """Return the id that a key stands for: a text as it is, and anything else in JSON.
+    """Return the id of a key: a text as it is, and any other key in JSON.
 
     Raises:
-        TransformError: if it is null.
+        TransformError: if the key is null.
 
     >>> id_of(Data(None, "Ada")), id_of(Data(None, 7)), id_of(Data(None, {"name": "Ada"}))
     ('Ada', '7', '{"name":"Ada"}')
     """
     if key.value is None:
-        raise TransformError("the key is null, and it becomes the id of an address")
-    # Objects with the same fields are one id.
+        raise TransformError("the key is null, but it has to become the id of an address")
+    # Sorted, so that objects with the same fields are the same id.
     return key.value if isinstance(key.value, str) else json_of(key, order="sorted").decode()

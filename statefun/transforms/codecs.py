@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes the keys and values of records for transforms."""
+"""Decodes and encodes the keys and values of records for transforms."""
 
 from __future__ import annotations
 
@@ -40,36 +40,36 @@ class Codec(ABC):
     """The encoding of keys or values."""
 
     schema: Schema | None = None
-    """The schema of all of them, if they have one and it is known."""
+    """The schema of all keys or values, if it is known."""
     has_schemas: bool = True
-    """Whether they have schemas at all."""
+    """Whether keys or values have schemas at all."""
 
     @abstractmethod
     def read(self, content: bytes) -> Data:
         """Decode a key or value.
 
         Raises:
-            Exception: if it cannot be read.
+            Exception: if the content is malformed.
         """
 
     def write(self, data: Data) -> bytes | None:
-        """Encode what transforms have made of a key or value, for a record; None for none."""
+        """Encode a transformed key or value for a record; return None for null."""
         return None if data.value is None else json_of(data)
 
     def message(self, data: Data) -> bytes:
-        """Encode what transforms have made of a value, for a function."""
+        """Encode a transformed value for a function."""
         return json_of(data)
 
 
 def json_of(data: Data, order: Literal["sorted"] | None = None) -> bytes:
-    """Return JSON of a key or value, without its schema.
+    """Return the JSON of a key or value, without its schema.
 
     Args:
         data: the key or value.
         order: whether the names of objects are sorted.
 
     Raises:
-        TransformError: if it cannot be written in JSON.
+        TransformError: if JSON cannot represent the key or value.
     """
     schema, value = data
     try:
@@ -77,12 +77,12 @@ def json_of(data: Data, order: Literal["sorted"] | None = None) -> bytes:
             return json_text.encode(json_of_value(schema, value), order=order)
         content = json_text.encode(value, _millis, order)
         if b"null" in content:
-            _check_finite(value)  # a number that is not becomes null
+            _check_finite(value)  # msgspec writes infinity and NaN as null
     except TransformError:
         raise
     except Exception as error:
         raise TransformError(
-            f"it cannot be written in JSON: {type(error).__name__}: {error}"
+            f"the data cannot be written in JSON: {type(error).__name__}: {error}"
         ) from error
     return content
 
@@ -103,7 +103,7 @@ def _check_finite(value: Any) -> None:
 
 @attrs.frozen
 class TextCodec(Codec):
-    """Texts in UTF-8; what transforms make of them is JSON, if it is no text any more."""
+    """Texts in UTF-8; transformed data that is not a text becomes JSON."""
 
     schema: Schema | None = attrs.field(default=OPTIONAL_STRING, init=False)
 
@@ -112,7 +112,7 @@ class TextCodec(Codec):
         return Data(OPTIONAL_STRING, content.decode())
 
     def write(self, data: Data) -> bytes | None:
-        """Encode a text, or something else in JSON."""
+        """Encode a text as it is, and anything else in JSON."""
         return data.value.encode() if isinstance(data.value, str) else super().write(data)
 
 
@@ -132,12 +132,12 @@ _REMEMBERED_BYTES = 16 * 1024
 
 @attrs.frozen
 class JsonWithSchemaCodec(Codec):
-    """JSON of a schema and a payload, as Connect's converter writes with ``schemas.enable``."""
+    """JSON objects with schema and payload, as Connect's converter writes with ``schemas.enable``."""
 
     def read(self, content: bytes) -> Data:
-        """Decode a schema and a payload of it."""
+        """Decode a schema, and the payload with it."""
         raw, payload = json_text.read_envelope(content)
-        # What is remembered comes from outside, and has to have an end.
+        # Schemas come from outside: only small ones are cached, as the cache counts schemas.
         schema = _json_schema(raw) if len(raw) <= _REMEMBERED_BYTES else _read_schema(raw)
         if schema is None:
             return Data(None, json_text.decode(payload))
@@ -164,7 +164,7 @@ def _schema_json(schema: Schema | None) -> bytes:
 
 @attrs.frozen
 class AvroCodec(Codec):
-    """Avro's binary encoding, by a known schema."""
+    """Avro's binary encoding, with one schema for all values."""
 
     text: str
     schema: Schema | None = attrs.field(init=False)
@@ -183,7 +183,7 @@ class AvroCodec(Codec):
         return self.data_of(avro.decode(content, self._plain, names_branches=True))
 
     def data_of(self, value: Any) -> Data:
-        """Return a value that was read without logical types."""
+        """Return the data of a value that was decoded without logical types."""
         return Data(self.schema, None if self.schema is None else logical(self.schema, value))
 
     def read_as_written(self, content: bytes, schema: str) -> Data:
@@ -192,36 +192,36 @@ class AvroCodec(Codec):
         return self.data_of(avro.decode(content, written, self._plain, names_branches=True))
 
     def write(self, data: Data) -> bytes | None:
-        """Encode a value by the schema that transforms have made."""
+        """Encode a value with the schema that it has after the transforms."""
         return None if data.value is None else self.message(data)
 
     def message(self, data: Data) -> bytes:
-        """Encode a value by the schema that transforms have made."""
+        """Encode a value with the schema that it has after the transforms."""
         if data.schema is None:
-            raise TransformError("it has no schema any more, and Avro needs one")
+            raise TransformError("the transformed data has no schema, and Avro needs one")
         bare = without_logical_types(avro_schema(data.schema))
         return avro.encode(plain(data.schema, data.value), bare)
 
 
 @lru_cache(maxsize=128)
 def avro_schema(schema: Schema) -> str:
-    """Return a schema as one of Avro; known ones are remembered.
+    """Return the Avro schema, in JSON, of a schema; results are cached.
 
     Raises:
-        TransformError: if Avro has no such schema.
+        TransformError: if two different types have one name.
     """
     return avro_of_schema(schema)
 
 
 @attrs.frozen
 class RegistryCodec(Codec):
-    """Avro by schemas in a registry, read as one known schema."""
+    """Avro with schemas of a registry; all values are converted to one schema."""
 
     url: str = attrs.field(repr=False)  # it may have a password in it
     properties: Mapping[str, str] = attrs.field(repr=False, hash=False)
     avro: AvroCodec
     subject: str | None = None
-    """Where schemas are registered of the values that are written."""
+    """The subject under which the schemas of written values are registered; None: none is."""
     schema: Schema | None = attrs.field(init=False)
 
     @schema.default
@@ -229,7 +229,7 @@ class RegistryCodec(Codec):
         return self.avro.schema
 
     def read(self, content: bytes) -> Data:
-        """Decode a value by the schema that it was written with."""
+        """Decode a value with the schema that it was written with."""
         schema, payload = schema_registry.written_avro(content, self.url, self.properties)
         return self.avro.read_as_written(payload, schema)
 
@@ -238,7 +238,9 @@ class RegistryCodec(Codec):
         if data.value is None:
             return None
         if data.schema is None or self.subject is None:
-            raise TransformError("it needs a schema, and a subject to register it at")
+            raise TransformError(
+                "the transformed data needs a schema, and a subject to register it under"
+            )
         return schema_registry.registered_avro(
             plain(data.schema, data.value),
             avro_schema(data.schema),
@@ -248,16 +250,16 @@ class RegistryCodec(Codec):
         )
 
     def message(self, data: Data) -> bytes:
-        """Encode a value in Avro alone."""
+        """Encode a value in Avro, without the number of its schema."""
         return self.avro.message(data)
 
 
 @attrs.frozen
 class OpaqueCodec(Codec):
-    """Bytes that no transform looks into."""
+    """Bytes in a format that transforms cannot read."""
 
     def read(self, content: bytes) -> Data:
-        """Refuse to look into bytes."""
+        """Raise an error: transforms cannot read the bytes."""
         raise TransformError(f"{len(content)} bytes have no format that transforms can read")
 
 
@@ -265,8 +267,8 @@ def read_part(codec: Codec, content: bytes | None, what: str) -> Data:
     """Decode a key or value; null stays null.
 
     Raises:
-        TransformError: if it cannot be read.
-        StatefunError: if a registry does not tell how.
+        TransformError: if the content is malformed.
+        StatefunError: if a schema registry does not answer.
     """
     if content is None:
         return Data(codec.schema, None)

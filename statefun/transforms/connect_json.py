@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schemas and values in JSON, as Kafka Connect's ``JsonConverter`` writes them."""
+"""Converts schemas and values from and to the JSON of Kafka Connect's ``JsonConverter``."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from statefun.transforms.data import (
     bounded,
     bytes_of,
     decimal_of,
-    found,
+    described,
     moment_of,
     number_of,
 )
 from statefun.transforms.java_numbers import shortest, single, wrapped
 
 _NAMES = {Kind.FLOAT32: "float", Kind.FLOAT64: "double"}
-"""The names of kinds that have another one in JSON."""
+"""The names in JSON of kinds that have another name in the model."""
 _KINDS = {_NAMES.get(kind, kind.value): kind for kind in Kind if kind is not Kind.UNION}
 
 
 def schema_of_json(content: Any) -> Schema | None:
-    """Read a schema; None of null.
+    """Convert JSON to a schema; null to None.
 
     Raises:
-        TransformError: if it is none.
+        TransformError: if the JSON is not a schema.
     """
     if content is None:
         return None
     kind = _KINDS.get(str(content.get("type"))) if isinstance(content, dict) else None
     if kind is None:
-        raise TransformError("a schema is an object with a type, which this one is not")
+        raise TransformError("the schema is not an object with a valid type")
     schema = Schema(
         kind,
         content.get("optional") is True,
@@ -60,9 +60,9 @@ def schema_of_json(content: Any) -> Schema | None:
         keys=schema_of_json(content.get("keys")),
     )
     if kind in {Kind.ARRAY, Kind.MAP} and schema.items is None:
-        raise TransformError(f"the schema of {kind.value} does not say what is in it")
+        raise TransformError(f"the schema of the {kind.value} has no schema of its items")
     if kind is Kind.MAP and schema.keys is None:
-        raise TransformError("the schema of a map does not say what its keys are")
+        raise TransformError("the schema of the map has no schema of its keys")
     default = content.get("default")
     if default is None:
         return schema
@@ -72,13 +72,13 @@ def schema_of_json(content: Any) -> Schema | None:
 def _option(content: Mapping[str, Any], name: str, kind: type) -> Any:
     value = content.get(name)
     if not (value is None or isinstance(value, kind)):
-        raise TransformError(f"the {name} of a schema is {value!r:.40}")
+        raise TransformError(f"the {name} of a schema must not be {value!r:.40}")
     return value
 
 
 def _parameters(content: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     if not all(isinstance(value, str) for value in content.values()):
-        raise TransformError("a parameter of a schema is no text")
+        raise TransformError("a parameter of a schema is not a text")
     return tuple(content.items())
 
 
@@ -91,7 +91,7 @@ def _field(content: Any) -> Field:
 
 
 def json_of_schema(schema: Schema | None) -> dict[str, Any] | None:
-    """Write a schema."""
+    """Convert a schema to JSON."""
     if schema is None:
         return None
     content: dict[str, Any] = {
@@ -117,25 +117,26 @@ def json_of_schema(schema: Schema | None) -> dict[str, Any] | None:
 
 
 def value_of_json(schema: Schema, content: Any) -> Any:
-    """Read a value; the default of its schema in the place of null.
+    """Convert JSON to a value of a schema; null to the default of the schema.
 
     Raises:
-        TransformError: if it is not as the schema says.
+        TransformError: if the JSON does not fit the schema.
     """
     if content is None:
         if schema.default is not None or schema.is_optional:
             return schema.default
-        raise TransformError("null is not what its schema takes, which is required")
+        raise TransformError("the value is null, but its schema is not optional")
     read = _LOGICAL_READ.get(schema.name or "", _READ.get(schema.kind))
     try:
         return content if read is None else read(schema, content)
     except TransformError:
         raise
     except (AttributeError, TypeError, ValueError):
-        raise TransformError(f"there is something else than {found(Data(schema, 0))}") from None
+        raise TransformError(f"the JSON does not fit {described(Data(schema, 0))}") from None
 
 
 def _named(name: str, schema: Schema, content: Any) -> Any:
+    """Convert the JSON of a field; an error has its name."""
     try:
         return value_of_json(schema, content)
     except TransformError as error:
@@ -152,7 +153,7 @@ def _array(schema: Schema, content: Any) -> list[Any]:
 
 
 def _map(schema: Schema, content: Any) -> dict[Any, Any]:
-    """Read a map: an object if its keys are texts, and else a list of pairs."""
+    """Convert JSON to a map: an object if the keys are texts, else a list of pairs."""
     keys, items = schema.keys or OPTIONAL_STRING, schema.items or OPTIONAL_STRING
     if keys.kind is Kind.STRING:
         return {key: value_of_json(items, value) for key, value in content.items()}
@@ -203,17 +204,17 @@ _LOGICAL_READ: Mapping[str, Callable[[Schema, Any], Any]] = {
 
 
 def json_of_value(schema: Schema | None, value: Any) -> Any:
-    """Write a value, for an encoder of JSON.
+    """Convert a value to data that an encoder of JSON knows.
 
     Raises:
-        TransformError: if JSON or its schema does not have it.
+        TransformError: if JSON cannot represent the value, or it is null and must not be.
     """
     if schema is None:
         return value.millis if isinstance(value, Moment) else value
     if value is None:
         if schema.is_optional:
             return None
-        raise TransformError("it is null, and its schema does not allow that")
+        raise TransformError("the value is null, but its schema is not optional")
     if isinstance(value, Moment):
         return number_of(schema, value)
     if isinstance(value, Decimal):
@@ -233,7 +234,9 @@ def _json_of_map(schema: Schema, value: Mapping[Any, Any]) -> Any:
         (json_of_value(schema.keys, key), json_of_value(schema.items, each))
         for key, each in value.items()
     ]
-    has_names = schema.keys is None or schema.keys.kind is Kind.STRING  # Avro's have no schema
+    has_names = (
+        schema.keys is None or schema.keys.kind is Kind.STRING
+    )  # keys of Avro have no schema
     return dict(pairs) if has_names else pairs
 
 

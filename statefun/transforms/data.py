@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values and their schemas, in the model of Kafka Connect.
+"""The model of Kafka Connect: values and their schemas.
 
-Names and meanings are those of the package ``org.apache.kafka.connect.data``.
+Names have the meanings of the package ``org.apache.kafka.connect.data``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import attrs
 
 
 class TransformError(ValueError):
-    """A record or a schema is none that a transform can take."""
+    """A transform cannot take a record or a schema, or its options are invalid."""
 
 
 class Kind(Enum):
@@ -34,11 +34,11 @@ class Kind(Enum):
     MAP = "map"
     STRUCT = "struct"
     UNION = "union"
-    """Of several types; not one of Connect's. No transform looks into it."""
+    """A value of one of several types. Connect has no such kind; transforms do not change the value."""
 
 
 INTEGERS = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
-"""The kinds of whole numbers, with their bits."""
+"""The kinds of whole numbers, with their numbers of bits."""
 FLOATS = frozenset({Kind.FLOAT32, Kind.FLOAT64})
 
 DATE = "org.apache.kafka.connect.data.Date"
@@ -48,9 +48,9 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
 MOMENTS = frozenset({DATE, TIME, TIMESTAMP})
 """The names of schemas whose values are moments."""
 OPAQUE = "avro"
-"""The parameter that holds an Avro schema which has no counterpart, such as one with symbols."""
+"""The parameter with an Avro schema that the model cannot represent, such as an enumeration."""
 LOGICAL = MOMENTS | {DECIMAL}
-"""The names of schemas whose values are not of their kind."""
+"""The names of schemas whose values have a class of their own: moments and decimal numbers."""
 
 
 MILLIS_PER_DAY = 24 * 60 * 60 * 1000
@@ -59,7 +59,7 @@ MILLIS_PER_DAY = 24 * 60 * 60 * 1000
 class Moment:
     """A point in time, as ``java.util.Date``: the value of a date, a time of day or a timestamp."""
 
-    # Encoders of JSON know tuples and classes of attrs, and would not ask what it is.
+    # No tuple and no class of attrs: encoders of JSON would write these without calling the hook.
     __slots__ = ("millis",)
 
     def __init__(self, millis: int) -> None:
@@ -80,7 +80,7 @@ def number_of(schema: Schema, moment: Moment) -> int:
     """Return the number that stands for a date, a time of day or a timestamp: days or milliseconds.
 
     Raises:
-        TransformError: if a date has a time of day, or the other way round.
+        TransformError: if a date has a time of day, or a time of day has a date.
     """
     millis = moment.millis
     if schema.name == DATE:
@@ -100,31 +100,33 @@ def moment_of(schema: Schema, number: int) -> Moment:
 _MAX_SCALE = 1000
 _MOST_DIGITS = 10_000
 _MOST_BYTES = 4_154
-"""Those of so many digits. The time of a conversion grows with their square."""
+"""The bytes of so many digits; the time of a conversion grows with their square."""
 _EXACTLY = Context(prec=_MOST_DIGITS, traps=[Inexact, InvalidOperation, Overflow])
-"""Computes with decimal numbers without rounding."""
+"""A context that raises an error instead of rounding."""
 
 
 def scale_of(schema: Schema) -> int:
-    """Return how many decimals the decimal numbers of a schema have.
+    """Return the number of decimals of a schema's decimal numbers.
 
     Raises:
-        TransformError: if the schema does not say it.
+        TransformError: if the schema has no scale, or it is too large.
     """
     try:
         scale = int(dict(schema.parameters)["scale"])
     except (KeyError, ValueError):
         raise TransformError("the schema of a decimal number has no scale") from None
     if abs(scale) > _MAX_SCALE:
-        raise TransformError(f"the scale of a decimal number is {scale}")
+        raise TransformError(
+            f"the scale of a decimal number is {scale}, and at most {_MAX_SCALE:,} is supported"
+        )
     return scale
 
 
 def decimal_of(schema: Schema, content: bytes) -> Decimal:
-    """Return the decimal number that bytes stand for: its digits, as a whole number.
+    """Return the decimal number whose digits, as a whole number, are these bytes.
 
     Raises:
-        TransformError: if it has too many digits.
+        TransformError: if the number has too many digits.
     """
     if len(content) > _MOST_BYTES:
         raise _too_long()
@@ -132,7 +134,7 @@ def decimal_of(schema: Schema, content: bytes) -> Decimal:
 
 
 def bounded(number: Decimal) -> Decimal:
-    """Return a decimal number with which can be computed.
+    """Return a decimal number unchanged, if it has few enough digits to compute with.
 
     >>> bounded(Decimal("1e100000000"))
     Traceback (most recent call last):
@@ -140,7 +142,7 @@ def bounded(number: Decimal) -> Decimal:
     statefun.transforms.data.TransformError: a decimal number has more than 10,000 digits
 
     Raises:
-        TransformError: if it has too many digits.
+        TransformError: if the number has too many digits.
     """
     _, digits, exponent = number.as_tuple()
     if len(digits) > _MOST_DIGITS or not isinstance(exponent, int) or abs(exponent) > _MOST_DIGITS:
@@ -156,8 +158,8 @@ def bytes_of(schema: Schema, number: Decimal, size: int | None = None) -> bytes:
     """Return the bytes that stand for a decimal number; ``size`` of them, or as many as it needs.
 
     Raises:
-        TransformError: if it has more decimals than its schema.
-        ArithmeticError: if it has too many digits.
+        TransformError: if the number has more decimals than its schema.
+        ArithmeticError: if the number has too many digits.
     """
     shifted = _EXACTLY.scaleb(number, scale_of(schema))
     unscaled = int(shifted)
@@ -177,7 +179,7 @@ class Field(NamedTuple):
 class Schema:
     """The schema of values.
 
-    Values of structs are dictionaries with all fields, those of maps dictionaries by key.
+    The value of a struct is a dictionary with all fields; that of a map, a dictionary by key.
     """
 
     kind: Kind
@@ -212,18 +214,18 @@ OPTIONAL_STRING = Schema(Kind.STRING, is_optional=True)
 
 
 def struct(like: Schema | None, fields: Iterable[Field]) -> Schema:
-    """Return the schema of a struct: the name and so on of ``like``, and other fields.
+    """Return the schema of a struct with the given fields, and the properties of ``like``.
 
     Raises:
         TransformError: if two fields have one name.
     """
-    found: dict[str, Field] = {}
+    by_name: dict[str, Field] = {}
     for field in fields:
-        if field.name in found:
+        if field.name in by_name:
             raise TransformError(f"there are two fields {field.name!r}")
-        found[field.name] = field
+        by_name[field.name] = field
     bare = basics(like, Kind.STRUCT) if like else Schema(Kind.STRUCT)
-    return attrs.evolve(bare, fields=tuple(found.values()))
+    return attrs.evolve(bare, fields=tuple(by_name.values()))
 
 
 def basics(schema: Schema, kind: Kind | None = None) -> Schema:
@@ -244,10 +246,10 @@ def basics(schema: Schema, kind: Kind | None = None) -> Schema:
 
 
 def required(name: str, schema: Schema, value: Any) -> Any:
-    """Return the value of a field.
+    """Return the value of a field unchanged.
 
     Raises:
-        TransformError: if it is null and may not be.
+        TransformError: if the value is null, and the field is required.
     """
     if value is None and not schema.is_optional:
         raise TransformError(f"field {name!r} is null, and is required")
@@ -255,15 +257,15 @@ def required(name: str, schema: Schema, value: Any) -> Any:
 
 
 def or_default(schema: Schema, value: Any, *, replaced: bool) -> Any:
-    """Return a value; the default of its schema in the place of null, if that is to be ``replaced``."""
+    """Return a value; if it is null and ``replaced`` is set, the default of its schema."""
     return schema.default if value is None and replaced else value
 
 
 def copied(field: Field, value: Any, *, replaced: bool) -> Any:
-    """Return the value of a field; its default in the place of null, if that is to be ``replaced``.
+    """Return the value of a field; if it is null and ``replaced`` is set, the default.
 
     Raises:
-        TransformError: if it is null and may not be.
+        TransformError: if the result is null, and the field is required.
     """
     return required(field.name, field.schema, or_default(field.schema, value, replaced=replaced))
 
@@ -272,30 +274,30 @@ def fields_in(schema: Schema, purpose: str) -> tuple[Field, ...]:
     """Return the fields of a struct.
 
     Raises:
-        TransformError: if the schema is of something else.
+        TransformError: if the schema is not that of a struct.
     """
     if schema.kind is not Kind.STRUCT:
         raise TransformError(
-            f"{purpose} needs an object with fields, and not {found(Data(schema, 0))}"
+            f"{purpose} needs an object with fields, not {described(Data(schema, 0))}"
         )
     return schema.fields
 
 
 def fields_of(data: Data, purpose: str) -> dict[str, Any]:
-    """Return the fields of an object: of a struct, or of a map without a schema.
+    """Return the fields of an object: a struct, or a map without a schema.
 
     Raises:
-        TransformError: if it is neither.
+        TransformError: if the data is neither.
     """
     schema, value = data
     is_struct = schema is None or schema.kind is Kind.STRUCT
     if not (is_struct and isinstance(value, dict)):
-        raise TransformError(f"{purpose} needs an object with fields, and not {found(data)}")
+        raise TransformError(f"{purpose} needs an object with fields, not {described(data)}")
     return value
 
 
-def found(data: Data) -> str:
-    """Describe data in an error text, without quoting its value."""
+def described(data: Data) -> str:
+    """Return a description of data for error texts, without its value."""
     schema, value = data
     if value is None:
         return "null"

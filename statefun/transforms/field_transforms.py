@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transforms that leave out, rename, mask, insert and copy fields.
 
-As the classes of the same names in ``org.apache.kafka.connect.transforms``.
+They do what the classes of these names in ``org.apache.kafka.connect.transforms`` do.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from statefun.transforms.data import (
     Schema,
     TransformError,
     copied,
+    described,
     fields_in,
     fields_of,
-    found,
     or_default,
     required,
     struct,
@@ -50,16 +50,16 @@ class ReplaceField(PartTransform):
 
     exclude: frozenset[str] = frozenset()
     include: frozenset[str] = frozenset()
-    """If empty, all fields that are not excluded."""
+    """The fields to keep; if empty, all fields that are not excluded."""
     renames: tuple[tuple[str, str], ...] = ()
     replace_null_with_default: bool = True
 
     def schema(self, schema: Schema) -> Schema:
-        """Leave out and rename fields."""
+        """Return the schema without left-out fields, and with renamed fields."""
         renames = dict(self.renames)
-        kept = [field for field in fields_in(schema, "ReplaceField") if self._keeps(field.name)]
+        fields = [field for field in fields_in(schema, "ReplaceField") if self._keeps(field.name)]
         return struct(
-            schema, [field._replace(name=renames.get(field.name, field.name)) for field in kept]
+            schema, [field._replace(name=renames.get(field.name, field.name)) for field in fields]
         )
 
     def changed(self, data: Data, record: Record) -> Data:
@@ -73,11 +73,11 @@ class ReplaceField(PartTransform):
             named = {renames.get(name, name): fields[name] for name in fields if self._keeps(name)}
             return Data(None, named)
         after = schema_after(self, schema)
-        kept = [name for name, _ in schema.fields if self._keeps(name)]
+        names = [name for name, _ in schema.fields if self._keeps(name)]
         replaced = self.replace_null_with_default
         value = {
             field.name: copied(field, fields[old], replaced=replaced)
-            for old, field in zip(kept, after.fields, strict=True)
+            for old, field in zip(names, after.fields, strict=True)
         }
         return Data(after, value)
 
@@ -95,7 +95,7 @@ _PARSED: Mapping[Kind, Callable[[str], Any]] = {
     Kind.FLOAT64: lambda text: float(Decimal(text)),
     Kind.STRING: str,
 }
-"""The kinds that a replacement can have."""
+"""Parsers of replacements, by the kind of the masked value."""
 _EMPTY: Mapping[Kind, Any] = {
     **dict.fromkeys(INTEGERS, 0),
     **dict.fromkeys(FLOATS, 0.0),
@@ -112,7 +112,7 @@ class MaskField(PartTransform):
 
     fields: frozenset[str]
     replacement: str | None = None
-    """If none, each value is replaced by the empty one of its type."""
+    """The replacement; None: each value is replaced by the empty value of its type."""
     replace_null_with_default: bool = True
 
     def schema(self, schema: Schema) -> Schema:
@@ -121,14 +121,14 @@ class MaskField(PartTransform):
         return schema
 
     def check(self, schemas: Schemas) -> None:
-        """Make sure that the fields can be masked."""
+        """Check that the fields can be masked; the schema stays."""
         schema = schemas.of(self.part)
         for name, each in fields_in(schema, "MaskField") if schema is not None else ():
             if name in self.fields and (OPAQUE in dict(each.parameters) or each.kind not in _EMPTY):
                 if each.name in LOGICAL:
                     continue
                 raise TransformError(
-                    f"field {name!r} cannot be masked: it is {found(Data(each, 0))} of its own"
+                    f"field {name!r} cannot be masked: it is {described(Data(each, 0))} with an own schema"
                 )
 
     def changed(self, data: Data, record: Record) -> Data:
@@ -143,9 +143,10 @@ class MaskField(PartTransform):
             return Data(None, before | masked)
         value = {}
         for name, each in schema.fields:
-            kept = or_default(each, before[name], replaced=self.replace_null_with_default)
-            masked_one = self._masked(name, Data(each, kept)) if name in self.fields else kept
-            value[name] = required(name, each, masked_one)
+            field = or_default(each, before[name], replaced=self.replace_null_with_default)
+            if name in self.fields:
+                field = self._masked(name, Data(each, field))
+            value[name] = required(name, each, field)
         return Data(schema, value)
 
     def _masked(self, name: str, data: Data) -> Any:
@@ -160,7 +161,7 @@ class MaskField(PartTransform):
                 return Decimal(0)
             if kind in _EMPTY:
                 return _EMPTY[kind]
-            raise TransformError(f"field {name!r} cannot be masked: it is {found(data)}")
+            raise TransformError(f"field {name!r} cannot be masked: it is {described(data)}")
         try:
             if is_decimal:
                 return Decimal(self.replacement)
@@ -168,16 +169,16 @@ class MaskField(PartTransform):
                 return _PARSED[kind](self.replacement)
         except (InvalidOperation, OverflowError, ValueError):
             raise TransformError(
-                f"field {name!r} cannot be masked: its replacement is no number, and the field is "
-                f"{found(data)}"
+                f"field {name!r} cannot be masked: the replacement is not a number, and the field is "
+                f"{described(data)}"
             ) from None
         raise TransformError(
-            f"field {name!r} cannot be masked by a replacement: it is {found(data)}"
+            f"field {name!r} cannot be masked by a replacement: it is {described(data)}"
         )
 
 
 def kind_of(data: Data) -> Kind:
-    """Return the kind of a value; one without a schema has that of what it is in Python."""
+    """Return the kind of a value; without a schema, its class in Python decides."""
     schema, value = data
     if schema is not None:
         return schema.kind
@@ -195,7 +196,7 @@ class Insertion(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Insertion:
-        """Read a name with ``!`` behind it if the field is to be required, or ``?``.
+        """Parse a name; ``!`` after it makes the field required, ``?`` makes it optional.
 
         >>> Insertion.parse("topic!")
         Insertion(name='topic', is_optional=False)
@@ -206,7 +207,7 @@ class Insertion(NamedTuple):
 
 @attrs.frozen(cache_hash=True)
 class InsertField(PartTransform):
-    """Inserts fields about the record, or with a given text."""
+    """Inserts fields with properties of the record, or with a fixed text."""
 
     topic: Insertion | None = None
     partition: Insertion | None = None
@@ -218,13 +219,13 @@ class InsertField(PartTransform):
 
     @property
     def traits(self) -> Traits:
-        """It looks at what it inserts."""
+        """The transform reads its part, and the properties that it inserts."""
         reads = frozenset({self.part} if self.topic is None else {self.part, Part.TOPIC})
         has_time, has_offset = self.timestamp is not None, self.offset is not None
         return Traits(self.part, reads, has_time, has_offset)
 
     def schema(self, schema: Schema) -> Schema:
-        """Insert fields."""
+        """Return the schema with the inserted fields."""
         kinds = (
             (self.topic, Kind.STRING, None),
             (self.partition, Kind.INT32, None),
@@ -248,8 +249,8 @@ class InsertField(PartTransform):
         if schema is not None and time is not None:
             time = Moment(time)
         if self.offset is not None and record.offset is None:
-            raise TransformError("a record that is still to be written has no offset to insert")
-        made = (
+            raise TransformError("a record has no offset before it is written")
+        insertions = (
             (self.topic, record.topic),
             (self.partition, record.partition),
             (self.offset, record.offset),
@@ -257,43 +258,45 @@ class InsertField(PartTransform):
             (self.static, self.static_value),
         )
         inserted = {
-            field.name: value for field, value in made if field is not None and value is not None
+            field.name: value
+            for field, value in insertions
+            if field is not None and value is not None
         }
         if schema is None:
             return Data(None, before | inserted)
         after = schema_after(self, schema)
-        kept = {
+        fields = {
             name: or_default(each, before[name], replaced=self.replace_null_with_default)
             for name, each in schema.fields
         }
-        both = kept | inserted
+        fields |= inserted
         return Data(
-            after, {name: required(name, each, both.get(name)) for name, each in after.fields}
+            after, {name: required(name, each, fields.get(name)) for name, each in after.fields}
         )
 
 
 @attrs.frozen(cache_hash=True)
 class ValueToKey(Transform):
-    """Makes the key of fields of the value."""
+    """Makes the key from fields of the value."""
 
     fields: tuple[str, ...]
     replace_null_with_default: bool = True
 
     @property
     def traits(self) -> Traits:
-        """It changes the key, and looks at the value."""
+        """The transform changes the key, and reads the value."""
         return Traits(Part.KEY, frozenset({Part.VALUE}))
 
     def schema(self, schema: Schema) -> Schema:
         """Return the key's schema."""
-        known = dict(fields_in(schema, "ValueToKey"))
+        schemas = dict(fields_in(schema, "ValueToKey"))
         for name in self.fields:
-            if name not in known:
+            if name not in schemas:
                 raise TransformError(f"there is no field {name!r}")
-        return struct(None, [Field(name, known[name]) for name in self.fields])
+        return struct(None, [Field(name, schemas[name]) for name in self.fields])
 
     def apply(self, record: Record) -> None:
-        """Set the key."""
+        """Replace the key."""
         data = record.value
         before, schema = fields_of(data, "ValueToKey"), data.schema
         if schema is None:
@@ -308,7 +311,7 @@ class ValueToKey(Transform):
         record.key = Data(after, key)
 
     def check(self, schemas: Schemas) -> None:
-        """Set the key's schema."""
+        """Replace the schema of the key."""
         schemas.key = None if schemas.value is None else self.schema(schemas.value)
         schemas.without = schemas.without - {Part.KEY} | (
             {Part.KEY} if Part.VALUE in schemas.without else frozenset()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dates by patterns of ``java.text.SimpleDateFormat``, in UTC and English.
+"""Parses and writes dates by patterns of ``java.text.SimpleDateFormat``, in UTC and English.
 
-Parsing is lenient, as Java's is: numbers out of range carry over (a 13th month is the next January),
-and what follows the pattern's end is not looked at. Letters for weeks, eras and other calendars are
-refused.
+Parsing is lenient, as in Java: numbers out of range carry over (a 13th month is the next January),
+and text after the end of the pattern is ignored. Letters for weeks, eras and other calendars are
+not supported.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ _ZONE_LETTERS = "zZX"
 
 
 class _Part(NamedTuple):
+    """A letter of a pattern and how often it is repeated, or a literal text."""
+
     letter: str
-    """Empty for text."""
+    """Empty for a literal text."""
     length: int
     text: str = ""
 
 
 def _hours(base: int, first: int) -> Callable[[datetime], int]:
-    """Return the hour of a day that is counted in ``base`` hours from ``first``."""
+    """Return a function for the hour of a clock with ``base`` hours that begins at ``first``."""
     return lambda moment: (moment.hour - first) % base + first
 
 
@@ -61,12 +63,12 @@ _NUMBERS: Mapping[str, Callable[[datetime], int]] = {
     "S": lambda moment: moment.microsecond // 1000,
 }
 LETTERS = "".join((*_NUMBERS, "E", "a", _ZONE_LETTERS))
-"""The letters that patterns may have."""
+"""The letters that patterns may contain."""
 
 
 @attrs.frozen
 class DateFormat:
-    """A pattern.
+    """A format of dates, by its pattern.
 
     >>> day = DateFormat("yyyy-MM-dd")
     >>> day.format(day.parse("2026-02-29"))
@@ -80,7 +82,7 @@ class DateFormat:
         object.__setattr__(self, "_parts", tuple(_parts_of(self.pattern)))
 
     def format(self, millis: int) -> str:
-        """Write a time, in milliseconds since the epoch.
+        """Write a time that is given in milliseconds since the epoch.
 
         Raises:
             ValueError: if its year has more than four digits.
@@ -92,7 +94,7 @@ class DateFormat:
         return "".join(_formatted(part, moment) for part in self._parts)
 
     def parse(self, text: str) -> int:
-        """Read a time: milliseconds since the epoch.
+        """Parse a time; return it in milliseconds since the epoch.
 
         Raises:
             ValueError: if the text does not match the pattern.
@@ -106,8 +108,8 @@ class DateFormat:
                 place += len(part.text)
                 continue
             place = len(text) - len(text[place:].lstrip(" \t"))
-            abuts = number + 1 < len(self._parts) and _is_numeric(self._parts[number + 1])
-            match = _reader(part, abuts=abuts).match(text, place)
+            before_number = number + 1 < len(self._parts) and _is_numeric(self._parts[number + 1])
+            match = _reader(part, before_number=before_number).match(text, place)
             if match is None:
                 raise ValueError(f"does not match the pattern {self.pattern}")
             fields[part.letter] = _value(part, match)
@@ -120,7 +122,7 @@ def _parts_of(pattern: str) -> Iterator[_Part]:
         if match["open"]:
             raise ValueError("has a quote that is not closed")
         if match["quoted"]:
-            # Two quotes are one, inside of quotes and outside.
+            # Two quotes stand for one quote, inside and outside of a quoted text.
             yield _Part("", 0, match["quoted"][1:-1].replace("''", "'") or "'")
         elif match["text"]:
             yield _Part("", 0, match["text"])
@@ -158,13 +160,13 @@ def _name(name: str, length: int) -> str:
     return name[:_SHORT] if length <= _SHORT else name
 
 
-def _reader(part: _Part, *, abuts: bool) -> re.Pattern[str]:
-    """Return the expression for a part; a number before another number has a fixed width."""
+def _reader(part: _Part, *, before_number: bool) -> re.Pattern[str]:
+    """Return the expression for a part; a number directly before another one has a fixed width."""
     letter, length, _ = part
     if letter in _ZONE_LETTERS:
         return _ISO_ZONES[min(length, 3)] if letter == "X" else _ZONE
     if _is_numeric(part):
-        return re.compile(rf"\d{{{length}}}" if abuts else r"\d+", re.ASCII)
+        return re.compile(rf"\d{{{length}}}" if before_number else r"\d+", re.ASCII)
     names = {"a": ("AM", "PM"), "M": _MONTHS, "E": _DAYS}[letter]
     both = "|".join(f"{name}|{name[:_SHORT]}" for name in names)
     return re.compile(f"(?:{both})", re.IGNORECASE)
@@ -184,14 +186,14 @@ def _value(part: _Part, match: re.Match[str]) -> int:
         return short.index(text[:_SHORT].upper()) + (letter == "M")
     number = int(text)
     if letter == "y" and length <= 2 and len(text) == 2:  # noqa: PLR2004 - two digits
-        # The year within 80 years before now and 20 after.
+        # Java takes the year that is between 80 years ago and 20 years from now.
         first = datetime.now(tz=timezone.utc).year - 80
         return first + (number - first) % 100
     return number
 
 
 def _millis(fields: Mapping[str, int]) -> int:
-    """Return the time of fields, where later units carry over into earlier ones."""
+    """Return the time of fields in milliseconds; small units carry over into larger ones."""
     months = fields.get("M", 1) - 1
     year = fields.get("y", EPOCH.year) + months // 12
     zone = next((fields[letter] for letter in _ZONE_LETTERS if letter in fields), 0)

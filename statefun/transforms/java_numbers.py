@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers as Java converts, parses and writes them.
+"""Converts, parses and writes numbers as Java does.
 
 See "Narrowing Primitive Conversion" in the Java Language Specification, and ``parseInt``,
 ``parseFloat`` and ``toString`` of the classes of ``java.lang``.
@@ -25,7 +25,7 @@ _FLOAT = re.compile(
 )
 _WHITESPACE = "".join(map(chr, range(33)))
 _PLAIN = (-3, 7)
-"""Java writes numbers without an exponent if their first digit's is at least and below these."""
+"""Java writes a number without an exponent if its first digit has an exponent from -3 to 6."""
 _INT, _LONG = 32, 64
 
 
@@ -40,7 +40,7 @@ def wrapped(number: int, bits: int) -> int:
 
 
 def truncated(number: float, bits: int) -> int:
-    """Return a float as a whole number: bounded by the range of int or long, then wrapped.
+    """Return a float as a whole number: limited to the range of int or long, and then wrapped.
 
     >>> truncated(3.9, 8), truncated(1e20, 64) == 2**63 - 1, truncated(float("nan"), 32)
     (3, True, 0)
@@ -72,13 +72,13 @@ def shortest(number: float) -> float:
 
 
 def parsed_integer(text: str, bits: int) -> int:
-    """Read a whole number.
+    """Parse a whole number.
 
     Raises:
-        ValueError: if it is none, or out of range.
+        ValueError: if the text is not a whole number, or out of range.
     """
     if not _INTEGER.fullmatch(text):
-        raise ValueError("is no whole number")
+        raise ValueError("is not a whole number")
     number = int(text)
     if number != wrapped(number, bits):
         raise ValueError(f"is out of the range of {bits} bits")
@@ -86,14 +86,14 @@ def parsed_integer(text: str, bits: int) -> int:
 
 
 def parsed_float(text: str) -> float:
-    """Read a float.
+    """Parse a float.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the text is not a float.
     """
     match = _FLOAT.fullmatch(text.strip(_WHITESPACE))
     if match is None:
-        raise ValueError("is no number")
+        raise ValueError("is not a number")
     if match["hex"]:
         try:
             number = float.fromhex(match["hex"])
@@ -117,8 +117,7 @@ def text_of_float(number: float, *, is_single: bool = False) -> str:
         return f"{sign}0.0"
     _, digits, exponent = Decimal(_shortest(abs(number), is_single=is_single)).as_tuple()
     written = "".join(map(str, digits)).rstrip("0")
-    # The exponent of the first digit.
-    first = len(digits) - 1 + int(exponent)
+    first = len(digits) - 1 + int(exponent)  # the exponent of the first digit
     if not _PLAIN[0] <= first < _PLAIN[1]:
         return f"{sign}{written[0]}.{written[1:] or '0'}E{first}"
     if first < 0:
@@ -128,8 +127,8 @@ def text_of_float(number: float, *, is_single: bool = False) -> str:
 
 
 def _shortest(number: float, *, is_single: bool) -> str:
-    """Return the shortest decimal number that is read as ``number``."""
+    """Return the shortest decimal number that is parsed as ``number``."""
     if not is_single:
         return repr(number)
-    tried = (f"{number:.{digits}g}" for digits in range(1, 10))
-    return next(text for text in tried if single(float(text)) == number)
+    texts = (f"{number:.{digits}g}" for digits in range(1, 10))
+    return next(text for text in texts if single(float(text)) == number)

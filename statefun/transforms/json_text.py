@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON as bytes, by msgspec: workers of programs without transforms do not import it."""
+"""Encodes and decodes JSON with msgspec, which is imported only where transforms are used."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Envelope(NamedTuple):
 
 
 def decode(content: bytes) -> Any:
-    """Read JSON.
+    """Decode JSON.
 
     Raises:
-        msgspec.DecodeError: if it is none.
+        msgspec.DecodeError: if ``content`` is not JSON.
     """
     import msgspec  # noqa: PLC0415 - see above
 
@@ -28,13 +28,13 @@ def decode(content: bytes) -> Any:
 
 
 def decode_exactly(content: bytes) -> Any:
-    """Read JSON; fractions are decimal numbers, with all of their digits.
+    """Decode JSON; fractions become decimal numbers, with all of their digits.
 
     >>> decode_exactly(b"[0.10, 1]")
     [Decimal('0.10'), 1]
 
     Raises:
-        msgspec.DecodeError: if it is none.
+        msgspec.DecodeError: if ``content`` is not JSON.
     """
     return _exact()(content)
 
@@ -42,11 +42,11 @@ def decode_exactly(content: bytes) -> Any:
 def encode(
     value: Any, hook: Callable[[Any], Any] | None = None, order: Literal["sorted"] | None = None
 ) -> bytes:
-    """Write JSON.
+    """Encode JSON.
 
     Args:
-        value: what to write; a float that is no number becomes null.
-        hook: makes something else of values that msgspec does not know.
+        value: the value; floats that are infinite or not a number become null.
+        hook: returns a replacement for a value of a class that msgspec does not know.
         order: whether the names of objects are sorted.
     """
     import msgspec  # noqa: PLC0415 - see above
@@ -55,13 +55,13 @@ def encode(
 
 
 def read_envelope(content: bytes) -> Envelope:
-    """Read a payload with its schema, neither of them further than where they end.
+    """Split an object into schema and payload, without decoding the two.
 
     >>> read_envelope(b'{"schema": null, "payload": [1]}')
     Envelope(schema=b'null', payload=b'[1]')
 
     Raises:
-        msgspec.DecodeError: if it is none, or has other fields.
+        msgspec.DecodeError: if ``content`` is not JSON of such an object, or has other fields.
     """
     return Envelope(*map(bytes, _envelope()(content)))
 
@@ -78,6 +78,6 @@ def _envelope() -> Callable[[bytes], tuple[Any, Any]]:
     import msgspec  # noqa: PLC0415 - see above
 
     fields = [("schema", msgspec.Raw), ("payload", msgspec.Raw)]
-    made = msgspec.defstruct("Envelope", fields, forbid_unknown_fields=True)
-    decoder = msgspec.json.Decoder(made)
+    struct = msgspec.defstruct("Envelope", fields, forbid_unknown_fields=True)
+    decoder = msgspec.json.Decoder(struct)
     return lambda content: msgspec.structs.astuple(decoder.decode(content))

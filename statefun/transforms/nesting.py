@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transforms that wrap, extract and flatten values, and name their schemas.
 
-As the classes of the same names in ``org.apache.kafka.connect.transforms``.
+They do what the classes of these names in ``org.apache.kafka.connect.transforms`` do.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from statefun.transforms.transform import PartTransform, Record, Schemas, Traits
 
 @attrs.frozen(cache_hash=True)
 class HoistField(PartTransform):
-    """Makes an object with the value as its only field."""
+    """Puts the value into an object, as its only field."""
 
     field: str
 
     @property
     def traits(self) -> Traits:
-        """It makes an object with a null in it."""
+        """The transform makes an object from null, too."""
         return super().traits._replace(takes_null=True)
 
     def schema(self, schema: Schema) -> Schema:
@@ -44,7 +44,7 @@ class HoistField(PartTransform):
         return struct(None, [Field(self.field, schema)])
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Make an object."""
+        """Return an object with the value."""
         del record
         schema, value = data
         if schema is None:
@@ -54,10 +54,10 @@ class HoistField(PartTransform):
 
 @attrs.frozen(cache_hash=True)
 class ExtractField(PartTransform):
-    """Takes a field in the place of the object that has it."""
+    """Replaces an object by one of its fields."""
 
     path: tuple[str, ...]
-    """The names of the field and of the objects that it is in, outermost first."""
+    """The names of the outer fields, outermost first, and of the field itself."""
     replace_null_with_default: bool = True
 
     def schema(self, schema: Schema) -> Schema:
@@ -71,7 +71,7 @@ class ExtractField(PartTransform):
         return schema
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Take a field; of null, null."""
+        """Return the field of an object; null for null."""
         del record
         after = None if data.schema is None else schema_after(self, data.schema)
         for number, name in enumerate(self.path, start=1):
@@ -83,7 +83,7 @@ class ExtractField(PartTransform):
             if field is None:
                 data = Data(None, value)
             else:
-                # On the way, defaults are always used.
+                # Null in an outer field is always replaced by its default.
                 replaced = self.replace_null_with_default or number < len(self.path)
                 data = Data(field.schema, or_default(field.schema, value, replaced=replaced))
         return Data(after, data.value)
@@ -94,7 +94,7 @@ _SCALARS = frozenset(Kind) - {Kind.STRUCT, Kind.MAP, Kind.UNION}
 
 @attrs.frozen(cache_hash=True)
 class Flatten(PartTransform):
-    """Gives an object the fields of the objects in it, by joined names."""
+    """Replaces nested objects by their fields, with joined names."""
 
     delimiter: str = "."
 
@@ -105,7 +105,7 @@ class Flatten(PartTransform):
         return struct(schema, fields)
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Make the object flat."""
+        """Return the flat object."""
         del record
         schema, value = data
         if value is None:
@@ -133,9 +133,9 @@ class Flatten(PartTransform):
     def _fields(
         self, schema: Schema, prefix: str, outer: Mapping[str, Any] | None, *, is_optional: bool
     ) -> Iterator[Field]:
-        """Yield fields with the defaults of the objects that they come from.
+        """Yield flat fields, with the defaults of the outer objects.
 
-        They are optional if one of these is.
+        A field is optional if one of its outer objects is.
         """
         for name, each in schema.fields:
             joined = self._name(prefix, name)
@@ -150,7 +150,7 @@ class Flatten(PartTransform):
                 yield Field(joined, flat)
             else:
                 raise TransformError(
-                    f"Flatten does not take field {joined!r}, which is of type {each.kind.value}"
+                    f"Flatten cannot take field {joined!r}, which is of type {each.kind.value}"
                 )
 
     def _values(
@@ -174,7 +174,7 @@ class SetSchemaMetadata(PartTransform):
     replace_null_with_default: bool = True
 
     def schema(self, schema: Schema) -> Schema:
-        """Set name and version."""
+        """Return the schema with the new name and version."""
         fields_in(schema, "SetSchemaMetadata")
         return attrs.evolve(
             schema,
@@ -183,7 +183,7 @@ class SetSchemaMetadata(PartTransform):
         )
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Set the schema's name and version."""
+        """Return the value with the new schema."""
         del record
         schema, value = data
         if schema is None:
@@ -200,10 +200,10 @@ class SetSchemaMetadata(PartTransform):
         return Data(after, value)
 
     def check(self, schemas: Schemas) -> None:
-        """Set the schema's name and version."""
+        """Replace the schema by one with the new name and version."""
         if self.part in schemas.without:
             raise TransformError(_NO_SCHEMA)
         super().check(schemas)
 
 
-_NO_SCHEMA = "SetSchemaMetadata needs a schema, and there is none"
+_NO_SCHEMA = "SetSchemaMetadata needs a schema, and this part of the record has none"

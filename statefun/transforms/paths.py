@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths to fields in objects in objects.
+"""Paths to fields of nested objects.
 
-From KIP-821 of Kafka: names are separated by dots, and a name with dots in it is put in backticks.
+See KIP-821 of Kafka: dots separate the names, and a name that contains dots is in backticks.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ _TICK = "`"
 
 
 class PathSyntax(Enum):
-    """How a field is named."""
+    """The syntax of the option that names a field."""
 
     V1 = "V1"
-    """A name as it is."""
+    """The name of a field; dots belong to the name."""
     V2 = "V2"
-    """A path."""
+    """A path of names."""
 
 
 def path_of(text: str, syntax: PathSyntax) -> tuple[str, ...]:
     r"""Return the names in a path.
 
-    A backtick within backticks has a backslash before it where a dot follows.
+    Within backticks, a backtick before a dot is written with a backslash before it.
 
     Raises:
         TransformError: if backticks are not closed.
@@ -51,7 +51,7 @@ def _names(text: str) -> Iterator[str]:
 
 
 def _quoted(text: str) -> tuple[str, str, bool]:
-    """Return a name up to its closing backtick, what follows, and whether nothing does."""
+    """Return a name up to its closing backtick, the rest of the text, and whether it is the last."""
     name, place = "", 0
     while True:
         end = text.find(_TICK, place)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transforms that rename the topics of records.
 
-As ``RegexRouter`` and ``TimestampRouter`` in ``org.apache.kafka.connect.transforms``.
+They do what ``RegexRouter`` and ``TimestampRouter`` of ``org.apache.kafka.connect.transforms`` do.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Router(Transform):
 
     @property
     def traits(self) -> Traits:
-        """It changes the topic."""
+        """The transform reads and changes the topic."""
         return Traits(Part.TOPIC, frozenset({Part.TOPIC}))
 
     def check(self, schemas: Schemas) -> None:
-        """Take all records."""
+        """Do nothing: the schemas stay, and topics have none."""
 
 
 @attrs.frozen(cache_hash=True)
@@ -65,43 +65,45 @@ def python_regex(java: str) -> str:
     '(?P<name>[(?<]+)\\(?<?'
 
     Raises:
-        ValueError: if it is none, or Java reads it otherwise; the text continues "... is".
+        ValueError: if ``java`` is not a regular expression, or means something else in Java; the
+            message continues a sentence.
     """
     translated = _MARKS.sub(_python_mark, java)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # of what other languages read otherwise
+            warnings.simplefilter("error")  # about syntax with another meaning in other languages
             re.compile(translated, re.ASCII)
     except (re.error, ValueError) as error:
         raise ValueError(f"is not a regular expression: {error}") from None
     except Warning as warning:
-        raise ValueError(f"is read otherwise by Python than by Java: {warning}") from None
+        raise ValueError(f"means something else in Python than in Java: {warning}") from None
     return translated
 
 
-def _python_mark(found: re.Match[str]) -> str:
-    bare = re.sub(r"\\.", "", (found["class"] or "")[1:], flags=re.DOTALL)
+def _python_mark(match: re.Match[str]) -> str:
+    bare = re.sub(r"\\.", "", (match["class"] or "")[1:], flags=re.DOTALL)
     if "[" in bare or "&&" in bare:
         raise ValueError(
-            f"has a class in a class, or an intersection: {found['class']}; avoid them"
+            f"has a class in a class, or an intersection: {match['class']}; avoid them"
         )
-    return "(?P<" if found["group"] else found[0]
+    return "(?P<" if match["group"] else match[0]
 
 
 def parts_of(
     replacement: str, groups: int, group_of: Callable[[int | str], str | None]
 ) -> Iterator[str]:
-    """Yield the parts of a replacement, as ``java.util.regex.Matcher.replaceFirst`` reads it.
+    """Yield the texts that make up a replacement of ``java.util.regex.Matcher.replaceFirst``.
 
-    ``$1`` and ``${name}`` are groups, and a backslash takes the next character as it is.
+    ``$1`` and ``${name}`` are groups, and a character after a backslash stands for itself.
 
     Args:
         replacement: the replacement.
-        groups: how many groups the expression has.
-        group_of: returns what a group has matched; raises IndexError if there is none.
+        groups: the number of groups of the regular expression.
+        group_of: returns the text that a group has matched; raises IndexError if the expression
+            has no such group.
 
     Raises:
-        TransformError: if it names no group of the expression.
+        TransformError: if the replacement names a group that the expression does not have.
     """
     place = 0
     for reference in _REFERENCE.finditer(replacement):
@@ -109,15 +111,15 @@ def parts_of(
         place = reference.end()
         if reference["wrong"]:
             raise TransformError(
-                f"{reference['wrong']} at character {reference.start() + 1} of the replacement is no "
-                "group, such as $1; write a backslash before it for the character itself"
+                f"{reference['wrong']} at character {reference.start() + 1} of the replacement is not "
+                "a group such as $1; write a backslash before it for the character itself"
             )
         if reference["escaped"]:
             yield reference["escaped"]
             continue
         group: int | str = reference["name"] or ""
         if reference["number"]:
-            # As many digits as there are groups for.
+            # As in Java, the number has as many digits as there are groups for.
             digits = reference["number"]
             while len(digits) > 1 and int(digits) > groups:
                 digits = digits[:-1]
@@ -134,7 +136,7 @@ def check_replacement(regex: str, replacement: str) -> None:
     """Check that a replacement names only groups that a regular expression has.
 
     Raises:
-        TransformError: if it names others.
+        TransformError: if the replacement names other groups.
     """
     pattern = re.compile(regex, re.ASCII)
 
@@ -148,15 +150,15 @@ def check_replacement(regex: str, replacement: str) -> None:
 
 @attrs.frozen(cache_hash=True)
 class TimestampRouter(Router):
-    """Names topics by their name and the record's time."""
+    """Renames topics by a format with the old name and the record's time."""
 
     topic_format: str
-    """With ``${topic}`` and ``${timestamp}`` for the parts."""
+    """The new name, with ``${topic}`` and ``${timestamp}`` for old name and time."""
     timestamp_format: DateFormat
 
     @property
     def traits(self) -> Traits:
-        """It looks at the time."""
+        """The transform changes the topic, and reads the time as well."""
         return super().traits._replace(reads_time=True)
 
     def apply(self, record: Record) -> None:

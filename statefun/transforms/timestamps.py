@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts timestamps, as ``org.apache.kafka.connect.transforms.TimestampConverter``."""
+"""Converts timestamps, as ``org.apache.kafka.connect.transforms.TimestampConverter`` does."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from statefun.transforms.data import (
     Moment,
     Schema,
     TransformError,
+    described,
     fields_in,
     fields_of,
-    found,
     or_default,
     required,
     struct,
@@ -37,7 +37,7 @@ _LONG = 64
 
 
 class TimeType(Enum):
-    """What a time is represented by."""
+    """The representation of a time."""
 
     STRING = "string"
     UNIX = "unix"
@@ -71,14 +71,14 @@ class TimestampConverter(PartTransform):
 
     target_type: TimeType
     field: str = ""
-    """If empty, the whole value."""
+    """The name of the field; if empty, the whole value is converted."""
     format: DateFormat | None = None
-    """The pattern of texts."""
+    """The format of times in texts."""
     unix_precision: UnixPrecision = UnixPrecision.MILLISECONDS
     replace_null_with_default: bool = True
 
     def schema(self, schema: Schema) -> Schema:
-        """Convert the schema of the field, or of the value."""
+        """Return the schema with the target type."""
         if not self.field:
             return self._after(schema)
         fields = [
@@ -91,7 +91,7 @@ class TimestampConverter(PartTransform):
         return attrs.evolve(after, default=self._fields(schema, after, schema.default))
 
     def check(self, schemas: Schemas) -> None:
-        """Convert a schema, if there can be a timestamp."""
+        """Check that the field or value can be a timestamp, and convert the schema."""
         schema = schemas.of(self.part)
         if schema is not None and self.field:
             field = schema.field(self.field)
@@ -101,7 +101,7 @@ class TimestampConverter(PartTransform):
         super().check(schemas)
 
     def changed(self, data: Data, record: Record) -> Data:
-        """Convert the field, or the value."""
+        """Convert the field, or the whole value."""
         del record
         schema, value = data
         after = None if schema is None else schema_after(self, schema)
@@ -116,17 +116,19 @@ class TimestampConverter(PartTransform):
         return Data(after, self._fields(schema, after, before))
 
     def _fields(self, schema: Schema, after: Schema, value: Mapping[str, Any]) -> dict[str, Any]:
-        made = {}
+        values = {}
         for (name, each), (_, new) in zip(schema.fields, after.fields, strict=True):
-            kept = or_default(each, value[name], replaced=self.replace_null_with_default)
-            converted = self._named(Data(each, kept)) if name == self.field else kept
-            made[name] = required(name, new, converted)
-        return made
+            field = or_default(each, value[name], replaced=self.replace_null_with_default)
+            if name == self.field:
+                field = self._named(Data(each, field))
+            values[name] = required(name, new, field)
+        return values
 
     def _after(self, schema: Schema) -> Schema:
         return attrs.evolve(_SCHEMAS[self.target_type], is_optional=schema.is_optional)
 
     def _named(self, data: Data) -> Any:
+        """Convert the field; an error has its name."""
         try:
             return self._converted(data)
         except TransformError as error:
@@ -141,7 +143,7 @@ class TimestampConverter(PartTransform):
         except TransformError:
             raise
         except ValueError as error:
-            raise TransformError(f"{found(data)} is no timestamp: it {error}") from None
+            raise TransformError(f"{described(data)} is not a timestamp: it {error}") from None
 
     def _type_of(self, data: Data) -> TimeType:
         schema, value = data
@@ -155,7 +157,7 @@ class TimestampConverter(PartTransform):
             return TimeType.UNIX
         if schema is None and isinstance(value, Moment):
             return TimeType.TIMESTAMP
-        raise TransformError(f"{found(data)} is no timestamp")
+        raise TransformError(f"{described(data)} is not a timestamp")
 
     def _millis(self, type_: TimeType, value: Any) -> int:
         if type_ is TimeType.STRING:
@@ -171,7 +173,7 @@ class TimestampConverter(PartTransform):
 
     def _pattern(self) -> DateFormat:
         if self.format is None:
-            raise TransformError("a text is no timestamp without the option format")
+            raise TransformError("a text is only a timestamp with the option format")
         return self.format
 
     def _written(self, millis: int) -> Any:
@@ -190,7 +192,7 @@ class TimestampConverter(PartTransform):
 
 
 def _quotient(number: int, divisor: int) -> int:
-    """Divide towards zero, as Java does."""
+    """Return the quotient, rounded towards zero as in Java."""
     return number // divisor if number >= 0 else -(-number // divisor)
 
 

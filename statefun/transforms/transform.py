@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record that transforms change, and what a transform is."""
+"""The interface of transforms, and the record that they change."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ class Part(Enum):
     VALUE = "Value"
     TOPIC = "Topic"
 
-    __hash__ = object.__hash__  # an enumeration's own is Python's, and as slow
+    __hash__ = object.__hash__  # that of Enum is a slow Python function
 
 
 class Traits(NamedTuple):
-    """The facts about a transform that decide when it has to be applied."""
+    """The properties of a transform that decide when it has to be applied."""
 
     writes: Part
-    """The part that it changes."""
+    """The part that the transform changes."""
     reads: frozenset[Part]
-    """The parts that decide what comes out."""
+    """The parts that the changed part depends on."""
     reads_time: bool = False
-    """Whether the record's time decides it as well."""
+    """Whether the changed part depends on the record's time as well."""
     reads_offset: bool = False
-    """Whether it needs the record's offset, which a record on its way out does not have."""
+    """Whether the transform needs the record's offset, which a record of an egress does not have."""
     takes_null: bool = False
-    """Whether it makes something of a part that is missing."""
+    """Whether the transform makes a value from null."""
 
 
 @attrs.define
 class Record:
-    """A record on its way through transforms, each of which changes it."""
+    """A record between transforms, each of which changes it in place."""
 
     topic: str
     partition: int | None
@@ -55,13 +55,13 @@ class Transform(ABC):
     """Changes records.
 
     Raises:
-        TransformError: from all methods, if it cannot take a record or schema.
+        TransformError: from all methods, if the transform cannot take a record or schema.
     """
 
     @property
     @abstractmethod
     def traits(self) -> Traits:
-        """The facts about it."""
+        """The properties of the transform."""
 
     @abstractmethod
     def apply(self, record: Record) -> None:
@@ -69,17 +69,21 @@ class Transform(ABC):
 
     @abstractmethod
     def check(self, schemas: Schemas) -> None:
-        """Make sure that the transform takes records of these schemas, and change them as it does."""
+        """Replace the schemas by those after the transform.
+
+        Raises:
+            TransformError: if the transform fails on all records with these schemas.
+        """
 
 
 @attrs.define
 class Schemas:
-    """The schemas of a record's parts, as far as they are known before there are records."""
+    """The schemas of keys and values, as far as they are known before there are records."""
 
     key: Schema | None
     value: Schema | None
     without: frozenset[Part]
-    """The parts that never have a schema; of another part, each record may have its own."""
+    """The parts that never have a schema. Other parts with an unknown schema may have one."""
 
     def of(self, part: Part) -> Schema | None:
         """Return the schema of a part."""
@@ -94,16 +98,16 @@ class PartTransform(Transform):
 
     @property
     def traits(self) -> Traits:
-        """It changes its part, and looks at no other one."""
+        """The transform reads and changes its part."""
         return Traits(self.part, frozenset({self.part}))
 
     @abstractmethod
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema that comes out of another."""
+        """Return the schema after the transform."""
 
     @abstractmethod
     def changed(self, data: Data, record: Record) -> Data:
-        """Return what becomes of the key or value."""
+        """Return the key or value after the transform."""
 
     def apply(self, record: Record) -> None:
         """Change the key or value of a record."""
@@ -125,5 +129,5 @@ class _MakesSchemas(Protocol):
 
 @lru_cache(maxsize=256)
 def schema_after(transform: _MakesSchemas, schema: Schema) -> Schema:
-    """Return the schema that comes out of another; known ones are remembered."""
+    """Return the schema after a transform; results are cached."""
     return transform.schema(schema)

@@ -227,8 +227,8 @@ def test_records_are_transformed_on_both_ways(statefun_app: Make) -> None:
     [bad] = [letter for letter in app.dead_letters() if letter.code == "SF302"]
     assert bad.message.startswith("the transforms of test-both-users cannot take a record: transf")
     assert {letter.message.rpartition(": ")[2] for letter in app.dead_letters()} == {
-        "it is no whole number",
-        "the key is null, and it becomes the id of an address",
+        "it is not a whole number",
+        "the key is null, but it has to become the id of an address",
     }
 
 

@@ -139,11 +139,11 @@ def test_a_record_that_a_transform_cannot_take_is_a_bad_record(
     assert [letter.key for letter in letters] == ["k", None, "k", "k", "k"]
     reasons = [letter.headers["statefun-error-message"] for letter in letters]
     assert [reason.partition("cannot take it: ")[2] for reason in reasons] == [
-        "transforms[0], Cast: field 'count': a text cannot be cast to int8: it is no whole number",
-        "transforms[0], Cast: Cast needs an object with fields, and not a list",
+        "transforms[0], Cast: field 'count': a text cannot be cast to int8: it is not a whole number",
+        "transforms[0], Cast: Cast needs an object with fields, not a list",
         "the value cannot be read: DecodeError: JSON is malformed: invalid character (byte 4)",
-        "the key is null, and it becomes the id of an address",
-        "the key is null, and it becomes the id of an address",
+        "the key is null, but it has to become the id of an address",
+        "the key is null, but it has to become the id of an address",
     ]
 
 

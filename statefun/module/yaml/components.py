@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A component of a module file, in one form for all formats."""
+"""A component of a module file, in the same form for all formats of files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ID = Key(
 
 @attrs.frozen
 class Component:
-    """A document or list item, converted by its format for the reader of its kind."""
+    """A document or list item, in the form that the reader of its kind takes."""
 
     kind: str
     """The current name of the kind, also where a legacy document uses an older one."""

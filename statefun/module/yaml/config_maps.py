@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Module files inside a ConfigMap, as Kubernetes has them: a document in a value of a document."""
+"""Finds module files in a ConfigMap of Kubernetes, whose values are texts with documents."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ _MODULE_FILES = ("module.yaml", "module.yml")
 
 @attrs.frozen
 class YamlText:
-    """A YAML text, and where in a file it is."""
+    """A YAML text, and its place in a file."""
 
     content: str
     file: str
     line: int = 0
-    """The line of the file where it begins, counted from 0."""
+    """The line of the file in which the text begins, counted from 0."""
     column: int = 0
-    """How far it is indented there."""
+    """The column of the file at which its lines begin, counted from 0."""
     is_literal: bool = True
-    """Whether its lines are lines of the file; otherwise its beginning stands for all of it."""
+    """Whether its lines are lines of the file; if not, all problems are located at its beginning."""
 
     def location(self, mark: yaml.Mark) -> Location:
-        """Return where in the file a place of the text is."""
+        """Return the location in the file of a place in the text."""
         return self.place(mark.line, mark.column)
 
     def place(self, line: int, column: int) -> Location:
-        """Return where in the file a line and column of the text are, counted from 0."""
+        """Return the location in the file of a line and column of the text, counted from 0."""
         if not self.is_literal:
             line = column = 0
         return Location(self.file, self.line + line + 1, self.column + column + 1)
 
 
 def is_resource(document: yaml.Node) -> bool:
-    """Return whether a document is a resource of Kubernetes."""
+    """Return whether a document is a resource of Kubernetes: it has an ``apiVersion``."""
     return _value(document, "apiVersion") is not None
 
 
 def module_texts(resource: yaml.Node, within: YamlText) -> Iterator[YamlText]:
-    """Find the module files in a resource: only a ConfigMap has any.
+    """Find the module files in a resource; only a ConfigMap has module files.
 
     Args:
-        resource: the resource.
-        within: the text that it is part of.
+        resource: the document of the resource.
+        within: the text that the document is a part of.
     """
     kind, data = _value(resource, "kind"), _value(resource, "data")
     if not (isinstance(kind, yaml.ScalarNode) and kind.value == "ConfigMap"):
@@ -70,5 +70,5 @@ def _inner(value: yaml.ScalarNode, within: YamlText) -> YamlText:
 def _value(document: yaml.Node, name: str) -> yaml.Node | None:
     if not isinstance(document, yaml.MappingNode):
         return None
-    found = (value for key, value in document.value if getattr(key, "value", None) == name)
-    return next(found, None)
+    values = (value for key, value in document.value if getattr(key, "value", None) == name)
+    return next(values, None)

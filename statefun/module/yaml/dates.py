@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dates as module files write them; upstream's documents and its code want different forms."""
+"""Parses dates in all forms that documents and code of Stateful Functions have."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _EXPECTED = "such as '2020-02-01 04:15:00.00 Z', '2020-02-01T04:15:00+01:00' or 
 def parse_date(text: str) -> datetime:
     """Read a date with its time zone.
 
-    Accepted are the documented ``2020-02-01 04:15:00.00 Z``, the form that upstream's code
-    wants, ``yyyy-MM-dd HH:mm:ss.SSS +0000``, ISO 8601, and milliseconds since the epoch.
+    It takes the documented form ``2020-02-01 04:15:00.00 Z``, the form of the code of Stateful
+    Functions, ``yyyy-MM-dd HH:mm:ss.SSS +0000``, ISO 8601, and milliseconds since the epoch.
 
     >>> parse_date("2020-02-01 04:15:00.00 Z").isoformat()
     '2020-02-01T04:15:00+00:00'
@@ -35,8 +35,8 @@ def parse_date(text: str) -> datetime:
     '2020-02-01T04:15:00+00:00'
 
     Raises:
-        ValueError: if ``text`` is none; the message continues a sentence and does not repeat
-            ``text``, which may be a secret put in the wrong place.
+        ValueError: if ``text`` is not a date. The message continues a sentence, and does not
+            repeat ``text``, which may be a secret in the wrong place.
     """
     text = text.strip()
     match = _DATE.fullmatch(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Durations as module files write them: ``123ms``, ``1 min``, ``15min``, ``1 minute``."""
+"""Parses durations of module files: ``123ms``, ``1 min``, ``15min``, ``1 minute``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NANOSECONDS_PER_UNIT: dict[str, int] = {
     )
     for label in labels.split()
 }
-# A unit does not start with a digit, so that long numbers cannot be split in many ways.
+# A unit does not start with a digit, so that the expression cannot split a number in many ways.
 _DURATION = re.compile(r"(?P<number>[0-9]+)\s*(?P<unit>(?:[^\s0-9]\S*)?)")
 # The longest timedelta has 24 digits of nanoseconds; this also bounds the cost of int().
 _MAX_DIGITS = 24
@@ -41,8 +41,8 @@ def parse_duration(text: str) -> timedelta:
     datetime.timedelta(seconds=100)
 
     Raises:
-        ValueError: if ``text`` is none; the message continues a sentence and does not repeat
-            ``text``, which may be a secret put in the wrong place.
+        ValueError: if ``text`` is not a duration. The message continues a sentence, and does not
+            repeat ``text``, which may be a secret in the wrong place.
     """
     match = _DURATION.fullmatch(text.strip())
     unit = match and _NANOSECONDS_PER_UNIT.get(match["unit"].lower() or "ms")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML as a tree that knows where everything was written, built without constructing objects."""
+"""YAML as a tree of nodes with locations; values stay texts until readers interpret them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from statefun.module.yaml.substitution import Substitution, SubstitutionError
 from statefun.sdk.shortening import shortened
 
 MAX_DEPTH = 64
-"""Module files nest about ten levels deep; the limit protects the stack."""
+"""The deepest nesting of a document: module files have about ten levels; it protects the stack."""
 MAX_ALIASED_NODES = 10_000
-"""How many nodes aliases may add, against files that expand exponentially."""
+"""The largest number of nodes that aliases add, against files that expand exponentially."""
 
 _MAX_QUOTED = 80
 _TAG_PREFIX = "tag:yaml.org,2002:"
@@ -31,7 +31,7 @@ _COLLECTION_TAGS = {_TAG_PREFIX + "map", _TAG_PREFIX + "seq"}
 
 @attrs.frozen
 class Node:
-    """Anything in a YAML file."""
+    """A value in a YAML file."""
 
     location: Location
     path: str
@@ -50,7 +50,7 @@ class ScalarNode(Node):
 
     @property
     def quoted(self) -> str:
-        """The value for messages: as written, in quotes, shortened if long."""
+        """The source for messages: in quotes, and shortened if it is long."""
         return repr(shortened(self.source, _MAX_QUOTED))
 
 
@@ -76,19 +76,19 @@ class MapNode(Node):
     entries: tuple[Entry, ...]
 
     def get(self, name: str) -> Node | None:
-        """The value of a key, or None."""
+        """Return the value of a key, or None."""
         return next((entry.value for entry in self.entries if entry.key.text == name), None)
 
 
 @attrs.frozen
 class BrokenNode(Node):
-    """Something with a problem that has been reported already; readers pass over it silently."""
+    """A value whose problem has been reported; readers raise Invalid for it without a report."""
 
 
 def compose(text: str, file: str, substitution: Substitution, problems: Problems) -> list[Node]:
-    """The non-empty documents of a YAML text; everything before a syntax error is kept.
+    """Return the documents of a YAML text that are not empty, up to a syntax error.
 
-    In place of a ConfigMap of Kubernetes come the documents of the module files in it.
+    A ConfigMap of Kubernetes is replaced by the documents of the module files in it.
 
     >>> [node] = compose("kind: a/b", "module.yaml", Substitution({}), Problems())
     >>> node.get("kind")
@@ -111,7 +111,7 @@ def _documents(
             try:
                 yield _Builder(text, substitution, problems).build(raw, "", 0)
             except Invalid:
-                # A stand-in: a file with a problem is not an empty file.
+                # A placeholder, as a file with a problem is not an empty file.
                 yield BrokenNode(text.location(raw.start_mark), "")
     except Invalid:
         yield BrokenNode(Location(text.file, 1, 1), "")
@@ -135,14 +135,14 @@ def _raw_documents(text: YamlText, problems: Problems) -> Iterator[yaml.Node]:
         what = f"the character U+{ord(text.content[error.position]):04X} is not allowed"
         raise problems.report(text.place(line, column), "", f"not valid YAML: {what}") from None
     except (ValueError, OverflowError):
-        # PyYAML lets them escape for numbers out of range, such as "\UFFFFFFFF" or %YAML 9999….
+        # PyYAML raises them for numbers out of range, such as "\UFFFFFFFF" or %YAML 9999….
         mark = loader.get_mark()
         what = "an escape or a version number is out of range"
         raise problems.report(text.location(mark), "", f"not valid YAML: {what}") from None
 
 
 class _BoundedLoader(yaml.SafeLoader):
-    """Composes recursively, but not without end."""
+    """Composes nodes recursively, up to a depth of MAX_DEPTH."""
 
     _depth = 0
 
@@ -160,17 +160,17 @@ class _BoundedLoader(yaml.SafeLoader):
 
 
 class _Builder:
-    """Turns one document of PyYAML's nodes into ours."""
+    """Converts one document from PyYAML's nodes to ours."""
 
     def __init__(self, text: YamlText, substitution: Substitution, problems: Problems) -> None:
         self._text = text
         self._substitution = substitution
         self._problems = problems
-        self._seen: set[int] = set()
+        self._built_ids: set[int] = set()
         self._aliased = 0
 
     def build(self, raw: yaml.Node, path: str, depth: int) -> Node:
-        """Build a node and all below it.
+        """Build a node and all nodes inside of it.
 
         Raises:
             Invalid: if aliases make the document too deep or too large.
@@ -194,8 +194,8 @@ class _Builder:
         if depth > MAX_DEPTH:
             text = f"aliases make the document nest deeper than {MAX_DEPTH} levels"
             raise self._problems.report(location, "", text)
-        self._aliased += id(raw) in self._seen
-        self._seen.add(id(raw))
+        self._aliased += id(raw) in self._built_ids
+        self._built_ids.add(id(raw))
         if self._aliased > MAX_ALIASED_NODES:
             text = f"aliases make the document larger by more than {MAX_ALIASED_NODES} nodes"
             raise self._problems.report(location, "", text)

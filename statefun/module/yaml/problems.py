@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects all problems of a file, instead of stopping at the first one."""
+"""Collects the problems of module files, so that reading does not stop at the first one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 class Invalid(Exception):  # noqa: N818 - it is a signal, and never reaches a user
-    """A value cannot be read because of a problem that has been reported already."""
+    """A value cannot be read, because of a problem that has been reported."""
 
 
 class Problems:
-    """The findings so far.
+    """The problems that were reported.
 
     A reader that cannot go on raises the result of `report`; a reader of several values catches
     `Invalid` and goes on with the next value, so that it finds the remaining problems as well::
@@ -26,11 +26,11 @@ class Problems:
     """
 
     def __init__(self) -> None:
-        self._found: list[Problem] = []
+        self._problems: list[Problem] = []
 
     def report(self, location: Location, key: str, text: str) -> Invalid:
-        """Remember a problem; the caller raises the returned signal if it cannot go on."""
-        self._found.append(
+        """Add a problem; return a signal that the caller raises if it cannot go on."""
+        self._problems.append(
             Problem(
                 file=location.file, line=location.line, column=location.column, key=key, text=text
             )
@@ -38,15 +38,15 @@ class Problems:
         return Invalid()
 
     def in_file_order(self, files: Iterable[str]) -> tuple[Problem, ...]:
-        """All findings, sorted by file (in the order of ``files``), line and column."""
+        """Return all problems, sorted by file (in the order of ``files``), line and column."""
         order = {file: index for index, file in enumerate(files)}
         return tuple(
-            sorted(self._found, key=lambda found: (order[found.file], found.line, found.column))
+            sorted(self._problems, key=lambda each: (order[each.file], each.line, each.column))
         )
 
 
 def read_all(reads: Iterable[Callable[[], T]]) -> tuple[T, ...]:
-    """Call everything, so that all problems are reported, and only then give up.
+    """Return the results of all calls; make all calls even if one raises, for their reports.
 
     Raises:
         Invalid: if any of the calls raised it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers of the values that several kinds of components have in common."""
+"""Readers of values that several kinds of components have."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ _FUNCTIONS = re.compile(r"[^*\s\0]+/(\*|[^/*\s\0]+)")
 
 
 _VARIABLE = {"type": "string", "pattern": r"\$\{"}
-"""Every value may come from outside, as ``${NAME}`` or ``${file:path}``."""
+"""The schema of a value from outside, ``${NAME}`` or ``${file:path}``, which any value may be."""
 
 
 def scalar_schema(title: str, **restrictions: Any) -> Schema:
-    """Return the schema of a single value, or of a variable in its place."""
+    """Return the schema of a single value, which may be a variable instead."""
     return {"title": title, "anyOf": [restrictions, _VARIABLE]}
 
 
 def anything(node: Node, problems: Problems) -> Node:
-    """The node itself, for a caller that reads its content."""
+    """Return the node itself; the caller reads it."""
     del problems
     return node
 
 
 def mapping(node: Node, problems: Problems) -> MapNode:
-    """A mapping; the caller checks its keys."""
+    """Read a mapping; the caller checks its keys."""
     return expect(node, MapNode, "a mapping", problems)
 
 
 @described({"title": "text", "type": ["string", "number", "boolean"]})
 def text(node: Node, problems: Problems) -> str:
-    """A string that is not empty; numbers and the like count as the string that was written."""
+    """Read a string that is not empty; a number or boolean is the string in the file."""
     scalar = expect(node, ScalarNode, "a string", problems)
     if not scalar.text.strip():
         raise problems.report(scalar.location, scalar.path, "must not be empty")
@@ -58,7 +58,7 @@ def text(node: Node, problems: Problems) -> str:
 
 @described(text.schema)
 def file_content(node: Node, problems: Problems) -> bytes:
-    """Read a file; its path is relative to the module file's folder."""
+    """Read the content of a file, whose path is relative to the folder of the module file."""
     path = text(node, problems)
     try:
         return (Path(node.location.file).parent / Path(path).expanduser()).read_bytes()
@@ -70,7 +70,7 @@ def file_content(node: Node, problems: Problems) -> bytes:
 
 
 def integer(minimum: int, maximum: int = 2**31 - 1) -> Reader[int]:
-    """A whole number within bounds."""
+    """Return a reader of a whole number within bounds."""
 
     @described(scalar_schema("whole number", type="integer", minimum=minimum, maximum=maximum))
     def read(node: Node, problems: Problems) -> int:
@@ -84,7 +84,12 @@ def integer(minimum: int, maximum: int = 2**31 - 1) -> Reader[int]:
 
 
 def choice(what: str, options: Mapping[str, T]) -> Reader[T]:
-    """One of the given words in any case; ``what`` names them in messages."""
+    """Return a reader of one of several words, in upper or lower case.
+
+    Args:
+        what: the name of the value in messages.
+        options: the results, by word.
+    """
     by_lower_case = {option.lower(): value for option, value in options.items()}
 
     @described(scalar_schema(" or ".join(f"`{option}`" for option in options), enum=[*options]))
@@ -99,18 +104,24 @@ def choice(what: str, options: Mapping[str, T]) -> Reader[T]:
 
 
 def member(what: str, kind: type[E]) -> Reader[E]:
-    """One of the values of an enumeration."""
+    """Return a reader of one of the values of an enumeration; ``what`` names it in messages."""
     return choice(what, {str(each.value): each for each in kind})
 
 
 def flag(what: str) -> Reader[bool]:
-    """True or false."""
+    """Return a reader of true or false; ``what`` names the value in messages."""
     read = choice(what, {"true": True, "false": False})
     return Described(read, scalar_schema("`true` or `false`", type="boolean"))
 
 
 def parsed(parse: Callable[[str], T], what: str, schema: Schema) -> Described[T]:
-    """A single value that ``parse`` takes, or refuses with a ValueError that ends the sentence."""
+    """Return a reader of a single value.
+
+    Args:
+        parse: returns the value of a text, or raises a ValueError whose message goes on after it.
+        what: the name of the value in messages.
+        schema: the schema of the value.
+    """
 
     @described(schema)
     def read(node: Node, problems: Problems) -> T:
@@ -142,7 +153,9 @@ def _regular_expression(string: str) -> str:
     except re.error as error:
         raise ValueError(f"is not a regular expression: {error}") from None
     if re.search(r"\(\?P|\\[1-9]", string):
-        raise ValueError("has a named group or a back-reference, which Spark reads otherwise")
+        raise ValueError(
+            "has a named group or a back-reference, which Spark's Java reads in another way"
+        )
     return string
 
 
@@ -158,12 +171,12 @@ def _matching(pattern: re.Pattern[str], sentence: str) -> Callable[[str], str]:
 
 
 _OPEN = r"(?!\s*statefun[./])"
-"""In patterns: not in a namespace of the runtime's own."""
+"""The beginning of a pattern that excludes the reserved namespaces of the runtime."""
 _TYPENAME_SCHEMA = scalar_schema("typename", type="string", pattern=f"^{_OPEN}.+/[^/]+$")
 duration: Reader[timedelta] = parsed(
     parse_duration, "a duration", scalar_schema("duration", type=["string", "integer"])
 )
-"""Reads a duration, such as ``15min``; a number without a unit is one of milliseconds."""
+"""Reads a duration, such as ``15min``; a number without a unit is in milliseconds."""
 date: Reader[datetime] = parsed(
     parse_date, "a date", scalar_schema("date", type=["string", "integer"])
 )
@@ -173,9 +186,9 @@ regular_expression: Described[str] = parsed(
     "a regular expression",
     scalar_schema("regular expression", type="string", minLength=1),
 )
-"""A regular expression that Java reads as Python does."""
+"""Reads a regular expression that Java and Python read in the same way."""
 typename: Reader[TypeName] = parsed(_typename, "a typename, <namespace>/<name>", _TYPENAME_SCHEMA)
-"""Reads a typename that is not in a namespace of the runtime's own."""
+"""Reads a typename outside of the reserved namespaces of the runtime."""
 functions: Reader[str] = parsed(
     _matching(
         _FUNCTIONS,
@@ -185,12 +198,12 @@ functions: Reader[str] = parsed(
     "functions, <namespace>/<name> or <namespace>/*",
     scalar_schema("functions", type="string", pattern=f"^{_OPEN}{_FUNCTIONS.pattern}$"),
 )
-"""The functions of an endpoint."""
+"""Reads the functions of an endpoint: a function, or all functions of a namespace."""
 
 
 @described(scalar_schema("function", type="string", pattern=f"^{_OPEN}{_TARGET.pattern}$"))
 def target(node: Node, problems: Problems) -> TypeName:
-    """A single function to which an ingress sends records."""
+    """Read a single function to which an ingress sends records."""
     syntax = _matching(
         _TARGET,
         "is invalid syntax for target functions. "
@@ -201,7 +214,7 @@ def target(node: Node, problems: Problems) -> TypeName:
 
 
 def list_of(read: Reader[T], what: str) -> Reader[tuple[T, ...]]:
-    """A list that is not empty; ``what`` names its items in messages."""
+    """Return a reader of a list that is not empty; ``what`` names its items in messages."""
 
     def read_list(node: Node, problems: Problems) -> tuple[T, ...]:
         items = expect(node, ListNode, f"a list of {what}", problems).items
@@ -214,7 +227,7 @@ def list_of(read: Reader[T], what: str) -> Reader[tuple[T, ...]]:
 
 
 def refuse_empty(node: Node, what: str, problems: Problems) -> None:
-    """Report a list or mapping without anything in it.
+    """Report a list or mapping that is empty.
 
     Raises:
         Invalid: if it is empty.
@@ -225,12 +238,12 @@ def refuse_empty(node: Node, what: str, problems: Problems) -> None:
 
 
 def pairs(what: str) -> Reader[dict[ScalarNode, Node]]:
-    """``name: value`` pairs, as a list of single-key mappings or as one mapping."""
+    """Return a reader of ``name: value`` pairs: a list of single-key mappings, or one mapping."""
 
     def read(node: Node, problems: Problems) -> dict[ScalarNode, Node]:
         if isinstance(node, MapNode):
             return {entry.key: entry.value for entry in node.entries}
-        found: dict[str, tuple[ScalarNode, Node]] = {}
+        by_name: dict[str, tuple[ScalarNode, Node]] = {}
         for item in expect(node, ListNode, f"a list of {what}", problems).items:
             if isinstance(item, BrokenNode):
                 continue
@@ -238,32 +251,32 @@ def pairs(what: str) -> Reader[dict[ScalarNode, Node]]:
                 problems.report(item.location, item.path, f"expected exactly one {what}")
                 continue
             [entry] = item.entries
-            first, _ = found.setdefault(entry.key.text, (entry.key, entry.value))
+            first, _ = by_name.setdefault(entry.key.text, (entry.key, entry.value))
             if first is not entry.key:
                 sentence = f"duplicate key {entry.key.quoted}; it first appears at {first.location}"
                 problems.report(entry.key.location, entry.key.path, sentence)
-        return dict(found.values())
+        return dict(by_name.values())
 
     return read
 
 
 def pairs_schema(title: str, value: Schema) -> Schema:
-    """Return the schema of pairs that have values of one schema."""
+    """Return the schema of pairs whose values have the schema ``value``."""
     one = {"type": "object", "additionalProperties": value}
-    listed = {"type": "array", "items": {**one, "minProperties": 1, "maxProperties": 1}}
-    return {"title": title, "anyOf": [one, listed]}
+    many = {"type": "array", "items": {**one, "minProperties": 1, "maxProperties": 1}}
+    return {"title": title, "anyOf": [one, many]}
 
 
 @described(pairs_schema("list of `name: value`", {"type": ["string", "number", "boolean"]}))
 def properties(node: Node, problems: Problems) -> dict[str, Node]:
-    """Settings of a client; a value that is no string, number or boolean is reported as broken."""
-    found: dict[str, Node] = {}
+    """Read the settings of a client; report values that are no string, number or boolean."""
+    by_name: dict[str, Node] = {}
     for key, value in pairs("'name: value'")(node, problems).items():
         if isinstance(value, ScalarNode) and not value.is_null:
-            found[key.text] = value
+            by_name[key.text] = value
             continue
         if not isinstance(value, BrokenNode):
             sentence = "the value of a property must be a string, a number or a boolean"
             problems.report(value.location, value.path, sentence)
-        found[key.text] = BrokenNode(value.location, value.path)
-    return found
+        by_name[key.text] = BrokenNode(value.location, value.path)
+    return by_name

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declarations of the keys that a mapping takes, which also read it.
+"""Declares the keys of a mapping, and reads mappings by these declarations.
 
-A `Key` reads one value; a `Shape` is a set of keys; its result are `Values`::
+A `Key` reads one value; a `Shape` is a set of keys, and reads a mapping as `Values`::
 
     PORT = Key("port", integer(1), "the port to listen on", required=True)
     values = Shape((PORT,)).read(node, problems)
-    values[PORT]  # an int, for the type checker as well
+    values[PORT]  # an int, also for the type checker
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ D = TypeVar("D")
 NodeT = TypeVar("NodeT", bound=Node)
 
 Reader = Callable[[Node, Problems], T]
-"""Reads a node's value, or reports its problems and raises `Invalid`."""
+"""Returns the value of a node, or reports its problems and raises `Invalid`."""
 Schema = Mapping[str, Any]
-"""A JSON Schema of values; documents use its title as the type's name."""
+"""A JSON Schema of values; its title is the name of the type in the documentation."""
 
 
 @attrs.frozen(eq=False)
 class Described(Generic[T_co]):
-    """A reader with the schema of its values."""
+    """A reader together with the schema of its values."""
 
     read: Reader[T_co]
     schema: Schema
@@ -48,7 +48,7 @@ def described(schema: Schema) -> Callable[[Reader[T]], Described[T]]:
 
 
 def schema_of(read: Reader[Any]) -> Schema:
-    """Return the schema of a reader's values; an empty one if the reader has none."""
+    """Return the schema of a reader's values; an empty schema if the reader has none."""
     return read.schema if isinstance(read, Described) else {}
 
 
@@ -59,12 +59,12 @@ class Key(Generic[T_co]):
     name: str
     read: Reader[T_co]
     doc: str
-    """The meaning of the value, for messages and documents: a noun phrase."""
+    """The meaning of the value, for messages and the documentation: a noun phrase."""
     required: bool = False
     default: Any = None
-    """The default value as users would write it, or words in brackets; for documents."""
+    """The default for the documentation: a value as users would write it, or words in brackets."""
     example: Any = None
-    """An example value, for documents."""
+    """An example value for the documentation."""
 
     @property
     def schema(self) -> Schema:
@@ -101,16 +101,16 @@ class Values:
     @overload
     def get(self, key: Key[T], default: D) -> T | D: ...
     def get(self, key: Key[T], default: D | None = None) -> T | D | None:
-        """A value, or the default if it is missing or invalid."""
+        """Return a value, or the default if it is missing or invalid."""
         value: T | D | None = self._read.get(key, default)
         return value
 
     def __contains__(self, key: Key[Any]) -> bool:
-        """Whether there is a value, and a valid one."""
+        """Return whether the key has a valid value."""
         return key in self._read
 
     def attempted(self, key: Key[Any]) -> bool:
-        """Whether the user wrote the key at all, be it misspelt or with an invalid value."""
+        """Return whether the file has the key, even if it is misspelt or its value is invalid."""
         return key.name in self._attempted
 
 
@@ -122,7 +122,7 @@ class Shape:
 
     @property
     def schema(self) -> Schema:
-        """What such a mapping may be."""
+        """The JSON Schema of such a mapping."""
         return {
             "title": "mapping",
             "type": "object",
@@ -133,11 +133,11 @@ class Shape:
 
     @property
     def reader(self) -> Described[Values]:
-        """What reads such a mapping."""
+        """The reader of such a mapping, with its schema."""
         return Described(self.read, self.schema)
 
     def read(self, node: Node, problems: Problems) -> Values:
-        """Read all keys; keys with problems are left out of the result.
+        """Read all keys; report problems, and leave keys with problems out of the result.
 
         Raises:
             Invalid: if ``node`` is not a mapping.
@@ -177,14 +177,14 @@ class Variants:
     """A mapping whose ``type`` decides which further keys it takes."""
 
     invalid: str
-    """Message for other types, such as ``Invalid colour: {type}; valid values are [{types}]``."""
+    """The message about other types, such as ``Invalid colour: {type}; valid values are [{types}]``."""
     shapes: Mapping[str, tuple[Key[Any], ...]]
     prefix: str = ""
-    """What types may begin with, which changes nothing."""
+    """An optional beginning of types, such as the name of a package."""
 
     @property
     def schema(self) -> Schema:
-        """What such a mapping may be."""
+        """The JSON Schema of such a mapping."""
         shapes = {name: Shape(keys).schema for name, keys in self.shapes.items()}
         return {
             "title": "mapping",
@@ -200,11 +200,11 @@ class Variants:
 
     @property
     def reader(self) -> Described[tuple[str, Values]]:
-        """What reads such a mapping."""
+        """The reader of such a mapping, with its schema."""
         return Described(self.read, self.schema)
 
     def read(self, node: Node, problems: Problems) -> tuple[str, Values]:
-        """Return the type, and the other values.
+        """Return the type and the values of the other keys.
 
         Raises:
             Invalid: if ``node`` is not a mapping, or its type is missing or invalid.
@@ -244,18 +244,18 @@ class Variants:
 
 
 def expect(node: Node, kind: type[NodeT], what: str, problems: Problems) -> NodeT:
-    """The node itself, if it is of the expected kind and not null.
+    """Return the node if it has the expected kind; report it otherwise.
 
     Raises:
-        Invalid: otherwise.
+        Invalid: if the node has another kind, is null, or was reported before.
     """
     if isinstance(node, BrokenNode):
         raise Invalid
     is_null = isinstance(node, ScalarNode) and node.is_null
     if isinstance(node, kind) and not is_null:
         return node
-    found = {ListNode: "a list", MapNode: "a mapping"}.get(type(node), "a single value")
-    text = f"expected {what}, but found {'nothing' if is_null else found}"
+    actual = {ListNode: "a list", MapNode: "a mapping"}.get(type(node), "a single value")
+    text = f"expected {what}, but found {'nothing' if is_null else actual}"
     raise problems.report(node.location, node.path, text)
 
 
@@ -268,7 +268,7 @@ class _Nearest:
 def did_you_mean(written: ScalarNode, valid: Iterable[str]) -> _Nearest:
     """Return the valid name that is most similar to the written one, if any is close.
 
-    The comparison is with the text in the file, so that a hint tells nothing of a secret.
+    The text in the file is compared, so that a hint reveals nothing about a secret.
     """
     by_lower_case = {name.lower(): name for name in valid}
     near = difflib.get_close_matches(written.source.lower(), by_lower_case, n=1)

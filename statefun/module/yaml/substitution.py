@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``${VARIABLE}`` and ``${file:/path}`` inside the values of module files."""
+"""Replaces ``${VARIABLE}`` and ``${file:/path}`` in the values of module files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_FILE_BYTES = 1 << 20
 
 
 class SubstitutionError(ValueError):
-    """A text has references that cannot be resolved; ``texts`` has one sentence for each."""
+    """A text has references that cannot be resolved; ``texts`` has a sentence for each reference."""
 
     def __init__(self, texts: tuple[str, ...]) -> None:
         super().__init__("; ".join(texts))
@@ -32,11 +32,11 @@ class SubstitutionError(ValueError):
 
 @attrs.frozen
 class Substitution:
-    """Replaces references by values, which may be secrets: no error text ever holds one.
+    """Replaces references by values; no error text contains a value, which may be a secret.
 
     * ``${NAME}`` is an environment variable;
-    * ``${NAME:-default}`` falls back to the default where it is not set or empty;
-    * ``${file:/path}`` is the stripped content of a file, relative to ``folder``;
+    * ``${NAME:-default}`` is the default if the variable is not set or empty;
+    * ``${file:/path}`` is the stripped content of a file; the path is relative to ``folder``;
     * ``$${`` is a literal ``${``.
 
     Inserted values are not searched for references again, and references do not nest.
@@ -107,5 +107,5 @@ class Substitution:
         try:
             return content.decode("utf-8-sig").strip()
         except UnicodeDecodeError:
-            # Not chained: the decoding error holds the file's bytes.
+            # Not chained: the decoding error contains the bytes of the file.
             raise ValueError(f"the file of {reference} is not UTF-8 text") from None

@@ -126,7 +126,7 @@ def problem(text: str) -> str:
         ("{type: SetSchemaMetadata$Value}", "needs schema.name or schema.version"),
         (
             "{type: SetSchemaMetadata$Value, schema.name: a}",
-            "transforms[0], SetSchemaMetadata: SetSchemaMetadata needs a schema, and there is none",
+            "transforms[0], SetSchemaMetadata: SetSchemaMetadata needs a schema, and this part of the record has none",
         ),
         ("{type: RegexRouter, regex: '(', replacement: a}", "is not a regular expression"),
         (
@@ -139,7 +139,7 @@ def problem(text: str) -> str:
         ),
         (
             "{type: RegexRouter, regex: '[a--b]+', replacement: a}",
-            "'[a--b]+' is read otherwise by Python than by Java: Possible set difference",
+            "'[a--b]+' means something else in Python than in Java: Possible set difference",
         ),
         ("{type: RegexRouter, regex: '(?u)a', replacement: a}", "is not a regular expression"),
         (
@@ -206,7 +206,7 @@ def test_values_of_variables_are_not_quoted(transform: str) -> None:
         ),
         (
             "valueFormat: {type: text}, transforms: [{type: Flatten$Value}]",
-            "transforms[0], Flatten: Flatten needs an object with fields, and not a value of type",
+            "transforms[0], Flatten: Flatten needs an object with fields, not a value of type",
         ),
         (
             (
