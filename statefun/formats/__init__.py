@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of values that are encoded in other formats than Protobuf and JSON."""
+"""Types of values for further formats: Avro, Protobuf without classes, and schema registries."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from statefun.sdk.errors import ConfigurationError
 
 @cache
 def optional_package(name: str, extra: str) -> ModuleType:
-    """Import a package that not every installation has; it is looked for once.
+    """Import a package that not every installation has; the result is cached.
 
     Args:
-        name: of the package.
-        extra: the extra of statefun that installs it.
+        name: the name of the module to import.
+        extra: the extra of statefun that installs the package.
 
     Raises:
-        ConfigurationError: if it is not installed.
+        ConfigurationError: if the package is not installed.
     """
     try:
         return importlib.import_module(name)

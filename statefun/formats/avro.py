@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values in Avro's binary encoding, without their schema: both sides know it.
+"""Values in Avro's binary encoding, without their schema, which writer and reader have to know.
 
 See "Binary Encoding" in https://avro.apache.org/docs/1.12.0/specification/.
 """
@@ -39,7 +39,8 @@ def make_avro_type(typename: str, schema: str | Mapping[str, Any]) -> SimpleType
         schema: the Avro schema, as JSON text or as parsed JSON.
 
     Raises:
-        DefinitionError: if the schema is none, or the typename belongs to another type.
+        DefinitionError: if the schema is not an Avro schema, or the typename belongs to another
+            type.
         ConfigurationError: if fastavro is not installed.
 
     >>> fields = [{"name": "name", "type": "string"}]
@@ -55,10 +56,14 @@ def make_avro_type(typename: str, schema: str | Mapping[str, Any]) -> SimpleType
 
 
 def check_schema(typename: str, schema: str) -> None:
-    """Check that ``schema``, which belongs to ``typename``, is an Avro schema.
+    """Check that a schema is an Avro schema.
+
+    Args:
+        typename: the name of the schema's type, for messages.
+        schema: the schema, as JSON text.
 
     Raises:
-        DefinitionError: if it is not.
+        DefinitionError: if it is not an Avro schema.
     """
     try:
         _parsed(schema)
@@ -66,12 +71,12 @@ def check_schema(typename: str, schema: str) -> None:
         raise
     except Exception as error:
         raise DefinitionError(
-            f"the schema of {typename} is no Avro schema: {type(error).__name__}: {error}"
+            f"the schema of {typename} is not an Avro schema: {type(error).__name__}: {error}"
         ) from error
 
 
 def encode(value: Any, schema: str) -> bytes:
-    """Encode ``value`` as ``schema`` says."""
+    """Encode a value with an Avro schema in JSON."""
     buffer = io.BytesIO()
     _library().schemaless_writer(buffer, _parsed(schema), value, strict=True)
     return buffer.getvalue()
@@ -80,16 +85,17 @@ def encode(value: Any, schema: str) -> bytes:
 def decode(
     content: bytes, written_as: str, read_as: str | None = None, *, names_branches: bool = False
 ) -> Any:
-    """Decode ``content``.
+    """Decode a value.
 
     Args:
         content: the encoded value, without further bytes.
-        written_as: the schema that it was written with.
+        written_as: the schema that the value was encoded with.
         read_as: the schema of the returned value, if it differs.
-        names_branches: whether a value of a union of several named types has its type beside it.
+        names_branches: whether a value of a union of several named types is returned as a pair of
+            type name and value.
 
     Raises:
-        ValueError: if something follows the value.
+        ValueError: if there are further bytes after the value.
     """
     buffer = io.BytesIO(content)
     reader = None if read_as is None else _parsed(read_as)
@@ -100,9 +106,9 @@ def decode(
         return_named_type=names_branches,
         return_named_type_override=names_branches,
     )
-    rest = len(content) - buffer.tell()
-    if rest:
-        raise ValueError(f"{rest} bytes follow the value")
+    excess = len(content) - buffer.tell()
+    if excess:
+        raise ValueError(f"there are {excess} bytes after the value")
     return value
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protobuf messages without generated classes: by a descriptor set, as ``protoc`` writes it."""
+"""Protobuf messages without generated classes, from a descriptor set that ``protoc`` has written."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def make_described_protobuf_type(
         message: the full name of the message.
 
     Raises:
-        DefinitionError: if the set does not describe it, or the typename belongs to another type.
+        DefinitionError: if the set does not describe the message, or the typename belongs to
+            another type.
     """
     try:
         _message_class(descriptor_set, message)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values whose schema is in a schema registry: Confluent's, or one with the same interface.
+"""Values whose schemas are in a schema registry: Confluent's, or one with the same interface.
 
 A value begins with a zero byte and, in four bytes, the number of the schema that it was written
-with; see "Wire format" in Confluent's documentation of its serializers. Avro and JSON are read.
+with; see "Wire format" in Confluent's documentation of its serializers. Values may be in Avro or
+JSON.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ _NUMBERS = {
     "retries.wait.ms",
     "timeout",
 }
-"""Properties that the client wants as numbers."""
+"""The properties that the client takes as numbers."""
 _DEFAULTS = {"timeout": 10}
-"""In seconds; the client's own default is to wait for ever."""
+"""The timeout in seconds; the client would wait for ever by default."""
 _LARGEST_NUMBER = 2**32 - 1
 _NO_SUCH_SCHEMA = {HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY}
 _unknown = UnknownSchemas()
@@ -46,6 +47,8 @@ _unknown = UnknownSchemas()
 
 @attrs.frozen
 class _Registered:
+    """Encodes and decodes values with the schemas of a registry."""
+
     url: str = attrs.field(repr=False)  # it may have a password in it
     schema: str | None
     subject: str | None
@@ -64,56 +67,59 @@ class _Registered:
     def serialize(self, value: Any) -> bytes:
         if self.schema is None or self.subject is None:
             raise DefinitionError(
-                "values of this type can only be read: to write them it needs a schema and a subject"
+                "values of this type can only be read; to write them, give the type a schema and a "
+                "subject"
             )
         try:
             number = _number(self._client(), self.subject, self.schema)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the value was not written
-            problem = self._failed("takes no schema", error)
+        except Exception as error:  # noqa: BLE001 - any exception means that there is no number
+            problem = self._error_text("does not register the schema", error)
             raise FunctionError(problem) from None
         return _HEADER.pack(_MAGIC, number) + avro.encode(value, self.schema)
 
     def deserialize(self, content: bytes) -> Any:
-        written, payload = self.parts_of(content)
-        if written.schema_type == "JSON":
+        schema, payload = self.parts_of(content)
+        if schema.schema_type == "JSON":
             return json.loads(payload)
-        return avro.decode(payload, _avro_text(written), self.schema)
+        return avro.decode(payload, _avro_text(schema), self.schema)
 
     def parts_of(self, content: bytes) -> tuple[Any, bytes]:
-        """Return the schema that a value was written with, and the value behind its number."""
+        """Return the schema that a value was written with, and the value without its header."""
         magic, number = _HEADER.unpack_from(content)
         if magic != _MAGIC:
-            raise ValueError(f"it begins with {magic}, and not with 0 and a schema's number")
+            raise ValueError(
+                f"the value begins with {magic}, not with 0 and the number of a schema"
+            )
         return self._schema(number), content[_HEADER.size :]
 
     def _schema(self, number: int) -> Any:
-        """Fetch a schema.
+        """Fetch a schema by its number.
 
         Raises:
-            ValueError: if the registry has none of that number.
-            FunctionError: if it does not tell: then the value may be right.
+            ValueError: if the registry has no schema with this number.
+            FunctionError: if the registry gives no valid answer, so that the value may be valid.
         """
-        unknown = f"there is no schema {number}"
+        unknown = f"the registry has no schema {number}"
         if _unknown.has((self.url, self.properties, number)):
             raise ValueError(unknown)
         client = self._client()
         try:
-            found = client.get_schema(number)
-        except Exception as error:  # noqa: BLE001 - whatever it is, there is no answer
+            schema = client.get_schema(number)
+        except Exception as error:  # noqa: BLE001 - any exception means that there is no schema
             if _says_unknown(error):
                 _unknown.add((self.url, self.properties, number))
                 raise ValueError(unknown) from None
-            raise FunctionError(self._failed("does not answer", error)) from None
-        if problem := _problem(found):
+            raise FunctionError(self._error_text("does not answer", error)) from None
+        if problem := _problem(schema):
             _forget(client)
             raise FunctionError(
-                f"the schema registry answers for schema {number} with status 200, and without a "
-                f"schema ({problem}): {found!r:.200}"
+                f"the schema registry answers for schema {number} with status 200, but without a "
+                f"schema ({problem}): {schema!r:.200}"
             )
-        return found
+        return schema
 
-    def _failed(self, what: str, error: Exception) -> str:
-        """Return the text of an error; the exception itself may quote the URL."""
+    def _error_text(self, what: str, error: Exception) -> str:
+        """Return the text of an error, without the password that the exception may quote."""
         text = without_secrets(error, self.url)
         return f"the schema registry at {shown_uri(self.url)} {what}: {text}"
 
@@ -122,37 +128,38 @@ class _Registered:
 
 
 def _says_unknown(error: Exception) -> bool:
-    """Return whether an exception of the client's is a registry's word that there is no such schema.
+    """Return whether an exception is the registry's answer that it does not have a schema.
 
-    A proxy, or another server at a wrong URL, has no error code of a registry's.
+    Answers of a proxy, or of another server at a wrong URL, have no error code of a registry.
     """
     code = getattr(error, "error_code", None)
-    is_told = isinstance(code, int) and code > 0
-    return is_told and getattr(error, "http_status_code", 0) in _NO_SUCH_SCHEMA
+    is_of_registry = isinstance(code, int) and code > 0
+    return is_of_registry and getattr(error, "http_status_code", 0) in _NO_SUCH_SCHEMA
 
 
-def _avro_text(written: Any) -> str:
-    if written.schema_type != "AVRO":
-        raise ValueError(f"its schema is in {written.schema_type}, which is not read")
-    text: str = written.schema_str
+def _avro_text(schema: Any) -> str:
+    """Return an Avro schema, as JSON text."""
+    if schema.schema_type != "AVRO":
+        raise ValueError(f"the schema of the value has type {schema.schema_type}, which is not supported")
+    text: str = schema.schema_str
     return text
 
 
-def _problem(found: Any) -> str:
-    """Return why an answer has no schema; empty if it has."""
-    if not (isinstance(found.schema_str, str) and isinstance(found.schema_type, str)):
+def _problem(schema: Any) -> str:
+    """Return the reason why an answer contains no schema; empty if it contains one."""
+    if not (isinstance(schema.schema_str, str) and isinstance(schema.schema_type, str)):
         return "a text is missing"
-    # With references it is one, and cannot be read.
-    if found.schema_type == "AVRO" and not found.references:
+    # A schema with references is valid, but cannot be parsed alone.
+    if schema.schema_type == "AVRO" and not schema.references:
         try:
-            avro.check_schema("the value", found.schema_str)
+            avro.check_schema("the value", schema.schema_str)
         except DefinitionError as error:
             return error.message
     return ""
 
 
 def _forget(client: Any) -> None:
-    """Make a client ask once more for what it was answered: it keeps any answer for ever."""
+    """Clear the caches of a client, which would keep an invalid answer for ever."""
     client.clear_caches()
 
 
@@ -167,12 +174,12 @@ def written_avro(
         properties: as for :func:`make_schema_registry_type`.
 
     Raises:
-        ValueError: if it is no such value, or in another format.
-        FunctionError: if the registry does not tell.
+        ValueError: if the value has no valid header, or its schema is not in Avro.
+        FunctionError: if the registry gives no valid answer.
     """
     registered = _Registered.of(url, None, None, properties)
-    written, payload = registered.parts_of(content)
-    return _avro_text(written), payload
+    schema, payload = registered.parts_of(content)
+    return _avro_text(schema), payload
 
 
 def registered_avro(
@@ -182,7 +189,7 @@ def registered_avro(
     subject: str,
     properties: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Return a value with the number of its schema, which is registered if it is not yet.
+    """Encode a value with the number of its schema, and register the schema if it is new.
 
     Args:
         value: the value.
@@ -192,8 +199,8 @@ def registered_avro(
         properties: as for :func:`make_schema_registry_type`.
 
     Raises:
-        FunctionError: if the registry does not take the schema.
-        Exception: if the value is not as the schema says.
+        FunctionError: if the registry does not register the schema.
+        Exception: if the value does not fit the schema.
     """
     return _Registered.of(url, schema, subject, properties).serialize(value)
 
@@ -208,22 +215,23 @@ def make_schema_registry_type(
 ) -> SimpleType[Any]:
     """Make and register a type that takes the schemas of its values from a registry.
 
-    Schemas are fetched once per process; a number that the registry does not know is asked for once more
-    after five seconds. A registry that does not answer fails the invocation
-    that needs it, as its function's failure policy says.
+    Each process fetches a schema once. After five seconds, it asks again for a number that the registry
+    did not know. If the registry does not answer, the invocation fails, and the failure policy of its
+    function decides.
 
     Args:
         typename: ``namespace/name``.
         url: the URL of the registry.
         schema: the Avro schema, as JSON text, with which values are read and written; without it,
-            values are read with the schema that they were written with.
-        subject: the subject under which the schema is registered when a value is written.
+            each value is read with the schema that it was written with.
+        subject: the subject under which the schema is registered when a value is written; without
+            it, values can only be read.
         properties: properties of confluent-kafka's ``SchemaRegistryClient``, such as
             ``basic.auth.user.info``.
 
     Raises:
-        DefinitionError: if the schema is no Avro schema, or the typename belongs to another type.
-        ConfigurationError: if the packages are not installed, or a property is unknown.
+        DefinitionError: if the schema is not an Avro schema, or the typename belongs to another type.
+        ConfigurationError: if the packages are not installed, or the URL or a property is invalid.
     """
     if schema is not None:
         avro.check_schema(typename, schema)
@@ -232,8 +240,8 @@ def make_schema_registry_type(
         registered._client()  # noqa: SLF001 - a class of this module
     except ConfigurationError:
         raise
-    except Exception as error:  # noqa: BLE001 - any exception here is about its settings
-        # Not chained: it may quote a property.
+    except Exception as error:  # noqa: BLE001 - any exception here is about the settings
+        # Not chained: the exception may quote a property.
         raise ConfigurationError(
             f"the schema registry of {typename}: {type(error).__name__}; check its url and its "
             "properties, which are those of confluent-kafka's SchemaRegistryClient"
@@ -257,7 +265,7 @@ def _number(client: SchemaRegistryClient, subject: str, schema: str) -> int:
     number: object = client.register_schema(subject, _library().Schema(schema, "AVRO"))
     if type(number) is not int or not 0 <= number <= _LARGEST_NUMBER:
         _forget(client)
-        raise ValueError(f"it answers with the number {number!r:.200}")
+        raise ValueError(f"its answer has the number {number!r:.200}")
     return number
 
 

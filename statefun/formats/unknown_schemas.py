@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schemas that a registry did not know a moment ago.
+"""Remembers for a short time which schemas a registry does not know.
 
-A topic may be full of values whose schema is unknown; a question for each would take longer than the
-values do.
+A topic may be full of values whose schema is unknown; a request to the registry for each value would
+take too long.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Hashable
 from datetime import timedelta
 
 _REMEMBERED = timedelta(seconds=5)
-"""A schema may be registered meanwhile."""
+"""How long a schema counts as unknown; it may be registered after that."""
 _MOST = 10_000
-"""Bytes that are no number of a schema look like any."""
+"""The largest number of schemas: malformed values look like values with any schema."""
 
 
 class UnknownSchemas:
-    """What is unknown, for a short time.
+    """Schemas that a registry did not know a moment ago.
 
     >>> unknown = UnknownSchemas()
     >>> unknown.add(7)
@@ -30,12 +30,12 @@ class UnknownSchemas:
         self._since: dict[Hashable, float] = {}
 
     def has(self, schema: Hashable) -> bool:
-        """Return whether a schema was unknown a moment ago."""
+        """Return whether the registry did not know a schema a moment ago."""
         since = self._since.get(schema)
         return since is not None and time.monotonic() - since < _REMEMBERED.total_seconds()
 
     def add(self, schema: Hashable) -> None:
-        """Take note that a schema is unknown now."""
+        """Add a schema that the registry does not know now."""
         if len(self._since) >= _MOST:
             self._since.clear()
         self._since[schema] = time.monotonic()

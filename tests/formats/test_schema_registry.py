@@ -86,9 +86,9 @@ def test_a_schema_that_is_unknown_is_asked_for_once(
 ) -> None:
     """For a short time: when it was registered meanwhile, it is found, and fetched once."""
     for _ in range(20):
-        with pytest.raises(ValueDecodeError, match="there is no schema 1"):
+        with pytest.raises(ValueDecodeError, match="the registry has no schema 1"):
             registry.read()
-    with pytest.raises(ValueDecodeError, match="there is no schema 2"):
+    with pytest.raises(ValueDecodeError, match="the registry has no schema 2"):
         registry.read(2)
     assert registry.asked == 2
 
@@ -134,7 +134,7 @@ def test_a_schema_is_registered_when_it_has_a_number(registry: Registry, body: b
     """Any other answer fails what writes the value, and is not kept."""
     type_ = registry.type()
     registry.answer = (200, body)
-    with pytest.raises(FunctionError, match=r"the schema registry at \S+ takes no schema"):
+    with pytest.raises(FunctionError, match=r"the schema registry at \S+ does not register the schema"):
         type_.serializer().serialize("Ada")
     registry.answer = (200, b'{"id": 7}')
 

@@ -218,7 +218,7 @@ def test_ids_are_the_string_form_of_typed_keys(kafka: KafkaHarness, checkpoint: 
         ),
         (
             'valueType: test.formats/b, valueFormat: {type: avro, schema: \'{"type": "strin"}\'}',
-            "the schema of test.formats/b is no Avro schema: UnknownType: ",
+            "the schema of test.formats/b is not an Avro schema: UnknownType: ",
         ),
         (
             f"valueType: {UUID.typename}, valueFormat: {{type: json}}",
