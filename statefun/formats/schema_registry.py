@@ -140,7 +140,9 @@ def _says_unknown(error: Exception) -> bool:
 def _avro_text(schema: Any) -> str:
     """Return an Avro schema, as JSON text."""
     if schema.schema_type != "AVRO":
-        raise ValueError(f"the schema of the value has type {schema.schema_type}, which is not supported")
+        raise ValueError(
+            f"the schema of the value has type {schema.schema_type}, which is not supported"
+        )
     text: str = schema.schema_str
     return text
 

@@ -81,10 +81,10 @@ def registry() -> Iterator[Registry]:
     thread.join()
 
 
-def test_a_schema_that_is_unknown_is_asked_for_once(
+def test_an_unknown_schema_is_requested_once(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For a short time: when it was registered meanwhile, it is found, and fetched once."""
+    """After a short time it is requested again; once it is registered, it is fetched once."""
     for _ in range(20):
         with pytest.raises(ValueDecodeError, match="the registry has no schema 1"):
             registry.read()
@@ -116,10 +116,10 @@ def test_a_schema_that_is_unknown_is_asked_for_once(
         (302, b""),
     ],
 )
-def test_other_answers_are_no_fault_of_the_value(
+def test_invalid_answers_are_failures_of_the_registry(
     registry: Registry, answer: tuple[int, bytes]
 ) -> None:
-    """Not even for the next value: as soon as the registry answers, it is read."""
+    """The answer is not cached: the next value is read as soon as the registry has the schema."""
     registry.answer = answer
     for _ in range(2):
         with pytest.raises(FunctionError, match="the schema registry"):
@@ -131,18 +131,20 @@ def test_other_answers_are_no_fault_of_the_value(
 
 @pytest.mark.parametrize("body", [b"{}", b'{"id": "7"}', b'{"id": -1}', b"<html>", b"", b"[]"])
 def test_a_schema_is_registered_when_it_has_a_number(registry: Registry, body: bytes) -> None:
-    """Any other answer fails what writes the value, and is not kept."""
+    """Any other answer fails the writing of the value, and is not cached."""
     type_ = registry.type()
     registry.answer = (200, body)
-    with pytest.raises(FunctionError, match=r"the schema registry at \S+ does not register the schema"):
+    with pytest.raises(
+        FunctionError, match=r"the schema registry at \S+ does not register the schema"
+    ):
         type_.serializer().serialize("Ada")
     registry.answer = (200, b'{"id": 7}')
 
     assert type_.serializer().serialize("Ada") == b"\0\0\0\0\x07\x06Ada"
 
 
-def test_what_is_unknown_takes_little_memory() -> None:
-    """Whatever numbers garbage has."""
+def test_unknown_schemas_take_little_memory() -> None:
+    """Malformed values can have any number of a schema."""
     unknown = UnknownSchemas()
     for number in range(30_000):
         unknown.add(number)

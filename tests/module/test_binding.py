@@ -64,7 +64,7 @@ def test_targets_with_functions_fit(registered: list[str], target: str) -> None:
 
 
 def test_values_that_no_handler_takes_are_refused() -> None:
-    """All records of the topic would fail."""
+    """A value type that no handler of a target takes is a problem, as all records would fail."""
     registry = StatefulFunctions()
 
     @registry.bind("test.fns/typed")
@@ -82,7 +82,7 @@ def test_values_that_no_handler_takes_are_refused() -> None:
 
 
 def test_values_that_a_handler_takes_fit() -> None:
-    """Each handler counts."""
+    """One handler of the target has to take the value type."""
     registry = StatefulFunctions()
 
     @registry.bind("test.fns/typed")
@@ -97,14 +97,14 @@ def test_values_that_a_handler_takes_fit() -> None:
 
 
 def test_functions_without_ingress_fit() -> None:
-    """A function may be there for messages of other functions only."""
+    """A function may get messages of other functions only."""
     module = Module(ingresses=(ingress("test.fns/one"),))
 
     check_binding(module, functions("test.fns/one", "test.fns/two"))
 
 
-def test_everything_that_does_not_fit_is_said_at_once() -> None:
-    """Each target without function has its place in the file, and the name that may be meant."""
+def test_all_binding_problems_are_reported_at_once() -> None:
+    """Each target without a function has its location in the file, and a similar name."""
     module = Module(
         ingresses=(
             ingress("test.fns/cuont", "test.fns/count"),
@@ -125,7 +125,7 @@ def test_everything_that_does_not_fit_is_said_at_once() -> None:
 
 
 def test_an_application_without_functions_and_ingresses_is_refused() -> None:
-    """Nothing would ever be invoked, and the error says why."""
+    """The error names both reasons why no function would be invoked."""
     with pytest.raises(BindingError) as caught:
         check_binding(Module(), functions())
 
@@ -136,8 +136,8 @@ def test_an_application_without_functions_and_ingresses_is_refused() -> None:
     )
 
 
-def test_a_topic_of_the_playground_has_one_port() -> None:
-    """Its records would be taken at either."""
+def test_a_playground_topic_at_two_ports_is_refused() -> None:
+    """Two egresses of the playground at different ports cannot have one topic."""
     egress = (
         "kind: io.statefun.playground.v1/egress\nspec: {{id: a/{}, port: {}, topics: [b, {}]}}\n"
     )
@@ -152,8 +152,8 @@ def test_a_topic_of_the_playground_has_one_port() -> None:
     assert raised.value.message.count("\n") == 1
 
 
-def test_components_that_do_not_run_are_pointed_out(caplog: pytest.LogCaptureFixture) -> None:
-    """A component of a kind that is only understood is a warning with its place."""
+def test_components_that_cannot_run_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A component of a kind that is only checked is a warning with its location."""
     other = Unsupported("io.statefun.endpoints.v2/http", "x/*", Location("module.yaml", 3, 1))
     module = Module(ingresses=(ingress("test.fns/one"),), unsupported=(other,))
 
@@ -168,7 +168,7 @@ def test_components_that_do_not_run_are_pointed_out(caplog: pytest.LogCaptureFix
 
 
 def test_dead_letters_need_a_topic() -> None:
-    """Wherever they are asked for; and there is one topic only."""
+    """A policy dead-letter needs a deadLetterTopic, and only one egress may have it."""
     place = Location("module.yaml", 3, 1)
     source = ingress("test.fns/one")
     with_policy = attrs.evolve(source, failure_policy=OnFailure.DEAD_LETTER)
@@ -198,8 +198,8 @@ def test_dead_letters_need_a_topic() -> None:
         check_binding(Module((with_policy,), tuple(egresses)), registry)
 
 
-def test_topics_of_one_name_may_have_several_policies() -> None:
-    """A failed record has the policy of the ingress that has read it."""
+def test_a_topic_of_two_ingresses_may_have_two_policies() -> None:
+    """A failed record has the policy of the ingress that read it."""
     one = attrs.evolve(ingress("test.fns/one"), failure_policy=OnFailure.SKIP)
     two = attrs.evolve(one, id=TypeName("t", "two"), failure_policy=OnFailure.FAIL)
 
@@ -237,7 +237,7 @@ def taking(*classes: type) -> StatefulFunctions:
 
 
 def test_classes_of_one_name_are_refused() -> None:
-    """Values of the one would be decoded as the other; the line to write is there."""
+    """Values would be decoded as the wrong class; the error has the line that prevents it."""
     with pytest.raises(BindingError) as raised:
         check_binding(
             Module(ingresses=(ingress("test.fns/0"),)), taking(Item, Elsewhere.Item, Item)
@@ -251,8 +251,8 @@ def test_classes_of_one_name_are_refused() -> None:
     )
 
 
-def test_classes_of_one_name_may_have_names_of_their_own() -> None:
-    """A class that is named is no other's, and so is one that several functions take."""
+def test_classes_of_one_name_with_different_typenames_fit() -> None:
+    """A class with a registered typename, or one that several functions take, is no problem."""
     make_json_type("test.fns/Item", Elsewhere.Item)
     try:
         check_binding(Module(), taking(Item, Elsewhere.Item, Item), needs_ingress=False)

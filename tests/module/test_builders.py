@@ -105,15 +105,15 @@ BERLIN = timezone(timedelta(hours=1))
         (lambda i: i.with_option("commitOffsets", value=False), "commitOffsets: false"),
     ],
 )
-def test_a_builder_says_what_a_module_file_says(step: Step, line: str) -> None:
-    """Every step has its key."""
+def test_a_builder_makes_the_ingress_of_a_module_file(step: Step, line: str) -> None:
+    """Each method of the builder has the effect of its key."""
     topic = declared().with_topic("names", targets=TARGETS, value_type=StringType)
     assert isinstance(step(topic).build(), KafkaIngress)
     assert same(step(topic).build(), in_yaml(TOPIC, line))
 
 
-def test_topics_have_all_their_keys() -> None:
-    """Patterns and partitions as well; a value's type may be given by its name."""
+def test_topics_of_a_builder_take_all_keys() -> None:
+    """Topics take patterns and partitions; a value type may be a typename."""
     name = "io.statefun.types/string"
     named = declared().with_topic("names", targets=TARGETS, value_type=name, partitions=[2, 0])
     line = "topics: [{topic: names, partitions: [2, 0], valueType: io.statefun.types/string, "
@@ -135,7 +135,7 @@ def test_topics_have_all_their_keys() -> None:
         ),
     ],
 )
-def test_an_egress_says_what_a_module_file_says(
+def test_a_builder_makes_the_egress_of_a_module_file(
     step: Callable[[KafkaEgressBuilder], KafkaEgressBuilder], semantic: str
 ) -> None:
     """Its semantics, properties and everything else."""
@@ -150,8 +150,8 @@ def test_an_egress_says_what_a_module_file_says(
     assert attrs.asdict(built) | {"location": None} == attrs.asdict(found) | {"location": None}
 
 
-def test_what_is_wrong_is_told_at_once_and_where() -> None:
-    """The messages are the same as for module files; the place is in the program."""
+def test_all_problems_of_a_builder_are_reported_with_the_line_of_the_program() -> None:
+    """The messages are those of module files; the location is in the program."""
     with pytest.raises(ModuleError) as refused:
         KafkaIngress.for_id("names").with_topic(
             "names", targets=["*"], value_type=StringType, partition=[1]
@@ -163,8 +163,8 @@ def test_what_is_wrong_is_told_at_once_and_where() -> None:
     assert any("property 'key.deserializer' cannot be set" in text for text in texts)
 
 
-def test_a_deserializer_brings_its_type() -> None:
-    """It is that of all topics that have none of their own."""
+def test_a_deserializer_sets_the_value_type_of_topics() -> None:
+    """The type of the deserializer is that of all topics without a value type."""
 
     def read(record: KafkaRecord) -> str:
         return str(record.value)
@@ -177,15 +177,17 @@ def test_a_deserializer_brings_its_type() -> None:
 
 
 @pytest.mark.parametrize(("read", "type_"), [("x", StringType), (str, "a/b")])
-def test_a_deserializer_is_a_function_with_a_type(read: Any, type_: Any) -> None:
+def test_a_deserializer_that_is_no_function_or_has_no_type_is_refused(
+    read: Any, type_: Any
+) -> None:
     """The error names the wrong argument."""
     ingress = declared().with_topic("names", targets=TARGETS, value_type=StringType)
     with pytest.raises(DefinitionError, match="example/names: a deserializer is a function"):
         ingress.with_deserializer(read, type_).build()
 
 
-def test_components_join_those_of_files(tmp_path: Path) -> None:
-    """An id can be taken only once, wherever it is declared."""
+def test_components_in_python_and_in_files_have_different_ids(tmp_path: Path) -> None:
+    """An id can be declared only once, in Python or in a file."""
     file = tmp_path / "module.yaml"
     file.write_text(
         "kind: io.statefun.kafka.v1/egress\nspec: {id: example/out, address: 'kafka:9092'}\n"
@@ -201,7 +203,7 @@ def test_components_join_those_of_files(tmp_path: Path) -> None:
     assert found.value.problems[0].file == __file__
 
 
-def test_a_builder_is_not_yet_a_component() -> None:
-    """Who forgets to build is told so."""
+def test_a_builder_in_place_of_a_component_is_refused() -> None:
+    """The error says that .build() was not called."""
     with pytest.raises(DefinitionError, match=r"call its .build\(\)"):
         load_module_files([], components=[declared()])  # type: ignore[list-item] # what is tested

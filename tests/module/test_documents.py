@@ -53,7 +53,7 @@ def _snippet(name: str) -> str:
     return textwrap.indent((DOCUMENTS / f"{name}.yaml").read_text(), "  ")
 
 
-def test_current_documentation() -> None:
+def test_current_documentation_loads() -> None:
     """The ingress and the egress of the current documentation load, together."""
     module = load_module_files(
         [DOCUMENTS / "current-ingress.yaml", DOCUMENTS / "current-egress.yaml"], {}
@@ -71,8 +71,8 @@ def test_current_documentation() -> None:
     assert egress.properties == {"foo.config": "bar"}
 
 
-def test_first_documentation() -> None:
-    """The documents of version 1.0 load although their indentation is off."""
+def test_documents_of_version_1_load() -> None:
+    """Documents of version 1.0 load, although they are indented wrongly."""
     [ingress] = _load("v1-ingress").ingresses
     [egress] = _load("v1-egress").egresses
 
@@ -88,7 +88,7 @@ def test_first_documentation() -> None:
     assert egress.transaction_timeout == timedelta(seconds=100)
 
 
-def test_guide() -> None:
+def test_documents_of_the_guide_load() -> None:
     """The documents of the guide load."""
     [ingress] = _load("guide-ingress").ingresses
     [egress] = _load("guide-egress").egresses
@@ -100,7 +100,7 @@ def test_guide() -> None:
 
 @pytest.mark.parametrize("source", ["current", "v1"])
 @pytest.mark.parametrize("name", list(POSITIONS))
-def test_startup_position_snippets(
+def test_snippets_of_startup_positions_load(
     read_ingress: Callable[..., KafkaIngress], source: str, name: str
 ) -> None:
     """The snippets of startup positions load inside an ingress."""
@@ -111,7 +111,7 @@ def test_startup_position_snippets(
 
 @pytest.mark.parametrize("source", ["current", "v1"])
 @pytest.mark.parametrize("name", list(SEMANTICS))
-def test_delivery_semantic_snippets(
+def test_snippets_of_delivery_semantics_load(
     read_egress: Callable[..., KafkaEgress], source: str, name: str
 ) -> None:
     """The snippets of delivery semantics load inside an egress."""
@@ -128,7 +128,7 @@ def test_delivery_semantic_snippets(
         ("topics", [["orders/handler"], ["shipments/handler"]]),
     ],
 )
-def test_topics_snippets(tmp_path: Path, name: str, targets: list[list[str]]) -> None:
+def test_snippets_of_topics_load(tmp_path: Path, name: str, targets: list[list[str]]) -> None:
     """The snippets of topics load inside an ingress."""
     file = tmp_path / "module.yaml"
     file.write_text(
@@ -144,7 +144,7 @@ def test_topics_snippets(tmp_path: Path, name: str, targets: list[list[str]]) ->
     assert [[str(target) for target in route.targets] for route in ingress.topics] == targets
 
 
-def test_version_3() -> None:
+def test_documents_of_version_3_load() -> None:
     """Documents of version 3.0 load, with components of all kinds."""
     module = _load("v3")
 
@@ -160,8 +160,8 @@ def test_version_3() -> None:
     assert str(endpoint.functions) == "example/*"
 
 
-def test_version_2() -> None:
-    """Documents of version 2.0 load; components that cannot run yet are set aside."""
+def test_documents_of_version_2_load() -> None:
+    """Documents of version 2.0 load; components that cannot run are unsupported."""
     module = _load("v2")
 
     [ingress] = module.ingresses

@@ -39,7 +39,7 @@ def test_published_indentations_load(text: str) -> None:
     "text", [MODULE % "", MODULE % "[]", "version: '1.0'\nmodule: {meta: {type: remote}, spec: {}}"]
 )
 def test_legacy_modules_may_be_empty(text: str) -> None:
-    """A template without any component is not a mistake."""
+    """A published template has no component, and is valid."""
     module = parse_module(text)
 
     assert (module.ingresses, module.egresses, module.unsupported) == ((), (), ())

@@ -35,7 +35,7 @@ def test_reads_several_files(
 
 
 def test_no_files_are_an_empty_module() -> None:
-    """Whether an application needs components is not decided here."""
+    """The loader does not require components."""
     module = load_module_files([])
 
     assert module == Module()
@@ -54,7 +54,7 @@ def test_uses_the_process_environment(
 
 
 def test_reports_problems_of_all_files(tmp_path: Path, egress_text: Callable[..., str]) -> None:
-    """Findings come in the order of files, then lines; nothing stops at the first."""
+    """Problems have the order of files and lines; the first one does not stop the loader."""
     (tmp_path / "z.yaml").write_text(egress_text("  x: 1\n").replace("example/out", "out"))
     (tmp_path / "a.yaml").write_text(egress_text() + "---\na: [\n")
     (tmp_path / "empty.yaml").write_text("# nothing\n")
@@ -112,7 +112,7 @@ def test_reports_duplicate_ids(
 
 
 def test_reports_duplicate_endpoints(findings: Callable[..., list[str]]) -> None:
-    """The same functions cannot be behind two endpoints; playgrounds' ports differ as well."""
+    """Two endpoints cannot have the same functions, nor two playgrounds the same port."""
     endpoint = (
         "kind: io.statefun.endpoints.v2/http\nspec: {functions: a/*, urlPathTemplate: 'http://a'}\n"
     )
@@ -146,14 +146,14 @@ def _parses_or_reports(text: str) -> None:
 
 @given(text=st.text())
 def test_any_text_parses_or_is_reported(text: str) -> None:
-    """No text makes anything escape but a ModuleError."""
+    """No text raises anything but a ModuleError."""
     _parses_or_reports(text)
 
 
 @settings(max_examples=300)
 @given(text=st.text(alphabet="a0'\"\\xU&*!%@`[]{}:,-?|>#~<=$ \n\t", max_size=60))
 def test_any_punctuation_parses_or_is_reported(text: str) -> None:
-    """Neither does YAML's own syntax, however it is put together."""
+    """No combination of YAML's syntax raises anything but a ModuleError."""
     _parses_or_reports(text)
 
 
@@ -169,7 +169,7 @@ TREES = st.recursive(
 
 @given(tree=TREES)
 def test_any_structure_parses_or_is_reported(tree: object) -> None:
-    """No structure makes anything escape but a ModuleError."""
+    """No structure raises anything but a ModuleError."""
     _parses_or_reports(yaml.safe_dump(tree))
 
 
@@ -184,7 +184,7 @@ def _places(tree: object) -> Iterator[tuple[object, object]]:
 @settings(max_examples=200, deadline=None)
 @given(document=st.sampled_from(DOCUMENTS), trees=st.lists(TREES, min_size=1), seed=st.integers())
 def test_any_mutation_parses_or_is_reported(document: Path, trees: list[object], seed: int) -> None:
-    """Real documents with anything at all in any place of theirs do not escape either."""
+    """No real document with a replaced value raises anything but a ModuleError."""
     chance = random.Random(seed)
     roots: list[object] = list(yaml.load_all(document.read_text(), yaml.BaseLoader))
     for tree in trees:
@@ -201,7 +201,7 @@ def test_any_mutation_parses_or_is_reported(document: Path, trees: list[object],
 @settings(max_examples=300, deadline=None)
 @given(document=st.sampled_from(DOCUMENTS), data=st.data())
 def test_any_damage_parses_or_is_reported(document: Path, data: st.DataObject) -> None:
-    """Real documents with a part cut out, or something put in, do not escape either."""
+    """No real document with a part cut out or put in raises anything but a ModuleError."""
     text = document.read_text()
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 40)))

@@ -47,8 +47,8 @@ def validator() -> Draft202012Validator:
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
-def test_what_is_generated_is_fresh(path: Path) -> None:
-    """Whoever changes a key runs ``make docs``."""
+def test_generated_files_are_up_to_date(path: Path) -> None:
+    """After a change of a key, ``make docs`` renews them."""
     assert path.read_text() == documents()[path]
 
 
@@ -58,7 +58,7 @@ def test_what_is_generated_is_fresh(path: Path) -> None:
     ids=lambda path: path.name,
 )
 def test_published_documents_are_valid(validator: Draft202012Validator, path: Path) -> None:
-    """The schema knows every key of theirs, and takes documents of older formats as they are."""
+    """The schema has every key of current documents, and accepts all documents of older formats."""
     for document in yaml.load_all(path.read_text(), _Yaml12):
         assert list(validator.iter_errors(document)) == []
 
@@ -94,7 +94,7 @@ def test_published_documents_are_valid(validator: Draft202012Validator, path: Pa
 def test_the_schema_finds_what_the_loader_finds(
     validator: Draft202012Validator, text: str, is_valid: bool
 ) -> None:
-    """Wrong keys and words; what both cannot know alike is left to the loader."""
+    """Schema and loader refuse wrong keys and words; other checks are the loader's alone."""
     document = yaml.load(text, _Yaml12)  # noqa: S506 - as above
 
     assert validator.is_valid(document) == is_valid

@@ -53,20 +53,20 @@ def record(value: bytes, key: bytes | None = None) -> EncodedRecord:
         b"",
     ],
 )
-def test_a_record_does_no_harm_but_to_itself(value: bytes) -> None:
-    """Whatever is in it, it is a bad record, and nothing else escapes."""
+def test_a_malformed_record_is_a_record_error(value: bytes) -> None:
+    """No content of a record raises anything but a RecordError."""
     with pytest.raises(RecordError):
         transformed_id(chain("{type: Cast$Value, spec: 'id:float64'}", BY_ID), record(value))
 
 
-def test_a_long_text_is_no_number_at_once() -> None:
+def test_a_long_text_is_refused_as_a_number_in_linear_time() -> None:
     """A regular expression that tries all lengths would take hours."""
     value = b'{"id":"' + b"1" * 1_000_000 + b'x"}'
     with pytest.raises(RecordError, match="is not a number"):
         transformed_id(chain("{type: Cast$Value, spec: 'id:float64'}", BY_ID), record(value))
 
 
-def test_the_order_of_fields_makes_no_other_id() -> None:
+def test_the_order_of_fields_does_not_change_the_id() -> None:
     """Objects with the same fields are one address."""
     of = chain("{type: ValueToKey, fields: 'id'}")
     ids = {
@@ -111,7 +111,7 @@ EVERY = [
 WHOLE = record(b'{"id":7,"secret":1}', b"k")
 
 
-def test_one_pass_makes_what_each_part_alone_is() -> None:
+def test_parts_that_are_made_together_are_as_those_made_alone() -> None:
     """Keys are made before the shuffle, and values and topics where functions run."""
     of = chain(*EVERY)
 
@@ -127,8 +127,8 @@ def test_one_pass_makes_what_each_part_alone_is() -> None:
     assert of.for_function(WHOLE, frozenset({Part.TOPIC})) == (b"k", WHOLE.value, "sers")
 
 
-def test_a_record_on_its_way_out_takes_one_pass() -> None:
-    """Its key is what transforms make of it, in its own encoding."""
+def test_a_record_of_an_egress_is_transformed_once() -> None:
+    """The transformed key is written in the encoding of keys."""
     assert chain(*EVERY).for_topic(WHOLE) == (
         b'{"id":7,"topic":"sers","again":"sers"}',
         b'{"all":{"id":7,"topic":"sers","offset":1,"late":2}}',
@@ -149,7 +149,7 @@ def test_a_record_on_its_way_out_takes_one_pass() -> None:
 def test_a_part_is_made_by_the_transforms_that_decide_it(
     transforms: list[str], parts: str, *, is_value_read: bool
 ) -> None:
-    """What others cannot take does no harm to it."""
+    """Transforms that do not decide the part cannot fail it."""
     part = Part[parts.upper()]
     spoilt = record(b"no JSON", b"k")
 
@@ -182,7 +182,7 @@ def test_a_part_is_made_by_the_transforms_that_decide_it(
 def test_a_chain_has_the_traits_of_its_transforms(
     transform: str, changes: list[Part], *, reads_time: bool, reads_offset: bool, takes_null: bool
 ) -> None:
-    """A transform says of itself what the chain has to know."""
+    """The properties of a chain come from the traits of its transforms."""
     of = chain(transform)
 
     assert of.changes == set(changes)
@@ -190,8 +190,8 @@ def test_a_chain_has_the_traits_of_its_transforms(
     assert of.makes_values_of_nothing == takes_null
 
 
-def test_a_cast_tells_what_json_has_not() -> None:
-    """Once, with the field."""
+def test_a_cast_to_a_float_that_json_does_not_have_is_refused() -> None:
+    """The error has the field, once."""
     with pytest.raises(TransformError) as raised:
         chain('{type: Cast$Value, spec: "n:float32"}').for_function(
             record(b'{"n": "1e50"}'), frozenset({Part.VALUE})

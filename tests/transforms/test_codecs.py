@@ -66,8 +66,8 @@ ORDER: dict[str, Any] = {
 }
 
 
-def test_a_value_in_avro_comes_back_as_it_was() -> None:
-    """Through Connect's model, with all that it has no counterpart for."""
+def test_avro_values_survive_a_round_trip() -> None:
+    """Details that Connect's model does not have survive as well."""
     text = json.dumps(EVERYTHING)
     codec = AvroCodec(text)
     content = encode(ORDER, text)
@@ -79,8 +79,8 @@ def test_a_value_in_avro_comes_back_as_it_was() -> None:
     assert decode(content, avro_of_schema(codec.schema)) == ORDER
 
 
-def test_a_name_is_defined_once() -> None:
-    """And where its first use was left out, at the next one."""
+def test_a_named_type_is_defined_at_its_first_use() -> None:
+    """If a transform leaves out the first use, the next one has the definition."""
     schema = schema_of_avro(json.dumps(EVERYTHING))
     fields = tuple(each for each in schema.fields if each.name in {"before", "lines", "first"})
     less = attrs.evolve(schema, fields=fields)
@@ -91,7 +91,7 @@ def test_a_name_is_defined_once() -> None:
 
 
 def test_recursive_schemas_are_refused() -> None:
-    """They would never end when they are written out."""
+    """A recursive schema has no end without references."""
     recursive = {
         "type": "record",
         "name": "Node",
@@ -103,15 +103,15 @@ def test_recursive_schemas_are_refused() -> None:
 
 @settings(suppress_health_check=list(HealthCheck))
 @given(schema=schemas())
-def test_schemas_in_json_come_back_as_they_were(schema: Schema) -> None:
-    """With names, versions, defaults and parameters."""
+def test_schemas_in_json_survive_a_round_trip(schema: Schema) -> None:
+    """Names, versions, defaults and parameters survive."""
     assert schema_of_json(json.loads(json.dumps(json_of_schema(schema)))) == schema
 
 
 @settings(suppress_health_check=list(HealthCheck))
 @given(drawn=data())
-def test_values_with_schemas_come_back_as_they_were(drawn: Data) -> None:
-    """But for null, which becomes the default."""
+def test_values_with_schemas_survive_a_round_trip(drawn: Data) -> None:
+    """Only null becomes the default of its schema."""
     assume("'default': None" not in str(drawn))
     codec = JsonWithSchemaCodec()
     try:
@@ -143,7 +143,7 @@ def test_values_with_schemas_come_back_as_they_were(drawn: Data) -> None:
     )
 )
 def test_any_json_is_data_or_an_error(content: Any) -> None:
-    """Whoever writes to a topic cannot make anything else of it."""
+    """No JSON raises anything but the documented errors."""
     envelope = json.dumps({"schema": content, "payload": content}).encode()
     try:
         read = read_part(JsonWithSchemaCodec(), envelope, "value")
@@ -153,7 +153,7 @@ def test_any_json_is_data_or_an_error(content: Any) -> None:
 
 
 def test_a_map_with_other_keys_is_a_list_of_pairs() -> None:
-    """As Connect's converter writes it."""
+    """A map whose keys are not texts is a list of pairs, as Connect's converter writes it."""
     schema = Schema(Kind.MAP, items=Schema(Kind.BOOLEAN), keys=Schema(Kind.INT32))
     content = JsonWithSchemaCodec().write(Data(schema, {1: True}))
     assert content is not None
@@ -161,8 +161,8 @@ def test_a_map_with_other_keys_is_a_list_of_pairs() -> None:
     assert JsonWithSchemaCodec().read(content).value == {1: True}
 
 
-def test_a_date_has_no_time() -> None:
-    """A timestamp does not fit into a date, and nothing is cut off silently."""
+def test_a_date_with_a_time_is_refused() -> None:
+    """A timestamp in the place of a date is an error: its time is not cut off."""
     schema = Schema(Kind.INT64, name=TIMESTAMP, version=1)
     content = JsonWithSchemaCodec().write(Data(schema, Moment(5)))
     assert content is not None
@@ -174,14 +174,14 @@ def test_a_date_has_no_time() -> None:
 
 @settings(suppress_health_check=list(HealthCheck))
 @given(drawn=st.data())
-def test_values_fit_their_schemas(drawn: st.DataObject) -> None:
-    """What the strategies of these tests draw can be written."""
+def test_generated_values_fit_their_schemas(drawn: st.DataObject) -> None:
+    """The values of this module's strategies can be written."""
     schema = drawn.draw(schemas())
     JsonWithSchemaCodec().write(Data(schema, drawn.draw(values(schema))))
 
 
-def test_exact_numbers_lose_no_digit() -> None:
-    """Whatever number of digits Python's own context has."""
+def test_decimal_numbers_lose_no_digit() -> None:
+    """The precision of Python's own decimal context has no effect."""
     exact = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 10}
     text = json.dumps({"type": "record", "name": "A", "fields": [{"name": "a", "type": exact}]})
     content = encode({"a": Decimal("1234567890123456789012345678.1234567891")}, text)
@@ -196,8 +196,8 @@ def test_exact_numbers_lose_no_digit() -> None:
 
 
 @pytest.mark.parametrize("scale", ["990000", "-990000", "x"])
-def test_a_scale_has_bounds(scale: str) -> None:
-    """It comes with the record, and numbers of a million digits take half a minute."""
+def test_an_invalid_scale_is_refused(scale: str) -> None:
+    """A record may have any scale, and numbers of a million digits take half a minute."""
     schema = {"type": "bytes", "name": DECIMAL, "parameters": {"scale": scale}}
     envelope = b'{"schema":%s,"payload":1}' % json.dumps(schema).encode()
     read = JsonWithSchemaCodec().read(envelope)
@@ -210,8 +210,8 @@ def test_a_scale_has_bounds(scale: str) -> None:
     [b"1e1000000", b"-1e-1000000", b"1." + b"1" * 20_000, b'"%b"' % (b"/" * 100_000)],
     ids=["large", "small", "long", "bytes"],
 )
-def test_a_decimal_number_has_bounds(payload: bytes) -> None:
-    """One record of a few bytes would take a worker for minutes."""
+def test_a_decimal_number_with_too_many_digits_is_refused(payload: bytes) -> None:
+    """A record of a few bytes could otherwise occupy a worker for minutes."""
     schema = {"type": "bytes", "name": DECIMAL, "parameters": {"scale": "2"}}
     envelope = b'{"schema":%s,"payload":%b}' % (json.dumps(schema).encode(), payload)
     with pytest.raises(TransformError, match="a decimal number has more than 10,000 digits"):
@@ -219,7 +219,7 @@ def test_a_decimal_number_has_bounds(payload: bytes) -> None:
 
 
 def test_a_union_keeps_its_branch() -> None:
-    """Also where the values of two records look the same."""
+    """A value keeps its type, even if it fits another type of the union."""
     records = [
         {"type": "record", "name": name, "fields": [{"name": "id", "type": "string"}]}
         for name in ("Created", "Deleted")
@@ -231,8 +231,8 @@ def test_a_union_keeps_its_branch() -> None:
     assert codec.write(codec.read(content)) == content
 
 
-def test_null_is_a_type() -> None:
-    """Alone, and written at length."""
+def test_null_may_be_a_type() -> None:
+    """The type null is read as a name and as an object."""
     fields = [
         {"name": "a", "type": "null"},
         {"name": "b", "type": [{"type": "null"}, {"type": "string"}]},
@@ -244,8 +244,8 @@ def test_null_is_a_type() -> None:
     assert codec.write(read) == encode({"a": None, "b": None}, text)
 
 
-def test_defaults_and_notes_of_fields_stay() -> None:
-    """A registry compares them."""
+def test_defaults_and_docs_of_fields_stay() -> None:
+    """A registry compares defaults and docs."""
     fields = [
         {"name": "a", "type": {"type": "array", "items": "int"}, "default": [], "doc": "some"},
         {"name": "b", "type": {"type": "string", "avro.java.string": "String"}, "default": "x"},
@@ -262,20 +262,20 @@ def test_defaults_and_notes_of_fields_stay() -> None:
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_what_json_has_no_number_for_is_refused(number: float) -> None:
-    """It would become null, and the id of somebody else."""
+def test_floats_that_json_does_not_have_are_refused(number: float) -> None:
+    """A float such as NaN would become null, which may be another id."""
     for data_ in (Data(None, {"a": [None, number]}), Data(Schema(Kind.FLOAT64), number)):
         with pytest.raises(TransformError, match="JSON has no number"):
             json_of(data_)
 
 
 def test_a_moment_without_a_schema_is_a_number() -> None:
-    """Milliseconds since the epoch."""
+    """The number is in milliseconds since the epoch."""
     assert json_of(Data(None, {"a": Moment(5), "b": None})) == b'{"a":5,"b":null}'
 
 
 def test_a_null_with_a_schema_is_no_tombstone() -> None:
-    """As Connect's converter writes it."""
+    """Null with a schema is an object with schema and payload, as in Connect."""
     codec = JsonWithSchemaCodec()
     assert codec.write(Data(None, None)) is None
     content = codec.write(Data(Schema(Kind.STRING, is_optional=True), None))

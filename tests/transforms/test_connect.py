@@ -147,10 +147,10 @@ def connect() -> Iterator[ConnectProcess]:
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(drawn=st.data())
 @pytest.mark.parametrize("name", sorted(OPTIONS))
-def test_transforms_do_as_connects_own(
+def test_transforms_give_the_results_of_connect(
     connect: ConnectProcess, name: str, drawn: st.DataObject
 ) -> None:
-    """The same record comes out, or both refuse it."""
+    """Both return the same record, or both refuse it."""
     options = drawn.draw(OPTIONS[name])
     part = drawn.draw(st.sampled_from(("$Key", "$Value"))) if name in FOR_PARTS else ""
     record = drawn.draw(records)

@@ -21,7 +21,7 @@ _YEARS = st.integers(-62_135_596_800_000, 253_402_300_799_999)
     ],
 )
 @given(millis=_YEARS)
-def test_what_is_written_is_read(pattern: str, millis: int) -> None:
+def test_times_are_read_as_they_were_written(pattern: str, millis: int) -> None:
     """A pattern with all units loses nothing."""
     made = DateFormat(pattern)
     assert made.parse(made.format(millis)) == millis
@@ -29,7 +29,7 @@ def test_what_is_written_is_read(pattern: str, millis: int) -> None:
 
 @given(text=st.text(max_size=30))
 def test_any_text_is_a_date_or_an_error(text: str) -> None:
-    """Nothing else escapes, whatever is read."""
+    """No text raises anything but a ValueError."""
     for pattern in ("yyyy-MM-dd'T'HH:mm:ssX", "d MMM yy h a z", "D y"):
         try:
             millis = DateFormat(pattern).parse(text)
@@ -53,7 +53,7 @@ def test_any_text_is_a_date_or_an_error(text: str) -> None:
     ],
 )
 def test_dates_are_read_as_java_reads_them(pattern: str, text: str, millis: int) -> None:
-    """Leniently: units carry over, and what follows is not looked at."""
+    """Parsing is lenient: units carry over, and text after the pattern is ignored."""
     assert DateFormat(pattern).parse(text) == millis
 
 
@@ -69,6 +69,6 @@ def test_dates_are_read_as_java_reads_them(pattern: str, text: str, millis: int)
     ],
 )
 def test_other_texts_are_refused(pattern: str, text: str) -> None:
-    """With a reason."""
+    """The error has a reason."""
     with pytest.raises(ValueError, match=r"match the pattern|out of range"):
         DateFormat(pattern).parse(text)

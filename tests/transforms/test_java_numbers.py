@@ -20,21 +20,21 @@ from statefun.transforms.java_numbers import (
 
 
 @given(number=st.floats(allow_nan=False))
-def test_what_is_written_is_read(number: float) -> None:
-    """The digits of a float are enough to tell it from all others."""
+def test_floats_are_read_as_they_were_written(number: float) -> None:
+    """The written digits distinguish a float from all others."""
     assert parsed_float(text_of_float(number)) == number
 
 
 @given(number=st.floats(width=32, allow_nan=False))
 def test_singles_are_written_with_fewer_digits(number: float) -> None:
-    """They are enough to tell it from all others of 32 bits."""
+    """The written digits distinguish a float of 32 bits from all others of 32 bits."""
     assert single(parsed_float(text_of_float(number, is_single=True))) == number
     assert single(shortest(number)) == number
 
 
 @given(number=st.integers(-(2**70), 2**70), bits=st.sampled_from((8, 16, 32, 64)))
 def test_whole_numbers_lose_their_upper_bits(number: int, bits: int) -> None:
-    """As C's do."""
+    """The result is that of a cast in C."""
     code = {8: "b", 16: "h", 32: "i", 64: "q"}[bits]
     low = (number % (1 << bits)).to_bytes(bits // 8, "little")
     assert wrapped(number, bits) == struct.unpack(f"<{code}", low)[0]
@@ -50,16 +50,16 @@ def test_whole_numbers_lose_their_upper_bits(number: int, bits: int) -> None:
         (math.inf, 64, 2**63 - 1),
     ],
 )
-def test_floats_are_bounded_before_they_are_wrapped(
+def test_floats_are_limited_before_they_are_wrapped(
     number: float, bits: int, expected: int
 ) -> None:
-    """By the range of int, or of long: "Narrowing Primitive Conversion" of Java's specification."""
+    """The limit is the range of int or long: "Narrowing Primitive Conversion" in Java."""
     assert truncated(number, bits) == expected
 
 
 @pytest.mark.parametrize("text", ["", " ", "1_000", "0x10", "1e", "--1", "1 2", "one", "12x"])
-def test_other_texts_are_no_numbers(text: str) -> None:
-    """Python would take some of them."""
+def test_other_texts_are_refused(text: str) -> None:
+    """Texts that only Python accepts are refused as well."""
     with pytest.raises(ValueError, match="is no"):
         parsed_integer(text, 64)
     with pytest.raises(ValueError, match="is no"):
@@ -69,6 +69,6 @@ def test_other_texts_are_no_numbers(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "number"), [("1f", 1), (" -.5D ", -0.5), ("0x1.8p1", 3), ("-Infinity", -math.inf)]
 )
-def test_floats_have_javas_forms(text: str, number: float) -> None:
-    """With the letter of a type, in hexadecimal, or by name."""
+def test_floats_are_read_in_javas_forms(text: str, number: float) -> None:
+    """A float may have a type letter, be hexadecimal, or be a name such as NaN."""
     assert parsed_float(text) == number

@@ -29,28 +29,28 @@ def module(kafka: KafkaHarness, topics: str, egress: str = "", **arguments: str)
 
 
 def echo(out: str) -> StatefulFunctions:
-    """Return a function that tells its id, its value and the record that it comes from."""
+    """Return a function that sends its id, its value and the topic of its record to an egress."""
     functions = StatefulFunctions()
 
     @functions.bind("test.fns/echo")
-    def tell(ctx: Context, message: Message) -> None:
+    def report(ctx: Context, message: Message) -> None:
         type_ = default_types.find(message.value_typename())
         assert type_ is not None
         value = message.as_type(type_)
         topic = ctx.record.topic.rpartition(".")[2] if ctx.record else None
-        told = json.dumps([ctx.address.id, value, topic], default=str)
-        ctx.send(KafkaEgressMessage("test/out", topic=out, key=ctx.address.id, value=told))
+        line = json.dumps([ctx.address.id, value, topic], default=str)
+        ctx.send(KafkaEgressMessage("test/out", topic=out, key=ctx.address.id, value=line))
 
     return functions
 
 
-def told(kafka: KafkaHarness, out: str) -> list[Any]:
-    """Return what functions have told, in any order."""
+def reports(kafka: KafkaHarness, out: str) -> list[Any]:
+    """Return the reports of the functions, sorted."""
     return sorted((json.loads(record.value) for record in kafka.receive(out)), key=str)
 
 
 def test_transforms_decide_addresses_and_values(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """A key that comes from the value is the id; the topic has another name for functions."""
+    """A key from the value is the id; functions see the renamed topic."""
     users, out = kafka.topic("users-v1"), kafka.topic("out")
     text = module(
         kafka,
@@ -79,15 +79,15 @@ def test_transforms_decide_addresses_and_values(kafka: KafkaHarness, checkpoint:
     summary = run(text, echo(out), checkpoint)
     assert summary.invocations == 3
     topic = users.removesuffix("-v1")
-    assert told(kafka, out) == [
+    assert reports(kafka, out) == [
         ["7", {"user": "Ada", "card": "", "topic": topic, "offset": 0}, "users"],
         ["7", {"user": "again", "card": None, "topic": topic, "offset": 2}, "users"],
         ["Grace", {"user": "Grace", "card": 0, "topic": topic, "offset": 1}, "users"],
     ]
 
 
-def test_the_documents_own_example_runs(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """Lines become objects, with their source beside them."""
+def test_the_example_of_the_documentation_runs(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """Lines become objects with a field for their source."""
     lines, out = kafka.topic("lines"), kafka.topic("out")
     text = module(
         kafka,
@@ -103,16 +103,16 @@ def test_the_documents_own_example_runs(kafka: KafkaHarness, checkpoint: Path) -
     )
     kafka.send(lines, [("a", "foo"), ("b", "hello world")])
     run(text, echo(out), checkpoint)
-    assert told(kafka, out) == [
+    assert reports(kafka, out) == [
         ["a", {"line": "foo", "data_source": "test-file-source"}, "lines"],
         ["b", {"line": "hello world", "data_source": "test-file-source"}, "lines"],
     ]
 
 
-def test_a_record_that_a_transform_cannot_take_is_a_bad_record(
+def test_a_record_that_fails_in_a_transform_is_a_rejection(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """Its dead letter is the record as it was, with the transform and the reason."""
+    """The dead letter has the original record, the transform and the reason."""
     orders, out, dead = kafka.topic("orders"), kafka.topic("out"), kafka.topic("dead")
     text = module(
         kafka,
@@ -132,7 +132,7 @@ def test_a_record_that_a_transform_cannot_take_is_a_bad_record(
     kafka.send(orders, [(None if value == "[1]" else "k", value) for value in bad])
     kafka.send(orders, [(None, '{"count":"7"}')])
     summary = run(text, echo(out), checkpoint)
-    assert told(kafka, out) == [["7", {"count": 7}, "orders"]]
+    assert reports(kafka, out) == [["7", {"count": 7}, "orders"]]
     assert summary.dead_letters == len(bad)
     letters = kafka.receive(dead)
     assert [letter.value for letter in letters] == bad
@@ -147,10 +147,10 @@ def test_a_record_that_a_transform_cannot_take_is_a_bad_record(
     ]
 
 
-def test_a_bad_value_is_a_bad_record_where_its_key_stays(
+def test_a_value_that_fails_in_a_transform_is_a_rejection(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """The topic's policy decides, as for other values that cannot be read."""
+    """The policy of the topic decides, as for other values that cannot be read."""
     orders, out = kafka.topic("orders"), kafka.topic("out")
     text = module(
         kafka,
@@ -166,13 +166,13 @@ def test_a_bad_value_is_a_bad_record_where_its_key_stays(
     kafka.send(orders, [("a", '{"count":"x"}'), ("b", '{"count":"1"}')])
     summary = run(text, echo(out), checkpoint)
     assert (summary.invocations, summary.skipped) == (1, 1)
-    assert told(kafka, out) == [["b", {"count": 1}, "orders"]]
+    assert reports(kafka, out) == [["b", {"count": 1}, "orders"]]
 
 
 def test_a_dead_letter_goes_through_the_transforms_again(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """Straight to its function, or by its topic: each time as the record that it was."""
+    """A replay to the function or to the topic transforms the original record."""
     users, out, dead = kafka.topic("users"), kafka.topic("out"), kafka.topic("dead")
     again = kafka.topic("dead-again")
     text = module(
@@ -213,7 +213,7 @@ def test_a_dead_letter_goes_through_the_transforms_again(
     ends.replay(LetterFilter.of([straight.id]), to_target=True)
     ends.replay(LetterFilter.of([by_topic.id]), to_target=False)
     run(text, echo(out), checkpoint)
-    assert told(kafka, out) == [
+    assert reports(kafka, out) == [
         ["1", {"user": {"id": 1}, "offset": 0}, "users"],
         ["2", {"user": {"id": 2}, "offset": 2}, "users"],
     ]
@@ -259,7 +259,7 @@ def test_avro_values_get_the_schema_that_transforms_make(
     written = json.dumps(schema)
     kafka.send(users, [("a", encode(ada, written)), ("b", encode(bob, written))])
     run(text, echo(out), checkpoint)
-    values = [value for _, value, _ in told(kafka, out)]
+    values = [value for _, value, _ in reports(kafka, out)]
     assert [{name: value[name] for name in ("name", "born", "home_city")} for value in values] == [
         {"name": "Ada", "born": "10 Dec 1815", "home_city": None},
         {"name": "Bob", "born": "2 Jan 1970", "home_city": "Ur"},
@@ -267,8 +267,8 @@ def test_avro_values_get_the_schema_that_transforms_make(
     assert all("+00:00" in value["at"] for value in values)
 
 
-def test_records_are_transformed_on_their_way_out(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """By the topic that functions write to; records for other topics stay as they are."""
+def test_records_of_an_egress_are_transformed(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """The topic decides the transforms; records for other topics stay as they are."""
     names, out = kafka.topic("names"), kafka.topic("out")
     routed = kafka.topic("out-de")
     text = module(
@@ -300,7 +300,7 @@ def test_records_are_transformed_on_their_way_out(kafka: KafkaHarness, checkpoin
     assert (plain.key, json.loads(plain.value)["id"]) == ("k", "7")
 
 
-def test_a_record_that_cannot_be_transformed_on_its_way_out_fails_the_function(
+def test_a_record_that_an_egress_cannot_transform_fails_the_function(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
     """Its message is a dead letter, and nothing of the invocation has happened."""
@@ -327,7 +327,7 @@ def test_a_record_that_cannot_be_transformed_on_its_way_out_fails_the_function(
     assert kafka.receive(out) == []
 
 
-def test_topics_without_transforms_need_no_python(kafka: KafkaHarness) -> None:
+def test_only_topics_with_transformed_keys_read_keys_in_python(kafka: KafkaHarness) -> None:
     """Only a topic whose keys are transformed has a key that Python makes."""
     plain = module(kafka, "    - {topic: a, valueType: test/a, targets: [test.fns/echo]}\n")
     [ingress] = parse_module(plain).ingresses

@@ -24,7 +24,7 @@ SECURE = ENDPOINT.replace("http://", "https://")
 
 
 def test_reads_an_endpoint_of_version_1() -> None:
-    """Its timeouts stand beside its URL."""
+    """Version 1 has the timeouts next to the URL."""
     (endpoint,) = parse_module(
         """
 kind: io.statefun.endpoints.v1/http
@@ -48,7 +48,7 @@ spec:
 
 
 def test_reads_the_okhttp_transport() -> None:
-    """It has timeouts of its own, with the reference's defaults."""
+    """The okhttp transport has its own default timeouts, those of Stateful Functions."""
     (endpoint,) = parse_module(
         ENDPOINT
         + """
@@ -64,7 +64,7 @@ def test_reads_the_okhttp_transport() -> None:
 
 
 def test_reads_the_async_transport(tmp_path: Path) -> None:
-    """Certificates are read where the application starts, relative to the module file."""
+    """Certificates are read when the application starts, relative to the module file."""
     names = {"trusted": "cas.pem", "certificate": "c.pem", "key": "c.key", "password": "pw"}
     for name, beside in names.items():
         (tmp_path / beside).write_text(f"{name}\n")
@@ -93,8 +93,8 @@ def test_reads_the_async_transport(tmp_path: Path) -> None:
     assert "certificate" not in repr(endpoint)
 
 
-def test_the_transport_is_async_unless_it_is_said() -> None:
-    """What an endpoint may leave out has the reference's defaults."""
+def test_the_default_transport_is_async() -> None:
+    """Optional keys of an endpoint have the defaults of Stateful Functions."""
     (endpoint,) = parse_module(ENDPOINT).endpoints
 
     assert endpoint.timeouts == Timeouts(120 * SECOND, 20 * SECOND)
@@ -110,14 +110,14 @@ def test_the_transport_is_async_unless_it_is_said() -> None:
     ],
 )
 def test_reads_failure_policies(text: str, policy: OnFailure | Retry) -> None:
-    """A policy is a word, or tells when to try again."""
+    """A policy is a word, or a mapping with attempts and backoff."""
     (endpoint,) = parse_module(f"{ENDPOINT}  failurePolicy: {text}\n").endpoints
 
     assert endpoint.failure_policy == policy
 
 
 def test_a_login_in_a_url_is_not_shown() -> None:
-    """Only the client gets to see it."""
+    """The repr of an endpoint has no password."""
     (endpoint,) = parse_module(ENDPOINT.replace("//a/", "//ada:secret@a/")).endpoints
 
     assert "secret" in endpoint.url_template
@@ -125,7 +125,7 @@ def test_a_login_in_a_url_is_not_shown() -> None:
 
 
 def test_braces_in_a_login_are_not_shown() -> None:
-    """They may be a part of a password, from a variable or written into the URL."""
+    """Braces may be a part of a password, from a variable or in the URL of the file."""
     for url in ("http://ada:${SECRET}@a/", "http://ada:{hunter2}@a/"):
         with pytest.raises(ModuleError) as raised:
             parse_module(
@@ -137,7 +137,7 @@ def test_braces_in_a_login_are_not_shown() -> None:
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_reports_missing_keys(findings: Callable[..., list[str]], version: str) -> None:
-    """An endpoint has functions and a URL."""
+    """An endpoint needs functions and a URL."""
     found = findings(f"kind: io.statefun.endpoints.{version}/http\nspec: {{}}\n")
 
     assert [problem.split(":")[4] for problem in found] == [
@@ -260,7 +260,7 @@ _NO_URL = "is not a URL with one of the schemes http, https, http+unix"
     ],
 )
 def test_reports_bad_values(findings: Callable[..., list[str]], text: str, problem: str) -> None:
-    """Each mistake is one problem with a correction."""
+    """Each mistake is one problem that says what is valid."""
     found = findings(text)
 
     assert found == [f"m.yaml:{problem}"]

@@ -32,7 +32,7 @@ def test_reads_a_minimal_egress(read_egress: Callable[..., KafkaEgress]) -> None
 def test_reads_delivery_semantics(
     read_egress: Callable[..., KafkaEgress], semantic: DeliverySemantic
 ) -> None:
-    """All three semantics are understood."""
+    """All three semantics are read."""
     egress = read_egress(f"  deliverySemantic: {{type: {semantic.value}}}\n")
 
     assert egress.delivery_semantic is semantic
@@ -50,7 +50,7 @@ def test_reads_timeouts_under_both_names(
 
 
 def test_both_timeouts_may_agree(read_egress: Callable[..., KafkaEgress]) -> None:
-    """The same duration may be given twice."""
+    """Both keys may be set to the same duration."""
     egress = read_egress(
         "  deliverySemantic:\n"
         "    type: exactly-once\n"
@@ -147,7 +147,7 @@ def test_timeout_property_counts_without_key(read_egress: Callable[..., KafkaEgr
 
 
 def test_keys_win_over_properties(read_egress: Callable[..., KafkaEgress]) -> None:
-    """A property that a key stands for is gone when the key is given."""
+    """A key replaces the property of the same meaning, which is not passed on."""
     egress = read_egress(
         "  deliverySemantic: {type: exactly-once, transactionTimeout: 1s}\n"
         "  properties:\n"
@@ -161,7 +161,7 @@ def test_keys_win_over_properties(read_egress: Callable[..., KafkaEgress]) -> No
 
 
 def test_address_may_be_a_property(read_egress: Callable[..., KafkaEgress]) -> None:
-    """Without the key, the property of the same meaning counts."""
+    """Without the key, the property of the same meaning sets the address."""
     egress = read_egress("  properties: [{bootstrap.servers: 'p:1'}]\n", without="address")
 
     assert egress.address == "p:1"
@@ -170,7 +170,7 @@ def test_address_may_be_a_property(read_egress: Callable[..., KafkaEgress]) -> N
 def test_reports_missing_address(
     egress_text: Callable[..., str], findings: Callable[..., list[str]]
 ) -> None:
-    """Without any address there is nothing to connect to."""
+    """An egress needs the address of the brokers."""
     found = findings(egress_text(without="address"))
 
     assert found == [
@@ -181,8 +181,8 @@ def test_reports_missing_address(
     ]
 
 
-def test_dead_letters_have_their_topics(egress_text: Callable[..., str]) -> None:
-    """One topic is for messages that were not handled, and one for their replays."""
+def test_reads_dead_letter_and_replay_topics(egress_text: Callable[..., str]) -> None:
+    """An egress has a topic for dead letters, and one for their replays."""
     (egress,) = parse_module(
         egress_text("  deadLetterTopic: dead\n  replayTopic: again\n")
     ).egresses
@@ -191,7 +191,7 @@ def test_dead_letters_have_their_topics(egress_text: Callable[..., str]) -> None
 
 
 def test_a_replay_topic_needs_a_dead_letter_topic(egress_text: Callable[..., str]) -> None:
-    """There would be nothing to replay."""
+    """Without dead letters there is nothing to replay."""
     with pytest.raises(
         ModuleError, match="'replayTopic' needs 'deadLetterTopic' in the same egress"
     ):
@@ -212,10 +212,10 @@ def test_reports_forbidden_properties(findings: Callable[..., list[str]], name: 
 
 
 @pytest.mark.parametrize("key", ["deadLetterTopic", "replayTopic"])
-def test_topics_have_names_that_kafka_takes(
+def test_invalid_topic_names_are_reported(
     read_egress: Callable[..., KafkaEgress], key: str
 ) -> None:
-    """A dead-letter topic that cannot exist is found before anything fails."""
+    """A dead-letter or replay topic with a name that Kafka refuses is a problem of the file."""
     more = "  deadLetterTopic: dead\n" if key == "replayTopic" else ""
 
     with pytest.raises(ModuleError, match=rf"spec.{key}: 'no such/topic!' is no name of a topic"):
@@ -223,15 +223,17 @@ def test_topics_have_names_that_kafka_takes(
 
 
 @pytest.mark.parametrize("name", ["max.request.size", "message.max.bytes"])
-def test_reads_how_large_records_may_be(read_egress: Callable[..., KafkaEgress], name: str) -> None:
-    """By Java's name or librdkafka's; the property is not handed on as it is."""
+def test_reads_the_limit_of_record_size(read_egress: Callable[..., KafkaEgress], name: str) -> None:
+    """The property has the name of Java or librdkafka, and is not passed on to the client."""
     egress = read_egress(f"  properties: [{{{name}: 5000}}]\n")
 
     assert (egress.max_record_size, egress.properties) == (5000, {})
 
 
-def test_two_sizes_that_differ_are_reported(read_egress: Callable[..., KafkaEgress]) -> None:
-    """The limit would be ambiguous."""
+def test_different_limits_of_record_size_are_reported(
+    read_egress: Callable[..., KafkaEgress],
+) -> None:
+    """Both names may be set, but only to one size."""
     more = "  properties: [{max.request.size: 5000}, {message.max.bytes: 6000}]\n"
 
     with pytest.raises(ModuleError, match=r"'max.request.size' and 'message.max.bytes' are diff"):
@@ -239,17 +241,17 @@ def test_two_sizes_that_differ_are_reported(read_egress: Callable[..., KafkaEgre
 
 
 @pytest.mark.parametrize("policy", list(OnFailure))
-def test_reads_what_becomes_of_refused_records(
+def test_reads_the_policy_for_refused_records(
     read_egress: Callable[..., KafkaEgress], policy: OnFailure
 ) -> None:
-    """By the words that failures have; without one, the runtime decides."""
+    """The key takes the words of failure policies; without it, the runtime decides."""
     assert read_egress(f"  onRefused: {policy.value}\n").on_refused is policy
     assert read_egress().on_refused is None
 
 
-def test_an_egress_that_promises_nothing_has_no_policy(
+def test_an_egress_without_guarantee_has_no_policy_for_refused_records(
     read_egress: Callable[..., KafkaEgress],
 ) -> None:
-    """A key that would mean nothing is reported."""
+    """The key would have no effect, so it is reported."""
     with pytest.raises(ModuleError, match=r"'onRefused' cannot be used with deliverySemantic none"):
         read_egress("  onRefused: skip\n  deliverySemantic: {type: none}\n")

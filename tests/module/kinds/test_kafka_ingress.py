@@ -71,7 +71,7 @@ def test_reads_a_minimal_ingress(read_ingress: Callable[..., KafkaIngress]) -> N
 def test_reads_startup_positions(
     read_ingress: Callable[..., KafkaIngress], position: str, expected: StartupPosition
 ) -> None:
-    """Every type of startup position is understood."""
+    """Every type of startup position is read."""
     ingress = read_ingress(f"  startupPosition: {{{position}}}\n")
 
     assert ingress.startup_position == expected
@@ -169,7 +169,7 @@ def test_reports_bad_startup_positions(
 def test_reads_offset_reset(
     read_ingress: Callable[..., KafkaIngress], word: str, reset: AutoOffsetReset
 ) -> None:
-    """Upstream takes the words in any case."""
+    """Words are read in upper and lower case, as in Stateful Functions."""
     ingress = read_ingress(f"  autoOffsetResetPosition: {word}\n")
 
     assert ingress.auto_offset_reset is reset
@@ -197,7 +197,7 @@ def test_properties_are_a_list_or_a_mapping(
 
 
 def test_keys_win_over_properties(read_ingress: Callable[..., KafkaIngress]) -> None:
-    """A property that a key stands for is gone when the key is given."""
+    """A key replaces the property of the same meaning, which is not passed on."""
     ingress = read_ingress(
         "  autoOffsetResetPosition: latest\n"
         "  properties:\n"
@@ -216,7 +216,7 @@ def test_keys_win_over_properties(read_ingress: Callable[..., KafkaIngress]) -> 
 def test_properties_stand_in_for_keys(
     ingress_text: Callable[..., str], read_ingress: Callable[..., KafkaIngress]
 ) -> None:
-    """Without the key, the property of the same meaning counts."""
+    """Without a key, the property of the same meaning sets the value."""
     del ingress_text
     ingress = read_ingress(
         "  properties: {bootstrap.servers: 'p:1', auto.offset.reset: earliest}\n",
@@ -271,10 +271,10 @@ def test_reports_bad_properties(
 
 
 @pytest.mark.parametrize("properties", ["5", "~"])
-def test_reports_properties_that_are_none(
+def test_unreadable_properties_do_not_make_keys_missing(
     ingress_text: Callable[..., str], findings: Callable[..., list[str]], properties: str
 ) -> None:
-    """A key that damaged properties may have had is not reported as missing."""
+    """If properties cannot be read, keys that they may replace are not reported as missing."""
     text = ingress_text(f"  properties: {properties}\n", without="address")
 
     found = findings(text)
@@ -288,7 +288,7 @@ def test_reports_properties_that_are_none(
 def test_reports_missing_address(
     ingress_text: Callable[..., str], findings: Callable[..., list[str]]
 ) -> None:
-    """Without any address there is nothing to connect to."""
+    """An ingress needs the address of the brokers."""
     found = findings(ingress_text(without="address"))
 
     assert found == [
@@ -303,7 +303,7 @@ def test_reports_missing_address(
 def test_reports_missing_consumer_group(
     ingress_text: Callable[..., str], findings: Callable[..., list[str]], position: str
 ) -> None:
-    """The offsets of which group, if of none?"""
+    """A start at group offsets needs a consumer group."""
     found = findings(ingress_text(position, without="consumerGroupId"))
 
     assert found == [
@@ -343,10 +343,10 @@ def test_misspelt_keys_have_one_problem_each(
     ]
 
 
-def test_unknown_keys_without_likeness(
+def test_unknown_keys_without_a_similar_key_list_the_allowed_keys(
     ingress_text: Callable[..., str], findings: Callable[..., list[str]]
 ) -> None:
-    """A key that resembles none is refused with the list of keys."""
+    """The problem has no suggestion, but the list of keys."""
     found = findings(ingress_text("  zzz: 1\n"))
 
     assert found == [
@@ -474,7 +474,7 @@ def test_reports_empty_topics(
 def test_reports_duplicate_topics(
     ingress_text: Callable[..., str], findings: Callable[..., list[str]]
 ) -> None:
-    """A topic is routed once, and also counts if there is more wrong with it."""
+    """A topic that is listed twice is reported, even if its route has other problems."""
     text = ingress_text("    - {topic: names, valueType: x, targets: [a/b]}\n")
 
     found = findings(text)
@@ -500,7 +500,7 @@ def test_names_may_look_like_numbers(read_ingress: Callable[..., KafkaIngress]) 
 
 @pytest.mark.parametrize("policy", list(OnFailure))
 def test_failure_policies_are_read(policy: OnFailure) -> None:
-    """Of the ingress and of one of its topics."""
+    """The ingress and one of its topics have policies of their own."""
     (ingress,) = parse_module(
         "kind: io.statefun.kafka.v1/ingress\n"
         "spec:\n"
@@ -513,8 +513,8 @@ def test_failure_policies_are_read(policy: OnFailure) -> None:
     assert [route.failure_policy for route in ingress.topics] == [None, policy]
 
 
-def test_an_unknown_failure_policy_is_named() -> None:
-    """With what there is."""
+def test_an_unknown_failure_policy_is_reported_with_the_valid_ones() -> None:
+    """The problem lists the valid policies."""
     with pytest.raises(ModuleError, match=r"Invalid failurePolicy: drop; valid values are \[fail"):
         parse_module(
             "kind: io.statefun.kafka.v1/ingress\n"
@@ -523,8 +523,8 @@ def test_an_unknown_failure_policy_is_named() -> None:
         )
 
 
-def test_reads_switches(read_ingress: Callable[..., KafkaIngress]) -> None:
-    """Offsets are committed, and lost data is an error, unless something else is said."""
+def test_reads_commit_offsets_and_on_data_loss(read_ingress: Callable[..., KafkaIngress]) -> None:
+    """By default offsets are committed, and lost data is an error."""
     default = read_ingress("")
     other = read_ingress("  commitOffsets: false\n  onDataLoss: go-on\n")
 

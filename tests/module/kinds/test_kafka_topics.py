@@ -20,15 +20,15 @@ def topics(*entries: str) -> tuple[TopicRoute, ...]:
     return parse_module(text, "m.yaml").ingresses[0].topics
 
 
-def test_a_pattern_takes_whole_names() -> None:
-    """A topic that is listed by name goes its own way; of two patterns, the first one counts."""
+def test_a_pattern_matches_whole_names() -> None:
+    """The name of a topic goes before patterns, and the first pattern before others."""
     routes = topics("topicPattern: 'a.*'", "topicPattern: 'ab?'", "topic: ab")
     found = [route_of(routes, topic) for topic in ("ab", "a", "abc", "ba")]
     assert found == [routes[2], routes[0], routes[0], None]
 
 
-def test_partitions_are_numbers_each_once() -> None:
-    """Their order does not matter, and is kept."""
+def test_repeated_partitions_are_read_once() -> None:
+    """Partitions stay in the order of the file."""
     [route] = topics("topic: a, partitions: [2, 0, 2]")
     assert (route.partitions, route.is_pattern) == ((2, 0), False)
 
@@ -50,8 +50,8 @@ def test_partitions_are_numbers_each_once() -> None:
         (["topic: a, partitions: [0]", "topic: b"], "some topics list partitions and some do not"),
     ],
 )
-def test_what_does_not_fit_is_told(entries: list[str], message: str) -> None:
-    """With the place of the topic."""
+def test_contradicting_keys_of_topics_are_reported(entries: list[str], message: str) -> None:
+    """The problem has the location of the topic."""
     with pytest.raises(ModuleError) as refused:
         topics(*entries)
     [problem] = refused.value.problems

@@ -16,7 +16,7 @@ PARTITIONS = st.builds(TopicPartition, TOPICS, st.integers(0, 2**31 - 1))
 
 
 @given(partition=PARTITIONS)
-def test_reads_what_is_written(partition: TopicPartition) -> None:
+def test_reads_partitions_as_they_are_written(partition: TopicPartition) -> None:
     """Reading is the inverse of writing topic/partition."""
     parsed = parse_topic_partition(f"{partition.topic}/{partition.partition}")
 
@@ -25,7 +25,7 @@ def test_reads_what_is_written(partition: TopicPartition) -> None:
 
 @pytest.mark.parametrize("text", ["", "t", "t/", "/0", "t/x", "t/-1", "a/b/0", "t/2147483648"])
 def test_refuses_other_texts(text: str) -> None:
-    """Anything else does not conform."""
+    """Any other text is not a partition."""
     with pytest.raises(
         ValueError, match=r"^does not conform to the <topic>/<partition_id> format$"
     ):
@@ -36,7 +36,7 @@ def test_refuses_other_texts(text: str) -> None:
     offsets=st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1), min_size=1),
     as_list=st.booleans(),
 )
-def test_list_and_mapping_are_the_same(
+def test_a_list_and_a_mapping_have_the_same_offsets(
     offsets: dict[TopicPartition, int], *, as_list: bool
 ) -> None:
     """Offsets may be a list of single-key mappings or one mapping."""
@@ -61,7 +61,7 @@ def test_list_and_mapping_are_the_same(
     assert ingress.startup_position == FromSpecificOffsets(offsets)
 
 
-def test_offsets_start_without_consumer_group(read_ingress: Callable[..., KafkaIngress]) -> None:
+def test_specific_offsets_need_no_consumer_group(read_ingress: Callable[..., KafkaIngress]) -> None:
     """Only group offsets need a consumer group."""
     ingress = read_ingress(
         "  startupPosition: {type: specific-offsets, offsets: {names/0: 5}}\n",
@@ -108,7 +108,7 @@ def test_reports_every_bad_offset(
 def test_reports_empty_offsets(
     ingress_text: Callable[..., str], findings: Callable[..., list[str]], empty: str
 ) -> None:
-    """Specific offsets without any are a mistake."""
+    """An empty list or mapping of offsets is a problem."""
     text = ingress_text(f"  startupPosition: {{type: specific-offsets, offsets: {empty}}}\n")
 
     found = findings(text)

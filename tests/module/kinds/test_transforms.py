@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading the transforms of topics: what is wrong with them is told before there are records."""
+"""Reading the transforms of topics: their mistakes are reported before there are records."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ def problem(text: str) -> str:
         ),
     ],
 )
-def test_wrong_options_are_told_with_what_would_be_right(transform: str, text: str) -> None:
-    """Each with its place in the file."""
+def test_wrong_options_are_reported_with_the_valid_ones(transform: str, text: str) -> None:
+    """Each problem has its location in the file."""
     found = problem(ingress(json_topic(transform)))
     assert found.startswith("7:")
     assert text in found
@@ -235,8 +235,8 @@ def test_values_of_variables_are_not_quoted(transform: str) -> None:
         ),
     ],
 )
-def test_transforms_have_to_fit_the_formats_and_each_other(topic: str, text: str) -> None:
-    """A chain that no record could pass is refused."""
+def test_transforms_that_do_not_fit_are_reported(topic: str, text: str) -> None:
+    """Transforms have to fit the formats of the topic, and each other."""
     assert text in problem(ingress(topic))
 
 
@@ -259,12 +259,12 @@ def test_transforms_have_to_fit_the_formats_and_each_other(topic: str, text: str
     ],
 )
 def test_topics_of_an_egress_are_checked(topic: str, text: str) -> None:
-    """What is wrong is told, and nothing is dropped silently."""
+    """Each mistake in a topic of an egress is a problem of the file."""
     assert text in problem(egress(topic))
 
 
-def test_types_may_be_written_in_full() -> None:
-    """As in the configuration of a connector."""
+def test_types_of_transforms_may_have_their_package() -> None:
+    """The type may be the full class name, as in the configuration of a connector."""
     short, full = (
         parse_module(ingress(json_topic(f"{{type: {prefix}HoistField$Value, field: a}}")))
         for prefix in ("", PREFIX)
@@ -272,8 +272,8 @@ def test_types_may_be_written_in_full() -> None:
     assert short.ingresses[0].topics[0].chain == full.ingresses[0].topics[0].chain
 
 
-def test_the_default_name_of_a_timestamp_router_is_connects() -> None:
-    """A dollar sign is doubled in module files alone."""
+def test_the_default_format_of_a_timestamp_router_is_that_of_connect() -> None:
+    """The dollar signs of the format are doubled only in module files."""
     [topic] = parse_module(ingress(json_topic("{type: TimestampRouter}"))).ingresses[0].topics
     assert topic.chain is not None
     [router] = topic.chain.transforms
@@ -303,7 +303,7 @@ def test_the_default_name_of_a_timestamp_router_is_connects() -> None:
         ("keyFormat: {type: json}", None),
     ],
 )
-def test_functions_get_what_comes_out(topic: str, expected: object) -> None:
-    """JSON, or Avro by the schema that transforms make of the topic's."""
+def test_functions_get_the_format_of_transformed_values(topic: str, expected: object) -> None:
+    """The format is JSON, or Avro with the transformed schema of the topic."""
     [route] = parse_module(ingress(topic)).ingresses[0].topics
     assert route.value_format == expected

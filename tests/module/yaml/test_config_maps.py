@@ -31,7 +31,7 @@ def problems(text: str) -> list[Problem]:
 
 @pytest.mark.parametrize("style", ["|", "|-", "|+"])
 def test_a_module_file_may_be_in_a_config_map(style: str) -> None:
-    """Its components have their places in the file; other values are none of its business."""
+    """Components have locations in the outer file; other values of the ConfigMap are ignored."""
     other = "  flink-conf.yaml: |\n    a: ${UNKNOWN}\n"
     inner = indent(MODULE, "    ")
     text = f"{HEAD}data:\n{other}  module.yaml: {style}\n{inner}---\n{HEAD}"
@@ -45,8 +45,8 @@ def test_a_module_file_may_be_in_a_config_map(style: str) -> None:
 
 
 @given(st.integers(0, 3), st.integers(1, 6), st.sampled_from(["prot: 8090", "port: x", "port: ["]))
-def test_problems_have_their_place_in_the_config_map(blank: int, depth: int, wrong: str) -> None:
-    """The same findings as in a file of its own, so many lines below and so far to the right."""
+def test_problems_have_locations_in_the_config_map(blank: int, depth: int, wrong: str) -> None:
+    """The problems are those of a separate file, with shifted lines and columns."""
     alone = "\n" * blank + MODULE.replace("port: 8090", wrong)
     before = f"{HEAD}data:\n  module.yaml: |\n"
     within = before + indent(alone, " " * (depth + 2))
@@ -59,8 +59,8 @@ def test_problems_have_their_place_in_the_config_map(blank: int, depth: int, wro
     ]
 
 
-def test_text_that_is_quoted_is_found_as_a_whole() -> None:
-    """Its lines are not lines of the file."""
+def test_problems_in_a_quoted_text_are_located_at_its_beginning() -> None:
+    """The lines of a quoted text are not lines of the file."""
     text = f'{HEAD}data:\n  module.yaml: "kind: io.statefun.kafka.v1/egress\\nspec:\\n  id: x"\n'
 
     assert {(each.line, each.column) for each in problems(text)} == {(5, 16)}
@@ -70,14 +70,14 @@ def test_text_that_is_quoted_is_found_as_a_whole() -> None:
     "text", [HEAD, f"{HEAD}data: {{other.conf: x}}", "apiVersion: v1\nkind: Service\nspec: {}\n"]
 )
 def test_resources_without_a_module_declare_nothing(text: str) -> None:
-    """They may be beside it, but not alone."""
+    """A file of such resources alone declares no component."""
     (problem,) = problems(text)
     assert problem.text.startswith("declares no component")
     assert len(parse_module(f"{text}\n---\n{MODULE}").all_egresses) == 1
 
 
-def test_a_config_map_in_a_config_map_is_no_module() -> None:
-    """Nobody unpacks it twice."""
+def test_a_config_map_in_a_config_map_is_not_read() -> None:
+    """Only the outer ConfigMap is unpacked."""
     inner = f"{HEAD}data:\n  module.yaml: |\n{indent(MODULE, '    ')}"
     text = f"{HEAD}data:\n  module.yaml: |\n{indent(inner, '    ')}"
     assert any("unknown kind 'ConfigMap'" in each.text for each in problems(text))

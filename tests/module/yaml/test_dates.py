@@ -30,8 +30,8 @@ ZONES = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(mi
         "1580530500000",
     ],
 )
-def test_reads_every_form(text: str) -> None:
-    """The documents' form, the form of upstream's code, ISO 8601 and epoch milliseconds."""
+def test_reads_every_documented_form(text: str) -> None:
+    """Forms of the documents and the code of Stateful Functions, ISO 8601, and milliseconds."""
     date = parse_date(text)
 
     assert date == QUARTER_PAST_FOUR
@@ -39,7 +39,7 @@ def test_reads_every_form(text: str) -> None:
 
 
 @given(date=st.datetimes(timezones=ZONES))
-def test_reads_what_isoformat_writes(date: datetime) -> None:
+def test_reads_dates_in_iso_format(date: datetime) -> None:
     """Reading is the inverse of isoformat."""
     parsed = parse_date(date.isoformat())
 
@@ -48,8 +48,8 @@ def test_reads_what_isoformat_writes(date: datetime) -> None:
 
 
 @given(date=st.datetimes(min_value=datetime(1000, 1, 1), timezones=ZONES))  # noqa: DTZ001 - a bound
-def test_reads_what_java_writes(date: datetime) -> None:
-    """Reading is the inverse of upstream's pattern, to the millisecond."""
+def test_reads_dates_in_the_pattern_of_stateful_functions(date: datetime) -> None:
+    """Reading is the inverse of writing with the Java pattern, to the millisecond."""
     date = date.replace(microsecond=date.microsecond // 1000 * 1000)
     text = f"{date:%Y-%m-%d %H:%M:%S}.{date.microsecond // 1000:03d} {date:%z}"
 
@@ -77,7 +77,7 @@ def test_reads_epoch_milliseconds(millis: int) -> None:
     ],
 )
 def test_refuses_other_texts(text: str, message: str) -> None:
-    """Anything else is refused with the forms that are accepted."""
+    """The error lists the accepted forms."""
     with pytest.raises(ValueError, match="Z") as raised:
         parse_date(text)
 
@@ -87,7 +87,7 @@ def test_refuses_other_texts(text: str, message: str) -> None:
 
 
 @given(text=st.text() | st.from_regex(r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:.]* ?[Z+-]?[0-9]*\Z"))
-def test_raises_nothing_else(text: str) -> None:
+def test_raises_only_value_errors(text: str) -> None:
     """Any text is a date with a time zone, or a ValueError."""
     try:
         date = parse_date(text)

@@ -43,7 +43,7 @@ def test_reads_documented_forms(text: str, expected: timedelta) -> None:
     unit=st.sampled_from([(unit, name) for unit, names in UNITS.items() for name in names]),
     space=st.sampled_from(["", " ", "  "]),
 )
-def test_is_number_times_unit(number: int, unit: tuple[timedelta, str], space: str) -> None:
+def test_a_unit_multiplies_the_number(number: int, unit: tuple[timedelta, str], space: str) -> None:
     """Every unit, with and without a space, multiplies the number."""
     length, name = unit
 
@@ -72,7 +72,7 @@ def test_refuses_other_texts(text: str) -> None:
     )
 
 
-def test_refuses_long_texts_soon() -> None:
+def test_refuses_long_texts_in_linear_time() -> None:
     """The time to refuse a text does not grow with the square of its length."""
     text = "9" * 200_000 + " x y"
 
@@ -81,14 +81,14 @@ def test_refuses_long_texts_soon() -> None:
 
 
 @pytest.mark.parametrize("text", ["1000000000d", "9" * 24, "9" * 10_000])
-def test_refuses_what_is_too_long(text: str) -> None:
+def test_refuses_durations_that_are_too_long(text: str) -> None:
     """Durations that Python cannot hold are refused, with any number of digits."""
     with pytest.raises(ValueError, match=r"^is too long for a duration$"):
         parse_duration(text)
 
 
 @given(text=st.text())
-def test_raises_nothing_else(text: str) -> None:
+def test_raises_only_value_errors(text: str) -> None:
     """Any text is a duration or a ValueError."""
     try:
         duration = parse_duration(text)

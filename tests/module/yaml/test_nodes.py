@@ -47,7 +47,7 @@ TREES = st.recursive(
 
 
 @given(tree=st.lists(TREES) | st.dictionaries(WORDS, TREES))
-def test_holds_what_was_written(tree: object) -> None:
+def test_nodes_have_the_texts_lists_and_mappings_of_the_file(tree: object) -> None:
     """Composing is the inverse of dumping strings, lists and mappings."""
     text = yaml.safe_dump(tree, allow_unicode=True)
 
@@ -81,7 +81,7 @@ def test_scalars_stay_as_written() -> None:
     ]
 
 
-def test_nodes_know_their_place() -> None:
+def test_nodes_have_locations_and_paths() -> None:
     """Line, column and path count from the start of the file."""
     [first, second], _ = _compose("a:\n  - b\n  - c: d\n---\ne:   f\n")
 
@@ -109,7 +109,7 @@ def test_long_values_are_shortened() -> None:
 
 @pytest.mark.parametrize("text", ["", "---\n", "---\n---\n", "# a comment\n", "\ufeff"])
 def test_empty_documents_are_skipped(text: str) -> None:
-    """Nothing between two separators is no document."""
+    """An empty text between two separators is not a document."""
     documents, problems = _compose(text)
 
     assert (documents, problems) == ([], [])
@@ -137,7 +137,7 @@ def test_empty_documents_are_skipped(text: str) -> None:
         ("a: !b {}", "1:4: a: the YAML tag '!b' is not supported; remove it"),
     ],
 )
-def test_problems_name_their_place(text: str, problem: str) -> None:
+def test_problems_have_locations_and_paths(text: str, problem: str) -> None:
     """Text that cannot be composed is a problem with its line, column and key."""
     documents, problems = _compose(text)
 
@@ -156,7 +156,7 @@ def test_python_tags_construct_nothing() -> None:
 
 
 def test_documents_before_a_syntax_error_are_kept() -> None:
-    """Their problems can be reported together with the syntax error."""
+    """Problems of these documents can be reported together with the syntax error."""
     documents, problems = _compose("a: b\n---\nc: [\n")
 
     assert len(problems) == 1
@@ -165,15 +165,15 @@ def test_documents_before_a_syntax_error_are_kept() -> None:
 
 
 def test_aliases_stand_for_their_anchor() -> None:
-    """Aliases are allowed."""
+    """An alias has the value of its anchor."""
     [document], problems = _compose("a: &x [1, 2]\nb: *x\n")
 
     assert problems == []
     assert _plain(document) == {"a": ["1", "2"], "b": ["1", "2"]}
 
 
-def test_alias_bombs_are_defused() -> None:
-    """A document that aliases make huge is refused soon."""
+def test_documents_that_aliases_make_huge_are_refused() -> None:
+    """The document is refused before it takes much memory."""
     lines = ["a0: &a0 [x, x]"]
     lines += [
         f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 20)

@@ -42,7 +42,7 @@ def test_replaces_references(text: str, expected: str) -> None:
 
 
 @given(text=st.text())
-def test_escaping_protects_any_text(text: str) -> None:
+def test_escaped_references_stay_as_they_are(text: str) -> None:
     """Doubling the dollar of every reference gives the text itself."""
     escaped = text.replace("${", "$${")
 
@@ -52,8 +52,8 @@ def test_escaping_protects_any_text(text: str) -> None:
 
 
 @given(text=st.text(alphabet="${}:-HOST/file "))
-def test_raises_nothing_else(text: str) -> None:
-    """Any text can be applied to, or is a SubstitutionError with a reason."""
+def test_raises_only_substitution_errors(text: str) -> None:
+    """Any text is replaced, or is a SubstitutionError with a reason."""
     reasons: tuple[str, ...] | None = None
     try:
         Substitution(ENVIRONMENT).apply(text)
@@ -142,7 +142,7 @@ def test_values_and_keys_of_modules_are_substituted(
 def test_missing_variables_are_problems(
     ingress_text: Callable[..., str], findings: Callable[..., list[str]]
 ) -> None:
-    """Each missing variable is one problem at its place, and nothing follows from it."""
+    """Each missing variable is exactly one problem, with its location."""
     text = ingress_text().replace("kafka:9092", "${HOST}:${PORT}").replace("example/in", "${ID}")
 
     found = findings(text)
@@ -213,8 +213,8 @@ spec: {id: a/b, awsCredentials: {type: "${S}"}, awsRegion: {type: specific, id: 
 """
 
 
-def test_secrets_stay_out_of_errors() -> None:
-    """However wrong the place that a secret was put in, the error quotes the reference."""
+def test_errors_quote_references_instead_of_secrets() -> None:
+    """A secret in a wrong place is not quoted in any error."""
     with pytest.raises(ModuleError) as raised:
         parse_module(LEAKY_MODULE, environment={"S": LEAK})
 
@@ -224,7 +224,7 @@ def test_secrets_stay_out_of_errors() -> None:
     assert "'${S}'" in shown
 
 
-def test_secrets_stay_out_of_reprs(ingress_text: Callable[..., str]) -> None:
+def test_reprs_of_components_have_no_secrets(ingress_text: Callable[..., str]) -> None:
     """The repr of a component shows the names of properties, not their values."""
     text = ingress_text("  properties: {ssl.key.password: '${S}'}\n")
 
