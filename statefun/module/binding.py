@@ -177,7 +177,7 @@ def _failure_problems(module: Module, functions: StatefulFunctions) -> Iterator[
             if policy is OnFailure.DEAD_LETTER and not with_letters:
                 yield route.location, f"topic {route.topic}: {_NO_TOPIC}"
     for function in functions:
-        chosen = function.on_failure
-        last = chosen.then if isinstance(chosen, Retry) else chosen
+        function_policy = function.on_failure
+        last = function_policy.then if isinstance(function_policy, Retry) else function_policy
         if last is OnFailure.DEAD_LETTER and not with_letters:
             yield None, f"function {function.typename}: {_NO_TOPIC}"

@@ -135,14 +135,14 @@ def transformed_record(
     Raises:
         DefinitionError: if a transform fails on the record.
     """
-    chosen = route_of(topics, message.topic)
-    if chosen is None or chosen.chain is None:
+    transforms = route_of(topics, message.topic)
+    if transforms is None or transforms.chain is None:
         return message
     millis = now if message.timestamp_millis is None else message.timestamp_millis
     key = None if message.key is None else message.key.encode()
     record = EncodedRecord(message.topic, message.partition, None, millis, key, message.value)
     try:
-        transformed = chosen.chain.for_topic(record)
+        transformed = transforms.chain.for_topic(record)
         new_key = None if transformed.key is None else transformed.key.decode()
     except StatefunError:
         raise
@@ -157,5 +157,5 @@ def transformed_record(
         value=transformed.value,
         headers=message.headers,
         partition=message.partition,
-        timestamp=from_epoch_millis(millis) if chosen.chain.reads_time else message.timestamp,
+        timestamp=from_epoch_millis(millis) if transforms.chain.reads_time else message.timestamp,
     )

@@ -87,12 +87,12 @@ class Chain:
     @cached_property
     def changes(self) -> frozenset[Part]:
         """The parts of records that the chain changes."""
-        written = {transform.traits.writes for transform in self.transforms}
+        changed = {transform.traits.writes for transform in self.transforms}
         if self.key_codec != TextCodec():
-            written.add(Part.KEY)
+            changed.add(Part.KEY)
         if self.is_value_read:
-            written.add(Part.VALUE)
-        return frozenset(written)
+            changed.add(Part.VALUE)
+        return frozenset(changed)
 
     @property
     def changes_key(self) -> bool:

@@ -188,8 +188,8 @@ class AvroCodec(Codec):
 
     def read_as_written(self, content: bytes, schema: str) -> Data:
         """Decode a value that was written with another schema."""
-        written = without_logical_types(schema)
-        return self.data_of(avro.decode(content, written, self._plain, names_branches=True))
+        writer_schema = without_logical_types(schema)
+        return self.data_of(avro.decode(content, writer_schema, self._plain, names_branches=True))
 
     def write(self, data: Data) -> bytes | None:
         """Encode a value with the schema that it has after the transforms."""

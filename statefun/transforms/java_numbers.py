@@ -116,14 +116,14 @@ def text_of_float(number: float, *, is_single: bool = False) -> str:
     if not number:
         return f"{sign}0.0"
     _, digits, exponent = Decimal(_shortest(abs(number), is_single=is_single)).as_tuple()
-    written = "".join(map(str, digits)).rstrip("0")
+    significant = "".join(map(str, digits)).rstrip("0")
     first = len(digits) - 1 + int(exponent)  # the exponent of the first digit
     if not _PLAIN[0] <= first < _PLAIN[1]:
-        return f"{sign}{written[0]}.{written[1:] or '0'}E{first}"
+        return f"{sign}{significant[0]}.{significant[1:] or '0'}E{first}"
     if first < 0:
-        return f"{sign}0.{'0' * (-first - 1)}{written}"
-    whole = written[: first + 1].ljust(first + 1, "0")
-    return f"{sign}{whole}.{written[first + 1 :] or '0'}"
+        return f"{sign}0.{'0' * (-first - 1)}{significant}"
+    whole = significant[: first + 1].ljust(first + 1, "0")
+    return f"{sign}{whole}.{significant[first + 1 :] or '0'}"
 
 
 def _shortest(number: float, *, is_single: bool) -> str:

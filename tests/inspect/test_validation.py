@@ -257,7 +257,11 @@ def test_findings_are_data_as_well(folder: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("program", "line", "text"),
     [
-        ("x = 1 / 0\n", 1, "ZeroDivisionError: division by zero, line 1; put all code that does not"),
+        (
+            "x = 1 / 0\n",
+            1,
+            "ZeroDivisionError: division by zero, line 1; put all code that does not",
+        ),
         ("\n\nx = (]\n", 3, "SyntaxError: closing parenthesis"),
         (
             "\nimport sys\nsys.exit(3)\n",

@@ -37,11 +37,11 @@ _PLACEHOLDER = re.compile(r"\{[^}]*\}?")
 @described(schema_of(text))
 def url(node: Node, problems: Problems) -> str:
     """Read the URL of an endpoint, which may contain ``{function.name}``."""
-    written = text(node, problems)
+    template = text(node, problems)
     scalar = expect(node, ScalarNode, "a URL", problems)
     quoted = "the URL" if "@" in scalar.source else scalar.quoted  # it may hold a password
     try:
-        parts = urlsplit(written.replace(FUNCTION_NAME, "name"))
+        parts = urlsplit(template.replace(FUNCTION_NAME, "name"))
         place = parts.path if parts.scheme.endswith("+unix") else parts.hostname
         _ = parts.port
     except ValueError:  # such as an unclosed bracket of an IPv6 address
@@ -49,17 +49,17 @@ def url(node: Node, problems: Problems) -> str:
     if parts.scheme not in _SCHEMES or not place:
         sentence = f"{quoted} is not a URL with one of the schemes {', '.join(_SCHEMES)}"
         raise problems.report(node.location, node.path, sentence)
-    file = socket_file(written)
+    file = socket_file(template)
     if parts.scheme.endswith("+unix") and (file is None or FUNCTION_NAME in file):
         sentence = f"{quoted} names no socket; its path has to begin with a file that ends in .sock"
         raise problems.report(node.location, node.path, sentence)
-    for placeholder in _PLACEHOLDER.findall(written):
+    for placeholder in _PLACEHOLDER.findall(template):
         if placeholder != FUNCTION_NAME:
             is_safe = placeholder in scalar.source and "@" not in scalar.source
             what = placeholder if is_safe else "a text in braces"
             sentence = f"{what} is not a placeholder; the only one is {FUNCTION_NAME}"
             raise problems.report(node.location, node.path, sentence)
-    return written
+    return template
 
 
 @described(schema_of(duration))

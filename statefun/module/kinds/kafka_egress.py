@@ -56,7 +56,7 @@ DELIVERY_SEMANTICS = Variants(
 
 @described(DELIVERY_SEMANTICS.schema)
 def _delivery(node: Node, problems: Problems) -> tuple[DeliverySemantic, timedelta | None]:
-    chosen, values = DELIVERY_SEMANTICS.read(node, problems)
+    variant, values = DELIVERY_SEMANTICS.read(node, problems)
     timeout = values.get(TRANSACTION_TIMEOUT)
     millis = values.get(TRANSACTION_TIMEOUT_MILLIS)
     if timeout is not None and millis is not None and timeout != millis:
@@ -65,7 +65,7 @@ def _delivery(node: Node, problems: Problems) -> tuple[DeliverySemantic, timedel
             "give one of them"
         )
         problems.report(node.location, node.path, sentence)
-    return DeliverySemantic(chosen), millis if timeout is None else timeout
+    return DeliverySemantic(variant), millis if timeout is None else timeout
 
 
 DELIVERY_SEMANTIC = Key(

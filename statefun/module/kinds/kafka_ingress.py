@@ -81,17 +81,17 @@ STOP_POSITIONS = Variants(
 @described(STOP_POSITIONS.schema)
 def stop_position(node: Node, problems: Problems) -> StopPosition:
     """Read the position at which reading stops."""
-    chosen, values = STOP_POSITIONS.read(node, problems)
-    if chosen == "specific-offsets":
+    variant, values = STOP_POSITIONS.read(node, problems)
+    if variant == "specific-offsets":
         return FromSpecificOffsets(values[_STOP_OFFSETS])
-    return _latest_or_date(chosen, values, (_STOP_DATE, _STOP_TIMESTAMP), node, problems)
+    return _latest_or_date(variant, values, (_STOP_DATE, _STOP_TIMESTAMP), node, problems)
 
 
 @described(STARTUP_POSITIONS.schema)
 def startup_position(node: Node, problems: Problems) -> StartupPosition:
     """Read the position at which reading starts on a fresh checkpoint."""
-    chosen, values = STARTUP_POSITIONS.read(node, problems)
-    match chosen:
+    variant, values = STARTUP_POSITIONS.read(node, problems)
+    match variant:
         case "group-offsets":
             return FromGroupOffsets()
         case "earliest":
@@ -99,13 +99,13 @@ def startup_position(node: Node, problems: Problems) -> StartupPosition:
         case "specific-offsets":
             return FromSpecificOffsets(values[OFFSETS])
         case _:
-            return _latest_or_date(chosen, values, (DATE, TIMESTAMP), node, problems)
+            return _latest_or_date(variant, values, (DATE, TIMESTAMP), node, problems)
 
 
 def _latest_or_date(
-    chosen: str, values: Values, keys: tuple[Key[datetime], ...], node: Node, problems: Problems
+    variant: str, values: Values, keys: tuple[Key[datetime], ...], node: Node, problems: Problems
 ) -> FromLatest | FromDate:
-    if chosen == "latest":
+    if variant == "latest":
         return FromLatest()
     written_keys = [key for key in keys if values.attempted(key)]
     if len(written_keys) != 1:

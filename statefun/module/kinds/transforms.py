@@ -68,12 +68,12 @@ TRANSFORM = Variants(
 @described(TRANSFORM.schema)
 def transform(node: Node, problems: Problems) -> Transform:
     """Read one transform."""
-    chosen, values = TRANSFORM.read(node, problems)
-    name, _, part = chosen.partition("$")
+    variant, values = TRANSFORM.read(node, problems)
+    name, _, part = variant.partition("$")
     try:
         return _MAKERS[name](values, *([Part(part)] if part else []))
     except TransformError as error:
-        raise problems.report(node.location, node.path, f"{chosen} {error}") from None
+        raise problems.report(node.location, node.path, f"{variant} {error}") from None
 
 
 def _replace_field(values: Values, part: Part) -> Transform:

@@ -95,10 +95,10 @@ KEY_FORMATS = Variants(
 def _key_format(formats: Variants) -> Reader[JsonValues | AvroValues | None]:
     @described(formats.schema)
     def read(node: Node, problems: Problems) -> JsonValues | AvroValues | None:
-        chosen, values = formats.read(node, problems)
-        if chosen == "json":
+        variant, values = formats.read(node, problems)
+        if variant == "json":
             return JsonValues(values.get(SCHEMAS_ENABLE, default=False))
-        return AvroValues(values[AVRO_SCHEMA]) if chosen == "avro" else None
+        return AvroValues(values[AVRO_SCHEMA]) if variant == "avro" else None
 
     return read
 
@@ -126,8 +126,8 @@ EGRESS_KEY_FORMAT = attrs.evolve(
 
 @described(VALUE_FORMATS.schema)
 def _value_format(node: Node, problems: Problems) -> ValueFormat | Deserializer | None:
-    chosen, values = VALUE_FORMATS.read(node, problems)
-    match chosen:
+    variant, values = VALUE_FORMATS.read(node, problems)
+    match variant:
         case "text":
             return TEXT
         case "json":

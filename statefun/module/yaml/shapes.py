@@ -217,15 +217,15 @@ class Variants:
             optional = (attrs.evolve(other, required=False) for other in others.values())
             Shape((key, *optional)).read(mapping, problems)
             raise Invalid
-        chosen = key.read(type_node, problems)
-        shape = Shape((key, *self.shapes[chosen]))
+        variant = key.read(type_node, problems)
+        shape = Shape((key, *self.shapes[variant]))
         foreign = others.keys() - {other.name for other in shape.keys}
         for entry in mapping.entries:
             if entry.key.text in foreign:
                 text = f"{entry.key.quoted} is only used with type {self._takers(entry.key.text)}"
                 problems.report(entry.key.location, entry.key.path, text)
         own = tuple(entry for entry in mapping.entries if entry.key.text not in foreign)
-        return chosen, shape.read(attrs.evolve(mapping, entries=own), problems)
+        return variant, shape.read(attrs.evolve(mapping, entries=own), problems)
 
     def _names(self, name: str) -> Schema:
         return {"enum": [name, self.prefix + name]} if self.prefix else {"const": name}
@@ -265,12 +265,12 @@ class _Nearest:
     hint: str
 
 
-def did_you_mean(written: ScalarNode, valid: Iterable[str]) -> _Nearest:
-    """Return the valid name that is most similar to the written one, if any is close.
+def did_you_mean(scalar: ScalarNode, valid: Iterable[str]) -> _Nearest:
+    """Return the valid name that is most similar to a scalar, if one is similar.
 
-    The text in the file is compared, so that a hint reveals nothing about a secret.
+    The source of the scalar is compared, so that a hint reveals nothing about a secret.
     """
     by_lower_case = {name.lower(): name for name in valid}
-    near = difflib.get_close_matches(written.source.lower(), by_lower_case, n=1)
+    near = difflib.get_close_matches(scalar.source.lower(), by_lower_case, n=1)
     names = {by_lower_case[name] for name in near}
     return _Nearest(names, "".join(f"did you mean {name!r}? " for name in names))
