@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is to be read of a file: its content beside how far it is read."""
+"""Examines a file: compares its content with how far it is read, and finds the parts to read next."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import BinaryIO, NamedTuple
 
 from statefun.files.file_log import FileRange, FileState
 from statefun.files.file_settings import FileFormat, Files, UnfinishedLine
-from statefun.files.folder_watch import Found
+from statefun.files.folder_watch import ListedFile
 from statefun.files.parsing import change_of, digest_of
-from statefun.files.parts import Damaged, Piece, lines_of, rows_of
-from statefun.files.path_identity import shown
+from statefun.files.parts import DamagedFileError, Piece, lines_of, rows_of
+from statefun.files.path_identity import identity_of
 
 _NO_STATE = FileState(0, 0, 0, is_all=False, size=0, digest="")
 
 
-class Examined(NamedTuple):
-    """What a look into a file has found."""
+class Examination(NamedTuple):
+    """The result of :func:`examine`."""
 
     ranges: list[FileRange]
-    """The parts to read, without the numbers of their records."""
+    """The parts to read; the numbers of their records are not set yet."""
     change: str | None
-    """How it is no longer the file that was read."""
+    """How the file has changed so that it is no longer the file that was read; None if it is."""
     has_more: bool
-    """Whether more of it may be read when it has been still."""
+    """Whether more of the file may be read once it has not changed for a while."""
     warning: tuple[str, str] | None = None
-    """What is odd, and what happens."""
+    """What is odd about the file, and what happens."""
 
 
-NOTHING = Examined([], None, has_more=False)
+NOTHING_NEW = Examination([], None, has_more=False)
 
 
 def examine(  # noqa: PLR0913, PLR0917 - the facts about a file
-    found: Found,
+    listed_file: ListedFile,
     state: FileState | None,
     files: Files,
     unfinished_line: UnfinishedLine,
@@ -42,33 +42,33 @@ def examine(  # noqa: PLR0913, PLR0917 - the facts about a file
     most: int,
     *,
     is_still: bool,
-) -> Examined:
-    """Look into a file.
+) -> Examination:
+    """Examine a file.
 
     Args:
-        found: the file.
-        state: how far it is read; None if nothing is.
-        files: how it is read.
-        unfinished_line: whether a last line needs a line break.
+        listed_file: the file.
+        state: how far the file is read; None if nothing of it is.
+        files: how to read the file.
+        unfinished_line: what to do about a last line without a line break.
         limit: where to end, in bytes.
-        most: how many records to find at most.
-        is_still: whether it has not changed for so long that it is as its writer leaves it.
+        most: how many records to return at most.
+        is_still: whether the file has not changed for so long that its writer has finished.
 
     Raises:
-        OSError: if it cannot be read.
+        OSError: if the file cannot be read.
     """
-    with found.folder.open(found.name) as file:
-        is_still = is_still and file.seek(0, io.SEEK_END) == found.facts.size
-        change = None if state is None else _change_of(file, found, state, files)
+    with listed_file.folder.open(listed_file.name) as file:
+        is_still = is_still and file.seek(0, io.SEEK_END) == listed_file.facts.size
+        change = None if state is None else _change_of(file, listed_file, state, files)
         before = _NO_STATE if state is None or change is not None else state
-        is_cut = limit < found.facts.size
+        is_cut = limit < listed_file.facts.size
         warning = None
         if files.format is FileFormat.PARQUET:
-            pieces, odd = (
+            pieces, problem = (
                 ([], None) if is_cut else _rows_of(file, before, limit, most, is_still=is_still)
             )
-            if odd is not None:
-                warning = f"file {found.path} {odd}", "it is read when it is"
+            if problem is not None:
+                warning = f"file {listed_file.path} {problem}", "waiting for the rest of it"
             has_more = not pieces and not before.is_all and not (is_still or is_cut)
         else:
             may_wait = unfinished_line is UnfinishedLine.READ and not is_cut
@@ -78,16 +78,18 @@ def examine(  # noqa: PLR0913, PLR0917 - the facts about a file
             end = pieces[-1].end if pieces else before.end
             has_more = end < limit and may_wait and not is_still
             if before.is_torn and pieces and _goes_on(file, before.end):
-                text = f"file {found.path} has gone on in the last line that was read"
-                warning = text, "the rest of it is read as another one"
-        return Examined(
-            list(_ranges(file, found, before, pieces, files)), change, has_more, warning
+                text = f"file {listed_file.path} has gone on in the last line that was read"
+                warning = text, "the rest of the line is read as another line"
+        return Examination(
+            list(_ranges(file, listed_file, before, pieces, files)), change, has_more, warning
         )
 
 
-def _change_of(file: BinaryIO, found: Found, state: FileState, files: Files) -> str | None:
+def _change_of(
+    file: BinaryIO, listed_file: ListedFile, state: FileState, files: Files
+) -> str | None:
     change = change_of(file, state)
-    is_other_size = found.facts.size != state.size
+    is_other_size = listed_file.facts.size != state.size
     if change is None and files.format is FileFormat.PARQUET and is_other_size:
         change = "was replaced by another one"
     return change
@@ -105,25 +107,25 @@ def _rows_of(
         return [], None
     try:
         pieces = list(rows_of(file, state, size, most))
-    except Damaged as error:
+    except DamagedFileError as error:
         return ([Piece(0, 0, 1, is_last=True, problem=str(error))] if is_still else []), None
     if pieces or not is_still:
         return pieces, None
-    return [], "is no whole Parquet file"
+    return [], "is no complete Parquet file"
 
 
 def _ranges(
-    file: BinaryIO, found: Found, state: FileState, pieces: list[Piece], files: Files
+    file: BinaryIO, listed_file: ListedFile, state: FileState, pieces: list[Piece], files: Files
 ) -> Iterator[FileRange]:
-    """Yield the parts of a file, each with how far the file is read after it."""
+    """Yield the parts of a file; the state of each part is how far the file is read after it."""
     lines = state.lines or int(files.format is FileFormat.CSV)  # its header
     for piece in pieces:
-        size = found.facts.size if files.format is FileFormat.PARQUET else piece.end
+        size = listed_file.facts.size if files.format is FileFormat.PARQUET else piece.end
         lines += piece.lines
         after = FileState(
             piece.end,
             lines,
-            found.facts.modified,
+            listed_file.facts.modified,
             piece.is_last,
             size,
             digest_of(file, size),
@@ -131,9 +133,9 @@ def _ranges(
             piece.is_torn,
         )
         yield FileRange(
-            found.route,
-            shown(found.folder.location),
-            found.name,
+            listed_file.route,
+            identity_of(listed_file.folder.location),
+            listed_file.name,
             piece.start,
             piece.end,
             lines - piece.lines + 1,

@@ -11,7 +11,7 @@ from pathlib import Path
 from statefun.components import ConnectorEgress, ConnectorIngress
 from statefun.components.running import Folder
 from statefun.files.file_settings import EgressFiles, IngressFiles
-from statefun.files.path_identity import shown
+from statefun.files.path_identity import identity_of
 from statefun.files.places import checked_place
 from statefun.sdk.errors import StatefunError
 
@@ -55,4 +55,4 @@ def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
     try:
         folder.exists()
     except OSError as error:
-        yield f"{settings.owner}: folder {shown(folder.location)} cannot be reached: {error}"
+        yield f"{settings.owner}: folder {identity_of(folder.location)} cannot be reached: {error}"

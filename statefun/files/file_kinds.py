@@ -44,7 +44,7 @@ from statefun.files.file_settings import (
     OnChange,
     UnfinishedLine,
 )
-from statefun.files.path_identity import shown
+from statefun.files.path_identity import identity_of
 from statefun.files.schemas import SCHEMA
 
 
@@ -123,8 +123,8 @@ _ROUTE = Shape((PATH, FORMAT, *COMMON_ROUTE))
 def _files(node: Node, problems: Problems) -> tuple[TopicRoute, Files]:
     values = _ROUTE.read(node, problems)
     path = _located(values[PATH], node.location.file)
-    route = made_route(shown(path), values, node, problems)
-    route = attrs.evolve(route, alias=shown(values[PATH]))
+    route = made_route(identity_of(path), values, node, problems)
+    route = attrs.evolve(route, alias=identity_of(values[PATH]))
     kind, given = values[FORMAT]
     files = Files(
         path,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of what micro-batches read of files: in the checkpoint, an entry for each micro-batch.
+"""The log in the checkpoint that keeps what micro-batches read of files: an entry for each micro-batch.
 
-Each hundredth entry is also a layer: the states of the files that have changed since the layer below.
-A layer takes in those below that are no larger, so a state is written a few times, however many files
-there are, and a start reads a few layers.
+Each hundredth entry is also a layer: it has the states of the files that have changed since the layer
+before. A layer replaces earlier layers that are no larger. So each state is written only a few times,
+however many files there are, and a start reads only a few layers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 import attrs
 
 from statefun.components.running import Folder, read_framed, write_framed
-from statefun.files.path_identity import shown
+from statefun.files.path_identity import identity_of
 from statefun.files.path_identity import without_login as _without_login
 
 _LAYER_EVERY = 100
-"""Entries between two layers; those before the last but one are deleted."""
+"""The number of entries from one layer to the next; entries before the last but one layer are deleted."""
 
 
 @attrs.frozen
@@ -27,25 +27,25 @@ class FileState:
     """How far a file is read."""
 
     end: int
-    """The bytes that are read; of Parquet, the rows."""
+    """How much of the file is read, in bytes; of Parquet, in rows."""
     lines: int
-    """The lines or rows that are read."""
+    """How many lines or rows are read."""
     modified: int
-    """When it had been changed, in nanoseconds since the epoch."""
+    """The time of the file's last change when it was read, in nanoseconds since the epoch."""
     is_all: bool
-    """Whether that was all of it then."""
+    """Whether the whole file was read then."""
     size: int
-    """The bytes that are known of it: those that are read; of Parquet, all."""
+    """The size of the known content, in bytes: of the part that is read; of Parquet, of the file."""
     digest: str
-    """Of the first and the last of these bytes: so another file in its place is known."""
+    """The digest of the known content's beginning and end: another file has another digest."""
     header: int = 0
-    """The bytes of the first line, which names the fields of CSV."""
+    """The size of the first line, which names the fields of CSV, in bytes; 0 for other formats."""
     is_torn: bool = False
-    """Whether what is read does not end with a line break."""
+    """Whether the part that is read does not end with a line break."""
     is_gone: bool = False
-    """Whether it was not there at a look: another file may come in its place."""
+    """Whether a look has not found the file: another file may replace it."""
     gone: int = 0
-    """When that was, in nanoseconds since the epoch; 0 if it is not known."""
+    """When a look first did not find it, in nanoseconds since the epoch; 0 if it is not known."""
 
 
 @attrs.frozen
@@ -53,22 +53,22 @@ class FileRange:
     """A part of a file that a task reads."""
 
     route: str
-    """The path of its route."""
+    """The topic of the file's route."""
     folder: str
     name: str
     start: int
     end: int
-    """Bytes, or rows of Parquet."""
+    """In bytes; of Parquet, in rows."""
     line: int
-    """The number of the first line or row in its file, from 1 on."""
+    """The number of the part's first line or row in the file, from 1 on."""
     first: int
-    """The number of its first record in the ingress."""
+    """The number of the part's first record in the ingress."""
     count: int
-    """The lines or rows."""
+    """How many lines or rows the part has."""
     state: FileState
-    """How far the file is read with it."""
+    """How far the file is read after this part."""
     problem: str | None = None
-    """Why this is one record that nobody can read."""
+    """Why the part is one record that cannot be decoded; None if it can."""
 
     @property
     def path(self) -> str:
@@ -82,7 +82,7 @@ def path_of(folder: str, name: str) -> str:
     >>> path_of("/data", "a.csv"), path_of("s3://data/in?region=eu-west-1", "a.csv")
     ('/data/a.csv', 's3://data/in/a.csv')
     """
-    return f"{shown(folder)}/{name}"
+    return f"{identity_of(folder)}/{name}"
 
 
 @attrs.frozen
@@ -90,20 +90,20 @@ class Entry:
     """What one micro-batch reads."""
 
     records: int
-    """The records of all micro-batches up to this one."""
+    """How many records all micro-batches up to this one have."""
     ranges: Sequence[FileRange]
     gone: Sequence[str] = ()
-    """The paths of files that are no longer there."""
+    """The paths of known files that a look has not found."""
     forgotten: Sequence[str] = ()
-    """The paths of files that are read from their beginnings if they are there again."""
+    """The paths of files whose states are dropped: a file there is read from its beginning."""
     back: Sequence[str] = ()
-    """The paths of files that are there again, and had been gone."""
+    """The paths of files that had been gone, and that a look has found again."""
     at: int = 0
-    """When it was made, in nanoseconds since the epoch."""
+    """When the entry was made, in nanoseconds since the epoch."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be read or noted."""
+        """Whether the entry changes no state, so that it need not be written."""
         return not (self.ranges or self.gone or self.forgotten or self.back)
 
 
@@ -114,18 +114,18 @@ class FileLog:
         self._folder = folder
         self._at = -1
         self._newest = -1
-        """The newest entry that is known to be there, or not to be there yet."""
+        """The newest entry of the log, as far as it was looked for; -1 before the first look."""
         self._total = 0
         self._states: dict[str, FileState] = {}
         self._changed: set[str] = set()
-        """The paths whose states are in no layer."""
+        """The paths whose states have changed since the last layer."""
         self._layers: list[tuple[int, int]] = []
-        """The entries that are layers, the oldest first, and how many states each has."""
+        """The numbers of the layers, the oldest first, and how many states each layer has."""
         self._leaving: tuple[int, frozenset[str]] | None = None
-        """The entry after which files were to be taken away last, and their paths, if known."""
+        """The entry after which files were last taken away, and their paths; None if not read yet."""
 
     def has(self, number: int) -> bool:
-        """Return whether there is an entry: of the present run's, or of one that has crashed."""
+        """Return whether the log has an entry, of this run or of one that has crashed."""
         if number > self._newest + 1 or self._newest < 0:
             self._newest = number if self._folder.has(_name(number)) else number - 1
         return number <= self._newest
@@ -134,58 +134,58 @@ class FileLog:
         """Return an entry.
 
         Raises:
-            FileNotFoundError: if there is none.
-            CheckpointError: if it is damaged.
+            FileNotFoundError: if the log has no such entry.
+            CheckpointError: if the entry is damaged.
         """
         return _entry(self._content(number))
 
     def write(self, number: int, entry: Entry) -> None:
-        """Add the entry that follows the present one, and advance to it."""
+        """Add the entry that follows the current one, and make it the current one."""
         content = {**attrs.asdict(entry), "ranges": [_encoded_range(each) for each in entry.ranges]}
-        self._take(entry)
+        self._apply(entry)
         self._at = self._newest = number
         is_layer = number % _LAYER_EVERY == 0
-        previous = [layer for layer, _ in self._layers]  # a run may go back to them
+        previous = [layer for layer, _ in self._layers]  # a restarted run may need them
         if is_layer:
             content["states"], content["layers"] = self._layer(number)
         write_framed(self._folder, _name(number), json.dumps(content).encode())
         if is_layer:
-            present = [layer for layer, _ in self._layers]
-            needed = {_name(layer) for layer in [*present, *previous]}
+            current = [layer for layer, _ in self._layers]
+            needed = {_name(layer) for layer in [*current, *previous]}
             oldest = _name(number - _LAYER_EVERY)
             for name in self._folder.names():
                 if name.endswith(_SUFFIX) and name < oldest and name not in needed:
                     self._folder.remove(name)
 
     def states(self, number: int) -> Mapping[str, FileState]:
-        """Return how far files are read after an entry, by their paths; 0 is before the first one."""
+        """Return how far files are read after an entry, by their paths; entry 0 is before the first one."""
         if self._at != number:
             self._load(number - number % _LAYER_EVERY)
             for each in range(self._at + 1, number + 1):
-                self._take(self.read(each))
+                self._apply(self.read(each))
             self._at = number
         return self._states
 
     def advance(self, number: int, entry: Entry) -> None:
-        """Take the next entry into the states, if they are at the one before."""
+        """Apply an entry to the states, if the entry before is the current one."""
         if self._at == number - 1:
             if number % _LAYER_EVERY == 0:
-                self.states(number)  # which is a layer
+                self.states(number)  # loads the layer
                 return
-            self._take(entry)
+            self._apply(entry)
             self._at = number
 
     def note_leaving(self, number: int, paths: Iterable[str]) -> None:
-        """Take note of files that are about to be taken away; the entry after this one forgets them."""
+        """Store the paths of files that will now be taken away; the entry after this one forgets them."""
         self._leaving = number, frozenset(paths)
         content = {"log": number, "paths": sorted(self._leaving[1])}
         write_framed(self._folder, _LEAVING, json.dumps(content).encode())
 
     def leaving(self, number: int) -> frozenset[str]:
-        """Return the files that a run may have taken away without having added the entry that follows.
+        """Return the paths of files that a run may have taken away after an entry, before a crash.
 
         Raises:
-            CheckpointError: if the note of them is damaged.
+            CheckpointError: if the file with the paths is damaged.
         """
         if self._leaving is None:
             try:
@@ -198,19 +198,19 @@ class FileLog:
 
     @property
     def total(self) -> int:
-        """The records up to the entry of the states."""
+        """How many records all micro-batches up to the current entry have."""
         return self._total
 
     def _load(self, number: int) -> None:
-        """Go back to a layer, or to the beginning."""
+        """Load the states of a layer; entry 0 has no states."""
         self._states, self._total, self._layers = {}, 0, []
         self._at = number
         self._changed = set()
         if not number:
             return
         content = self._content(number)
-        below = content.get("layers", [])
-        for layer in [*below, number]:
+        earlier_layers = content.get("layers", [])
+        for layer in [*earlier_layers, number]:
             states = (self._content(layer) if layer != number else content)["states"]
             self._layers.append((layer, len(states)))
             for path, state in states.items():
@@ -222,22 +222,22 @@ class FileLog:
         self._total = content["records"]
 
     def _layer(self, number: int) -> tuple[dict[str, Any], list[int]]:
-        """Make a layer of what has changed; return its states, and the layers below."""
-        changed = self._changed
-        while self._layers and self._layers[-1][1] <= len(changed):
+        """Make a layer from the changed states; return its states, and the layers before it."""
+        changed_paths = self._changed
+        while self._layers and self._layers[-1][1] <= len(changed_paths):
             layer, _ = self._layers.pop()
-            changed |= {_without_login(path) for path in self._content(layer)["states"]}
+            changed_paths |= {_without_login(path) for path in self._content(layer)["states"]}
         states = {
             path: _encoded(self._states[path]) if path in self._states else None
-            for path in sorted(changed)
+            for path in sorted(changed_paths)
             if path in self._states or self._layers
         }
-        below = [layer for layer, _ in self._layers]
+        earlier_layers = [layer for layer, _ in self._layers]
         self._layers.append((number, len(states)))
         self._changed = set()
-        return states, below
+        return states, earlier_layers
 
-    def _take(self, entry: Entry) -> None:
+    def _apply(self, entry: Entry) -> None:
         states = self._states
         for path in entry.forgotten:
             states.pop(path, None)
@@ -245,12 +245,12 @@ class FileLog:
             if path in states:
                 states[path] = attrs.evolve(states[path], is_gone=True, gone=entry.at)
         for path in entry.back:
-            if path in states:  # it may have been taken away at once
+            if path in states:  # the same entry may forget it, if the file was taken away at once
                 states[path] = attrs.evolve(states[path], is_gone=False, gone=0)
         for each in entry.ranges:
             states[each.path] = each.state
-        read = (each.path for each in entry.ranges)
-        self._changed.update(entry.forgotten, entry.gone, entry.back, read)
+        read_paths = (each.path for each in entry.ranges)
+        self._changed.update(entry.forgotten, entry.gone, entry.back, read_paths)
         self._total = entry.records
 
     def _content(self, number: int) -> dict[str, Any]:
@@ -271,9 +271,9 @@ def _entry(content: Mapping[str, Any]) -> Entry:
         FileRange(
             **{
                 **each,
-                # As they were before credentials were left out.
-                "route": shown(each["route"]),
-                "folder": shown(each["folder"]),
+                # Older logs may have paths with credentials.
+                "route": identity_of(each["route"]),
+                "folder": identity_of(each["folder"]),
                 "state": FileState(**each["state"]),
             }
         )
@@ -287,7 +287,7 @@ def _entry(content: Mapping[str, Any]) -> Entry:
 
 
 def _encoded(state: FileState) -> dict[str, Any]:
-    """Return the fields of a state that are not as usual."""
+    """Return the fields of a state that differ from their defaults."""
     return attrs.asdict(state, filter=lambda field, value: value != field.default)
 
 

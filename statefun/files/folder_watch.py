@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at folders: which files are new, have changed, or are gone.
+"""Looks at folders: which files are new, have changed, or have vanished.
 
-What has not changed since the look before costs one comparison. How long a file has been still is
-measured by this process alone: the clock of a file server may differ.
+A file that has not changed since the last look costs one comparison. This process measures how long a
+file has not changed by its own clock alone: the clock of a file server may differ.
 """
 
 from __future__ import annotations
@@ -15,51 +15,51 @@ from typing import NamedTuple
 
 from statefun.components.running import FileFacts, Folder
 from statefun.files.file_log import FileState, path_of
-from statefun.files.path_identity import shown
+from statefun.files.path_identity import identity_of
 from statefun.files.places import HIDDEN, Place
 from statefun.sdk.errors import ConnectorError
 
 _SWEEP = timedelta(hours=1)
-"""Between two looks at the states of all files."""
+"""The time between two searches for states whose files are not listed."""
 
 
 class Clock:
-    """Time that no one sets; tests have their own."""
+    """A clock that nobody sets; tests have clocks of their own."""
 
     def now(self) -> float:
-        """Return the seconds since some moment."""
+        """Return the seconds since a fixed moment."""
         return time.monotonic()
 
     def wait(self, stopped: threading.Event, seconds: float) -> bool:
-        """Wait; return whether the source was stopped meanwhile."""
+        """Wait for some seconds, or until the source is stopped; return whether it is stopped."""
         return stopped.wait(seconds)
 
 
-class Found(NamedTuple):
-    """A file that was listed."""
+class ListedFile(NamedTuple):
+    """A file that a look has listed."""
 
     route: str
     folder: Folder
     name: str
     facts: FileFacts
     since: float
-    """When it was first seen as it is, by the clock."""
+    """When a look has first listed the file with these facts, by the clock."""
     was_cut: bool = False
-    """Whether it was longer when something was still to be read in it."""
+    """Whether the file was longer when a part of it was still to be read."""
 
     @property
     def path(self) -> str:
-        """Its path."""
+        """The path of the file."""
         return path_of(self.folder.location, self.name)
 
 
 class Watch:
-    """The files of some places.
+    """The files of some places, and which of them may have something to read.
 
     Args:
-        owner: whose they are, for messages.
-        places: by their routes.
-        clock: measures how long files are still.
+        owner: the ingress, for messages.
+        places: the places, by their routes.
+        clock: measures how long files have not changed.
     """
 
     def __init__(self, owner: str, places: Mapping[str, Place], clock: Clock) -> None:
@@ -68,55 +68,57 @@ class Watch:
         self._clock = clock
         self._listed: dict[str, dict[str, FileFacts]] = {route: {} for route in places}
         self._next_sweep = clock.now()
-        self.pending: dict[str, Found] = {}
-        """Files in which there may be something to read, in the order of reading."""
-        self.waiting: dict[str, Found] = {}
-        """Files of which more may be read when they have been still."""
+        self.pending: dict[str, ListedFile] = {}
+        """The files that may have something to read, by path, in the order of reading."""
+        self.waiting: dict[str, ListedFile] = {}
+        """The files of which more may be read once they have not changed for a while, by path."""
         self._vanished: dict[str, bool] = {}
-        """Files that are no longer listed, and whether something was still to be read in them."""
+        """The paths of files that are no longer listed, and whether a part was still to be read."""
         self.looked = clock.now()
-        """When the last look began."""
+        """When the last look began, by the clock."""
         self.troubles: dict[str, str] = {}
-        """What is the matter with folders, by their routes."""
+        """Why folders are not read now, by their routes."""
 
     def look(self, states: Mapping[str, FileState], *, may_be_empty: bool) -> bool:
         """List all folders; return whether anything has changed.
 
         Args:
             states: how far files are read.
-            may_be_empty: whether files that were read may all be gone: their folder is there.
+            may_be_empty: whether a folder may have lost all of its files, if they were read.
 
         Raises:
-            ConnectorError: if two paths take one file.
+            ConnectorError: if a file belongs to two paths.
             OSError: if a folder cannot be listed.
         """
-        changed: list[Found] = []
+        changed: list[ListedFile] = []
         vanished: set[str] = set()
         self.looked = self._clock.now()
         for route, place in self._places.items():
             folder, before = place.folder, self._listed[route]
-            every = {
+            present_files = {
                 name: facts for name, facts in folder.files().items() if not name.startswith(HIDDEN)
             }
             if self.troubles.pop(route, None):
                 self._next_sweep = self._clock.now()
-            if not every and (trouble := _trouble(place, states, may_be_empty=may_be_empty)):
+            if not present_files and (
+                trouble := _trouble(place, states, may_be_empty=may_be_empty)
+            ):
                 self.troubles[route] = trouble
                 continue
-            listed = {name: facts for name, facts in every.items() if place.takes(name)}
+            listed = {name: facts for name, facts in present_files.items() if place.takes(name)}
             self._listed[route] = listed
             now = self._clock.now()
             for name in [name for name, facts in listed.items() if before.get(name) != facts]:
-                changed.append(Found(route, folder, name, listed[name], now))
+                changed.append(ListedFile(route, folder, name, listed[name], now))
                 self._check_owner(route, name)
             location = folder.location
             vanished |= {path_of(location, name) for name in before.keys() - listed.keys()}
         for path in vanished:
             self._vanished[path] = self._unread_bytes(path) > 0
-        for found in changed:
-            was_cut = self._unread_bytes(found.path) > found.facts.size
-            self.pending[found.path] = found._replace(was_cut=was_cut)
-            self._vanished.pop(found.path, None)
+        for file in changed:
+            was_cut = self._unread_bytes(file.path) > file.facts.size
+            self.pending[file.path] = file._replace(was_cut=was_cut)
+            self._vanished.pop(file.path, None)
         if changed:
             order = {route: number for number, route in enumerate(self._places)}
             self.pending = dict(
@@ -132,29 +134,29 @@ class Watch:
         self._sweep(states)
         return bool(changed or vanished)
 
-    def wake(self, is_still: Callable[[Found], bool]) -> None:
-        """Let files that have been still be read on."""
-        for path, found in [*self.waiting.items()]:
-            if is_still(found):
+    def wake(self, is_still: Callable[[ListedFile], bool]) -> None:
+        """Make files pending again that wait and have not changed for long enough."""
+        for path, file in [*self.waiting.items()]:
+            if is_still(file):
                 self.pending[path] = self.waiting.pop(path)
 
-    def readable(self) -> list[tuple[str, Found]]:
-        """Return the pending files of folders that are there."""
-        return [each for each in self.pending.items() if each[1].route not in self.troubles]
+    def readable(self) -> list[ListedFile]:
+        """Return the pending files whose folders are not missing."""
+        return [file for file in self.pending.values() if file.route not in self.troubles]
 
-    def examined(self, found: Found, *, has_more: bool) -> None:
-        """Take note that all of a file is planned that can be read now."""
-        self.pending.pop(found.path, None)
+    def examined(self, file: ListedFile, *, has_more: bool) -> None:
+        """Remove a file from the pending ones: all of it is planned that can be read now."""
+        self.pending.pop(file.path, None)
         if has_more:
-            self.waiting[found.path] = found
+            self.waiting[file.path] = file
 
     def take_vanished(self) -> list[tuple[str, bool]]:
-        """Return the files that folders have no more, once, and whether they were still to be read."""
+        """Return the paths of vanished files, once, and whether a part of each was still to be read."""
         vanished, self._vanished = self._vanished, {}
         return sorted(vanished.items())
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of all files that were listed, by their paths."""
+        """Return the sizes of all listed files, by their paths."""
         return {
             path_of(self._places[route].folder.location, name): facts.size
             for route, listed in self._listed.items()
@@ -162,19 +164,19 @@ class Watch:
         }
 
     def _sweep(self, states: Mapping[str, FileState]) -> None:
-        """Look for states of files that are not listed: those of earlier runs, and forgotten ones."""
+        """Find states whose files are not listed, such as files that vanished between two runs."""
         if self._clock.now() < self._next_sweep:
             return
         self._next_sweep = self._clock.now() + _SWEEP.total_seconds()
-        missing = {shown(self._places[route].folder.location) for route in self.troubles}
-        folders = {shown(place.folder.location) for place in self._places.values()} - missing
+        missing = {identity_of(self._places[route].folder.location) for route in self.troubles}
+        folders = {identity_of(place.folder.location) for place in self._places.values()} - missing
         listed = self.sizes()
         for path in states:
             if path not in listed and path.rpartition("/")[0] in folders:
                 self._vanished.setdefault(path, False)
 
     def _unread_bytes(self, path: str) -> int:
-        """Let go of a file that has changed; return its former size if something was to be read."""
+        """Stop planning a file that has changed; return its former size if a part was still to be read."""
         unread = self.waiting.pop(path, None) or self.pending.pop(path, None)
         return unread.facts.size if unread else 0
 
@@ -189,8 +191,8 @@ class Watch:
 
 
 def _trouble(place: Place, states: Mapping[str, FileState], *, may_be_empty: bool) -> str | None:
-    """Return why a folder without files is none that is empty."""
-    location = shown(place.folder.location)
+    """Return why a folder without files is not taken for an empty one; None if it is."""
+    location = identity_of(place.folder.location)
     if not place.folder.exists():
         return f"folder {location} is not there"
     is_lost = any(

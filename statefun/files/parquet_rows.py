@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from datetime import date, datetime, time
 from typing import Any, BinaryIO, NamedTuple
 
-from statefun.files.record_fields import id_of, no_id, repeated
+from statefun.files.record_fields import first_repeated, id_of, no_id
 
 _BATCH = 2_000
 
 
 class ParquetRow(NamedTuple):
-    """A row, or what nobody can read from this row on."""
+    """A row; or, if rows from this one on cannot be decoded, the problem in their place."""
 
     number: int
-    """In its file, from 0 on."""
+    """The number of the row in its file, from 0 on."""
     key: bytes | None
     value: bytes
     problem: str | None
@@ -27,16 +27,16 @@ class ParquetRow(NamedTuple):
 def rows_between(
     file: BinaryIO, start: int, end: int, id_field: str | None
 ) -> Iterator[ParquetRow]:
-    """Yield the rows of a file between two numbers; where a row group is damaged, its problem.
+    """Yield the rows of a file between two numbers; of a damaged row group, the problem.
 
     Raises:
         OSError: if the file cannot be read.
     """
     import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, and rarely needed
 
-    watched = _Watched(file)
-    parquet = pq.ParquetFile(watched)
-    if name := repeated(parquet.schema_arrow.names):
+    observed_file = _ObservedFile(file)
+    parquet = pq.ParquetFile(observed_file)
+    if name := first_repeated(parquet.schema_arrow.names):
         yield ParquetRow(start, None, b"", f"two columns are named {name!r}")
         return
     first = 0
@@ -48,9 +48,13 @@ def rows_between(
                 for row in _rows(parquet, group, first, at, min(end, after)):
                     yield _row(at, row, id_field)
                     at += 1
-            except (OSError, ValueError, ArithmeticError) as error:  # those of pyarrow are of these
-                if watched.error is not None:
-                    raise watched.error from None
+            except (
+                OSError,
+                ValueError,
+                ArithmeticError,
+            ) as error:  # errors of pyarrow are of these classes
+                if observed_file.error is not None:
+                    raise observed_file.error from None
                 rows = f"rows {at + 1:,} to {min(end, after):,} of row group {group}"
                 yield ParquetRow(at, None, b"", f"{rows} cannot be decoded: {error}")
         first = after
@@ -80,8 +84,8 @@ def _as_json(value: object) -> Any:
     return str(value)
 
 
-class _Watched:
-    """A file that remembers that it could not be read: to pyarrow, damaged content looks the same."""
+class _ObservedFile:
+    """A file that keeps the error of a failed read: pyarrow raises the same for damaged content."""
 
     closed = False
 
@@ -112,4 +116,4 @@ class _Watched:
         return False
 
     def close(self) -> None:
-        """Leave the file open: its owner closes it."""
+        """Do nothing: the owner of the file closes it."""

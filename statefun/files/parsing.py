@@ -20,43 +20,43 @@ from statefun.files.file_log import FileRange, FileState
 from statefun.files.file_settings import FileFormat, Files
 from statefun.files.parquet_rows import rows_between
 from statefun.files.places import HIDDEN
-from statefun.files.record_fields import id_of, no_id, repeated
+from statefun.files.record_fields import first_repeated, id_of, no_id
 from statefun.files.scanning import SHOWN, csv_rows
 from statefun.sdk.errors import ConnectorError
 
 logger = logging.getLogger("statefun.ingress")
 
 PATH, LINE = "file.path", "file.line"
-"""The headers with a record's file, and the number of its line or row."""
+"""The headers with the path of a record's file, and with the number of its line or row."""
 _KNOWN = 1024
-"""How many bytes at the beginning and at the end of what is read tell a file from others."""
+"""How many bytes, at the beginning and at the end of the read part, distinguish a file from others."""
 _BATCH = 2_000
 _BOM = b"\xef\xbb\xbf"
 
 
-class Parsed(NamedTuple):
+class ParsedRecord(NamedTuple):
     """A record of a file."""
 
     line: int
-    """The number of its line or row, from 0 on within the part."""
+    """The number of the record's line or row within the part, from 0 on."""
     key: bytes | None
-    """None if it has no id."""
+    """The id of the address; None if the record has none."""
     value: bytes
     problem: str | None = None
-    """Why it has none."""
+    """Why the record has no id; None if it has one."""
 
 
 def encode_task(
     range_: FileRange, location: str, files: Files, owner: str, *, may_change: bool
 ) -> bytes:
-    """Return a task that reads a part of a file; if the file has changed, nothing or an error.
+    """Return a task that reads a part of a file. If the file has changed, the task fails or reads nothing.
 
     Args:
         range_: the part.
-        location: of the file's folder, with the options of its file system.
+        location: the location of the file's folder, with the options of its file system.
         files: how to read it.
-        owner: who reads, for messages.
-        may_change: whether a file that has changed is no error.
+        owner: the ingress, for messages.
+        may_change: whether the task reads nothing, and does not fail, if the file has changed.
     """
     files_ = attrs.asdict(files) | {"format": files.format.value}
     task = {
@@ -73,7 +73,7 @@ def read_task(task: bytes) -> Iterator[pa.RecordBatch]:
     """Read the records of a task.
 
     Raises:
-        ConnectorError: if the file cannot be read, or is no longer the one that was planned to be.
+        ConnectorError: if the file cannot be read, or has changed since it was planned.
     """
     content = json.loads(task)
     state = FileState(**content["range"]["state"])
@@ -85,7 +85,7 @@ def read_task(task: bytes) -> Iterator[pa.RecordBatch]:
         with folder.open(part.name) as file:
             change = change_of(file, state)
             if change is None:
-                records = _parsed(file, part, files)
+                records = _parsed_records(file, part, files)
                 while batch := list(islice(records, _BATCH)):
                     yield _rows(batch, part)
     except FileNotFoundError:
@@ -95,17 +95,17 @@ def read_task(task: bytes) -> Iterator[pa.RecordBatch]:
                 "that is not mounted; mount it, or if its files were deleted, put another one there"
             ) from None
         change = "was deleted"
-    except (OSError, ValueError) as error:  # those of pyarrow are of these
+    except (OSError, ValueError) as error:  # errors of pyarrow are of these classes
         raise ConnectorError(f"{owner}: file {part.path} cannot be read: {error}") from error
     if change is not None:
-        problem = changed(owner, part.path, change)
+        problem = change_error(owner, part.path, change)
         if not content["may_change"]:
             raise problem
         logger.warning("%s; going on", problem.message.partition(";")[0])
 
 
 def digest_of(file: BinaryIO, size: int) -> str:
-    """Return the digest of the first and the last of so many bytes of a file."""
+    """Return a digest of the beginning and the end of the first ``size`` bytes of a file."""
     digest = hashlib.sha256()
     for start in (0, max(0, size - _KNOWN)):
         file.seek(start)
@@ -114,30 +114,30 @@ def digest_of(file: BinaryIO, size: int) -> str:
 
 
 def change_of(file: BinaryIO, state: FileState) -> str | None:
-    """Return how a file has changed since it was looked at; None if it has only grown."""
+    """Return how a file has changed since its state was taken; None if it has only grown."""
     if file.seek(0, io.SEEK_END) < state.size:
         return "was cut off"
     return None if digest_of(file, state.size) == state.digest else "was replaced by another one"
 
 
-def changed(owner: str, path: str, what: str) -> ConnectorError:
-    """Return the error for a file that is no longer what it was."""
+def change_error(owner: str, path: str, what: str) -> ConnectorError:
+    """Return the error of a file that has changed so that its rest cannot be read."""
     return ConnectorError(
         f"{owner}: file {path} {what} after a part of it was read; bring it back, or set onChange: "
         "go-on to read what is there"
     )
 
 
-def _parsed(file: BinaryIO, part: FileRange, files: Files) -> Iterator[Parsed]:
+def _parsed_records(file: BinaryIO, part: FileRange, files: Files) -> Iterator[ParsedRecord]:
     if files.format is FileFormat.PARQUET and part.problem is None:
         for number, key, value, problem in rows_between(file, part.start, part.end, files.id_field):
-            yield Parsed(number - part.start, key, value, problem)
+            yield ParsedRecord(number - part.start, key, value, problem)
         return
     if part.problem is not None:
         is_text = files.format is not FileFormat.PARQUET
         file.seek(part.start)
-        shown = file.read(min(SHOWN, part.end - part.start)) if is_text else b""
-        yield Parsed(0, None, shown, part.problem)
+        beginning = file.read(min(SHOWN, part.end - part.start)) if is_text else b""
+        yield ParsedRecord(0, None, beginning, part.problem)
         return
     file.seek(part.start)
     content = file.read(part.end - part.start)
@@ -152,45 +152,45 @@ def _parsed(file: BinaryIO, part: FileRange, files: Files) -> Iterator[Parsed]:
         if not text.strip():
             continue
         if files.format is FileFormat.LINES:
-            yield Parsed(number, text, text)
+            yield ParsedRecord(number, text, text)
         else:
             yield _json_line(number, text, files.id_field)
 
 
-def _json_line(number: int, text: bytes, id_field: str | None) -> Parsed:
+def _json_line(number: int, text: bytes, id_field: str | None) -> ParsedRecord:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return Parsed(number, None, text, f"it is no JSON: {error}")
+        return ParsedRecord(number, None, text, f"it is no JSON: {error}")
     if not isinstance(content, dict):
-        return Parsed(number, None, text, "it is no JSON object")
+        return ParsedRecord(number, None, text, "it is no JSON object")
     key = id_of(content.get(id_field or ""))
-    return Parsed(number, key, text, no_id(id_field) if key is None else None)
+    return ParsedRecord(number, key, text, no_id(id_field) if key is None else None)
 
 
-def _rows_of_csv(header: bytes, content: bytes, files: Files) -> Iterator[Parsed]:
-    top = next(iter(csv_rows([header.removeprefix(_BOM)], files.delimiter)), None)
-    names = top.cells if top else []
-    twice = repeated(names)
+def _rows_of_csv(header: bytes, content: bytes, files: Files) -> Iterator[ParsedRecord]:
+    header_row = next(iter(csv_rows([header.removeprefix(_BOM)], files.delimiter)), None)
+    names = header_row.cells if header_row else []
+    repeated_name = first_repeated(names)
     lines = (line + b"\n" for line in content.removesuffix(b"\n").split(b"\n"))
     for number, (text, cells) in enumerate(csv_rows(lines, files.delimiter)):
         if not cells:
             continue
         problem = None
-        if twice is not None:
-            problem = f"two columns of its file are named {twice!r}"
+        if repeated_name is not None:
+            problem = f"two columns of its file are named {repeated_name!r}"
         elif len(cells) != len(names):
             problem = f"it has {len(cells)} fields, and its file has names for {len(names)}"
         if problem is not None:
-            yield Parsed(number, None, text.removesuffix(b"\n"), problem)
+            yield ParsedRecord(number, None, text.removesuffix(b"\n"), problem)
             continue
         row = dict(zip(names, cells, strict=True))
         line = json.dumps(row, ensure_ascii=False).encode(errors="surrogateescape")
         key = id_of(row.get(files.id_field or ""))
-        yield Parsed(number, key, line, no_id(files.id_field) if key is None else None)
+        yield ParsedRecord(number, key, line, no_id(files.id_field) if key is None else None)
 
 
-def _rows(records: list[Parsed], part: FileRange) -> pa.RecordBatch:
+def _rows(records: list[ParsedRecord], part: FileRange) -> pa.RecordBatch:
     modified = datetime.fromtimestamp(part.state.modified / 1e9, timezone.utc)
     path = part.path.encode(errors="surrogateescape")
     rows = [
@@ -212,7 +212,7 @@ def _rows(records: list[Parsed], part: FileRange) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, RECORDS_ARROW)
 
 
-def _problem(record: Parsed, part: FileRange) -> Iterator[dict[str, str | bytes]]:
+def _problem(record: ParsedRecord, part: FileRange) -> Iterator[dict[str, str | bytes]]:
     """Yield the header that says why a record has no id."""
     if record.problem is not None:
         text = f"file {part.path}, line {part.line + record.line:,}: {record.problem}"

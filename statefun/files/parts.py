@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a file that are not read yet, by its format."""
+"""Divides the unread rest of a file into parts for tasks, by the file's format."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from statefun.files.scanning import MOST_LINES, whole_lines
 
 _MAGIC = b"PAR1"
 _TAIL = 8
-"""The bytes behind the footer of a Parquet file: its length, and the magic number."""
+"""The bytes after the footer of a Parquet file: the footer's length, and the magic number."""
 _SHARES = 4
-"""Parts of a row group: each decodes the pages before its own."""
+"""Into how many parts a row group is divided at most: each decodes the pages before its own."""
 
 
-class Damaged(Exception):  # noqa: N818 - it says what the file is
-    """What a file holds cannot be read, now or later."""
+class DamagedFileError(Exception):
+    """The content of a file cannot be decoded, now or later."""
 
 
 class Piece(NamedTuple):
@@ -26,16 +26,16 @@ class Piece(NamedTuple):
 
     start: int
     end: int
-    """Bytes, or rows of Parquet."""
+    """In bytes; of Parquet, in rows."""
     lines: int
     is_last: bool
-    """Whether nothing follows."""
+    """Whether the file has no more parts."""
     header: int = 0
-    """The bytes of the first line, which names the fields of CSV."""
+    """The size of the first line, which names the fields of CSV, in bytes; 0 for other formats."""
     is_torn: bool = False
-    """Whether it does not end with a line break."""
+    """Whether the part does not end with a line break."""
     problem: str | None = None
-    """Why this is one record that nobody can read."""
+    """Why the part is one record that cannot be decoded; None if it can."""
 
 
 def lines_of(  # noqa: PLR0913 - the facts about the lines
@@ -47,7 +47,7 @@ def lines_of(  # noqa: PLR0913 - the facts about the lines
     *,
     takes_rest: bool,
 ) -> Iterator[Piece]:
-    """Yield parts of whole lines, or of rows of CSV."""
+    """Yield the parts of a file of lines or of CSV; a part has whole lines or rows."""
     start, header = state.end, state.header
     if delimiter is not None and start == 0:
         lines = whole_lines(file, 0, size, 1, delimiter=delimiter, takes_rest=takes_rest)
@@ -72,7 +72,7 @@ def rows_of(file: BinaryIO, state: FileState, size: int, most: int) -> Iterator[
     """Yield parts of the rows of a Parquet file, if it is complete.
 
     Raises:
-        Damaged: if it looks complete, and its footer cannot be read.
+        DamagedFileError: if it looks complete, and its footer cannot be decoded.
     """
     if size < len(_MAGIC) + _TAIL:
         return
@@ -94,10 +94,10 @@ def rows_of(file: BinaryIO, state: FileState, size: int, most: int) -> Iterator[
 
 
 def _metadata(file: BinaryIO, size: int, tail: bytes) -> Any:
-    """Return what a footer says; reading is apart from decoding, whose errors look the same.
+    """Return the metadata in a footer. Read it first, then decode it: both raise OSError.
 
     Raises:
-        Damaged: if it cannot be decoded.
+        DamagedFileError: if the footer cannot be decoded.
     """
     import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, and rarely needed
 
@@ -106,5 +106,5 @@ def _metadata(file: BinaryIO, size: int, tail: bytes) -> Any:
     footer = file.read(length)
     try:
         return pq.read_metadata(io.BytesIO(_MAGIC + footer + tail))
-    except (OSError, ValueError) as error:  # those of pyarrow are of these
-        raise Damaged(f"a footer that cannot be read: {error}") from None
+    except (OSError, ValueError) as error:  # errors of pyarrow are of these classes
+        raise DamagedFileError(f"a footer that cannot be read: {error}") from None

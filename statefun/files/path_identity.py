@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What identifies a path: all of it but the options and the login, which may be secret and may change."""
+"""The identity of a path: the path without options and login, which may be secret and may change."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import re
 _LOGIN = re.compile(r"(?<=://)[^/?#]*@")
 
 
-def shown(path: str) -> str:
-    """Return a path or URI without query and login: as the topic of a route, and in texts.
+def identity_of(path: str) -> str:
+    """Return a path or URI without query and login, as topics of routes and messages have it.
 
-    >>> shown("s3://me@data/in/*.csv?region=eu-west-1&access_key=K"), shown("/data/is it?")
+    >>> identity_of("s3://me@data/in/*.csv?region=eu-west-1&access_key=K"), identity_of("/data/is it?")
     ('s3://data/in/*.csv', '/data/is it?')
     """
     return without_login(path).partition("?")[0] if "://" in path else path

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 import attrs
 
 from statefun.components.running import Folder
-from statefun.files.path_identity import shown
+from statefun.files.path_identity import identity_of
 from statefun.sdk.errors import ConnectorError
 
 HIDDEN = (".", "_")
@@ -64,7 +64,7 @@ def checked_place(owner: str, path: str) -> Place:
         ConfigurationError: if pyarrow knows no such file system.
         ConnectorError: if there is no such folder or file.
     """
-    name = shown(path)
+    name = identity_of(path)
     try:
         place = Place.of(path)
         is_there = place.is_there

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fields of records: their names, and the one whose value is the id of an address."""
+"""Fields of records: repeated names, and the field whose value is the id of an address."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def id_of(value: object) -> bytes | None:
-    """Return a field's value as the id of an address; None if it can be none.
+    """Return a field's value as the id of an address; None if the value cannot be an id.
 
     >>> id_of("Ada"), id_of(7), id_of(True), id_of(None)
     (b'Ada', b'7', None, None)
@@ -21,14 +21,14 @@ def id_of(value: object) -> bytes | None:
 
 
 def no_id(field: str | None) -> str:
-    """Return why a record has no id."""
+    """Return why a record without a usable field has no id."""
     return f"its field {field!r}, which is to be the id of the address, is no text or number"
 
 
-def repeated(names: Sequence[str]) -> str | None:
-    """Return the first name that is there twice, if there is one.
+def first_repeated(names: Sequence[str]) -> str | None:
+    """Return the first name that occurs for a second time; None if all names differ.
 
-    >>> repeated(["a", "b", "a"])
+    >>> first_repeated(["a", "b", "a"])
     'a'
     """
-    return next((name for at, name in enumerate(names) if name in names[:at]), None)
+    return next((name for number, name in enumerate(names) if name in names[:number]), None)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletes or moves files that were read, once no run can need them again.
+"""Takes away (deletes or moves) files that were read, once no run can need them again.
 
-A file is taken away when the micro-batch that has read the last of it is committed, and the file has
-not changed for a while. That it is to be taken away is on the disk before its removal, and that is
-before it is forgotten. So after a crash, a file that is missing is known to have been taken away, or
-else to be somebody else's doing: then it may come back, and is not read again.
+A file is taken away when the micro-batch with its last record is committed, and the file has not changed
+for a while. The log notes the file on the disk first; then the file is removed; then the next entry of
+the log forgets it. So after a crash it is known who has removed a missing file: the application, if the
+log has noted the file. Otherwise somebody else has: that file may come back, and is not read again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import count
 from statefun.components.running import Offset
 from statefun.files.file_log import FileLog, FileState
 from statefun.files.file_settings import AfterRead
-from statefun.files.folder_watch import Found
+from statefun.files.folder_watch import ListedFile
 
 logger = logging.getLogger("statefun.ingress")
 
@@ -25,13 +25,13 @@ _MOVED = "_read"
 
 
 class TakingAway:
-    """Files that were read, and wait for being taken away.
+    """The files that were read, and that the application has still to take away.
 
     Args:
-        owner: whose they are, for messages.
-        after_read: what becomes of them.
-        log: where is noted what is taken away.
-        committed: returns the offset up to which micro-batches are committed, whatever happens.
+        owner: the ingress, for messages.
+        after_read: what becomes of the files.
+        log: the log that notes files before they are taken away.
+        committed: returns the offset up to which micro-batches are committed for good.
     """
 
     def __init__(
@@ -45,63 +45,69 @@ class TakingAway:
         self._after_read = after_read
         self._log = log
         self._committed = committed
-        self._waiting: dict[str, tuple[Found, int]] = {}
+        self._waiting: dict[str, tuple[ListedFile, int]] = {}
 
-    def add(self, found: Found, state: FileState, number: int) -> None:
-        """Take note of a file, if all of it was read that was seen; the last of it is in an entry."""
-        is_read = state.is_all and state.size == found.facts.size
+    def add(self, file: ListedFile, state: FileState, number: int) -> None:
+        """Add a file, if all of its content is read that the last look has found.
+
+        Args:
+            file: the file.
+            state: how far the file is read.
+            number: the entry of the log with the last of what is read.
+        """
+        is_read = state.is_all and state.size == file.facts.size
         if is_read and self._after_read is not AfterRead.KEEP:
-            self._waiting[found.path] = found, number
+            self._waiting[file.path] = file, number
 
     def discard(self, path: str) -> None:
-        """Leave a file where it is: it has changed, or is not there."""
+        """Leave a file where it is, because it has changed or is no longer there."""
         self._waiting.pop(path, None)
 
     @property
-    def waiting(self) -> list[Found]:
-        """The files that are still there."""
-        return [found for found, _ in self._waiting.values()]
+    def waiting(self) -> list[ListedFile]:
+        """The files that are not taken away yet."""
+        return [file for file, _ in self._waiting.values()]
 
-    def take(self, at: int, is_still: Callable[[Found], bool]) -> list[str]:
-        """Take away what can be; return the paths of these files, which the next entry is to forget.
+    def take(self, at: int, is_still: Callable[[ListedFile], bool]) -> list[str]:
+        """Take away files that no run can need; return their paths, which the next entry must forget.
 
         Args:
             at: the newest entry of the log.
-            is_still: tells whether a file has not changed for long enough.
+            is_still: returns whether a file has not changed for long enough.
         """
-        still = [each for each in self._waiting.values() if is_still(each[0])]
-        offset = self._committed() if still else None
+        still_files = [each for each in self._waiting.values() if is_still(each[0])]
+        offset = self._committed() if still_files else None
         if offset is None:
             return []
-        ready = [found for found, number in still if number <= offset["log"]]
+        ready = [file for file, number in still_files if number <= offset["log"]]
         if ready:
-            self._log.note_leaving(at, [found.path for found in ready])
-        taken = [found for found in ready if self._take(found)]
-        for folder in {found.folder for found in taken}:
+            self._log.note_leaving(at, [file.path for file in ready])
+        removed_files = [file for file in ready if self._take(file)]
+        for folder in {file.folder for file in removed_files}:
             folder.sync_names()
-        return [found.path for found in taken]
+        return [file.path for file in removed_files]
 
-    def _take(self, found: Found) -> bool:
-        self.discard(found.path)
+    def _take(self, file: ListedFile) -> bool:
+        self.discard(file.path)
         try:
-            if found.folder.facts(found.name) != found.facts:  # the next look sees it
+            if file.folder.facts(file.name) != file.facts:  # the next look notices the change
                 return False
             if self._after_read is AfterRead.DELETE:
-                found.folder.remove(found.name)
+                file.folder.remove(file.name)
             else:
-                found.folder.move(found.name, _free_name(found))
+                file.folder.move(file.name, _free_name(file))
         except OSError as error:
             logger.warning(
                 "%s: file %s was read and cannot be taken away: %s; it stays",
                 self._owner,
-                found.path,
+                file.path,
                 error,
             )
             return False
         return True
 
 
-def _free_name(found: Found) -> str:
-    """Return where to move a file: files of one name come one after the other."""
-    names = (f"{_MOVED}/{found.name}" + (f".{number}" if number else "") for number in count())
-    return next(name for name in names if not found.folder.has(name))
+def _free_name(file: ListedFile) -> str:
+    """Return the name to which a file is moved: numbers follow the names of equally named files."""
+    names = (f"{_MOVED}/{file.name}" + (f".{number}" if number else "") for number in count())
+    return next(name for name in names if not file.folder.has(name))

@@ -117,8 +117,8 @@ def test_parquet_is_read_when_it_is_whole(tmp_path: Path, caplog: pytest.LogCapt
 
     [told] = caplog.records
     assert told.message == (
-        f"ingress test/in: file {reader.folder}/a.parquet is no whole Parquet file; it is read when "
-        "it is"
+        f"ingress test/in: file {reader.folder}/a.parquet is no complete Parquet file; waiting for "
+        "the rest of it"
     )
     assert [json.loads(row["value"]) for row in found] == [
         {"name": f"n{n}", "n": n, "b": "eA=="} for n in range(25)
@@ -280,7 +280,7 @@ def test_a_folder_that_is_not_there_is_waited_for(
 
     assert reader.values() == ["two"]
     [told] = caplog.records
-    assert told.message.endswith(f"folder {reader.folder} is not there; it is waited for")
+    assert told.message.endswith(f"folder {reader.folder} is not there; waiting for its files")
 
 
 def test_a_file_of_two_paths_is_refused(tmp_path: Path) -> None:
@@ -462,7 +462,7 @@ def test_folders_that_lose_all_files_are_missing(
 
     assert reader.values() == []
     assert {record.message for record in caplog.records} == {
-        f"ingress test/in: all files of folder {reader.folder} are gone at once; it is waited for"
+        f"ingress test/in: all files of folder {reader.folder} are gone at once; waiting for its files"
     }
 
 
