@@ -219,14 +219,22 @@ _CANNOT_SYNC = {errno.EBADF, errno.EINVAL}
 
 
 def _write_locally(folder: Path, name: str, content: bytes) -> None:
-    """Write a temporary file, then rename it; each step is on the disk before the next one."""
+    """Write a temporary file, then rename it; each step is on the disk before the next one.
+
+    If this fails, the temporary file is deleted: attempt by attempt, such files would fill a full disk.
+    """
     _make(folder)
     temporary = folder / temporary_name(name)
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(folder / name)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(folder / name)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
     sync_path(folder)
 
 

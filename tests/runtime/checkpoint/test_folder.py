@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import re
@@ -187,6 +188,26 @@ def test_a_file_is_on_the_disk_before_it_is_in_its_place(
     there = [("root/folder/TEMPORARY", False), ("root/folder", True)]
     assert first == [(".", False), ("root", False), *there]
     assert synced == there
+
+
+def test_a_write_that_fails_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither another content nor a temporary file, which would fill a full disk attempt by attempt."""
+    folder = Folder.at(tmp_path)
+    folder.write("file", b"before")
+
+    def full(descriptor: int) -> None:
+        del descriptor
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space left"):
+            folder.write("file", b"after")
+
+    assert folder.names() == ["file"]
+    assert folder.read("file") == b"before"
 
 
 def test_open_files_are_read_in_parts(tmp_path: Path) -> None:
