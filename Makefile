@@ -52,8 +52,8 @@ bench-tools:
 simulate: setup ## Try crashes and lost answers on a model, seed by seed; ARGS=--seed=7 for one
 	@PYTHONPATH=tests $(VENV)/python -m simulation $(ARGS)
 
-fuzz: setup ## Feed a million malformed values to everything that reads from outside
-	@STATEFUN_FUZZ_CASES=150000 $(VENV)/python -m pytest -q tests/test_fuzz.py $(ARGS)
+fuzz: setup ## Feed a million malformed values to everything that reads from outside, and change files at random
+	@STATEFUN_FUZZ_CASES=150000 $(VENV)/python -m pytest -q tests/test_fuzz.py tests/files/test_file_model.py $(ARGS)
 
 soak: setup ## Kill and freeze a real application's processes, and check every record; ARGS=--jobs=2
 	@$(VENV)/python tests/soak.py $(ARGS)

@@ -497,5 +497,17 @@ class FileMachine(RuleBasedStateMachine):
                 assert told, f"what is lost of {name} was not said"
 
 
+# Tests of a change try the same examples each time, so that it is the change that fails. ``make fuzz``
+# tries new ones, each night in CI; a failure prints its steps, and the decorator that repeats them.
+NEW_EXAMPLES = int(os.environ.get("STATEFUN_FUZZ_CASES", "0")) // 100
+"""An example has many steps and takes as long as a hundred cases of other tests."""
+
 TestFileModel = FileMachine.TestCase
-TestFileModel.settings = settings(stateful_step_count=40, deadline=None, derandomize=True)
+TestFileModel.settings = settings(
+    max_examples=NEW_EXAMPLES or 100,
+    stateful_step_count=40,
+    deadline=None,
+    derandomize=not NEW_EXAMPLES,
+    database=None,
+    print_blob=True,
+)
