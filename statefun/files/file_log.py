@@ -247,10 +247,11 @@ class FileLog:
         for path in entry.back:
             if path in states:  # the same entry may forget it, if the file was taken away at once
                 states[path] = attrs.evolve(states[path], is_gone=False, gone=0)
+        self._changed.update(entry.forgotten, entry.gone, entry.back)
         for each in entry.ranges:
-            states[each.path] = each.state
-        read_paths = (each.path for each in entry.ranges)
-        self._changed.update(entry.forgotten, entry.gone, entry.back, read_paths)
+            path = each.path  # one string for both
+            states[path] = each.state
+            self._changed.add(path)
         self._total = entry.records
 
     def _content(self, number: int) -> dict[str, Any]:

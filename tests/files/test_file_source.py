@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
+import shutil
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -560,6 +563,31 @@ def test_an_idle_ingress_asks_the_checkpoint_nothing(
         monkeypatch.delattr(Folder, name)
     for _ in range(100):
         assert reader.source.latest_offset(reader.offset) == reader.offset
+
+
+def test_a_known_file_takes_little_memory(tmp_path: Path) -> None:
+    """A path, a state with a digest, and what the last look has found: folders may have many files."""
+    reader = Reader(tmp_path, "{type: lines}")
+    count = 500
+    for number in range(count):
+        reader.write(f"{number:060}", "one\n")
+    assert (
+        reader.source.latest_offset(reader.offset)["records"] == count
+    )  # imports and makes all else
+    shutil.rmtree(tmp_path / "log")
+    gc.collect()
+    tracemalloc.start()
+    try:
+        reader.start()
+        reader.offset = reader.source.latest_offset(reader.offset)
+        gc.collect()
+        found = tracemalloc.take_snapshot().statistics("filename")
+    finally:
+        tracemalloc.stop()
+
+    assert reader.offset["records"] == count
+    assert sum(each.count for each in found) < 8 * count
+    assert sum(each.size for each in found) < 800 * count
 
 
 def test_ids_that_are_no_text_are_bad_records(tmp_path: Path) -> None:
