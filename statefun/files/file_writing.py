@@ -112,6 +112,13 @@ class FileCluster:
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Gather records, or write them in files if there are enough, together with the progress."""
         before = self._progress
+        if before is None and marker.batch >= 0:
+            # A lane claims its folder before its first batch. So there was a marker, and what has gone
+            # away is the file system: records in this folder would not be in the one that comes back.
+            raise UncertainError(
+                f"{self._own.shown}/{_MARKER} is missing, which keeps the progress; mount its file "
+                "system, or restore the file"
+            )
         gathered = Gathered() if before is None else before.gathered
         if not gathered.size:
             self._since = time.monotonic()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from file_writer import AT_ONCE, LATER, connect, files, hidden, marker, names, rows
+from file_writer import AT_ONCE, LATER, claimed, connect, files, hidden, marker, names, rows
 from typing_extensions import Self
 
 from statefun.components.running import EgressRecord, Marker, UncertainError
@@ -172,6 +173,37 @@ class Application:
             for records in self.batches.values()
             for record in records
         ]
+
+
+@pytest.mark.parametrize("more", [AT_ONCE, LATER])
+def test_records_are_not_written_into_the_folder_of_a_missing_file_system(
+    tmp_path: Path, more: str
+) -> None:
+    """A file system that goes away during a run leaves an empty folder: the lane waits for it."""
+    application = Application(tmp_path, more)
+    cluster = claimed(tmp_path, more)
+    cluster.write(rows("0a", "0b"), marker(0, 2))
+    application.take()
+    out, away = tmp_path / "out", tmp_path / "away"
+    out.rename(away)
+    out.mkdir()
+    for _ in range(3):
+        with pytest.raises(UncertainError):
+            cluster.write(rows("1a"), marker(1, 1))
+        cluster = connect(tmp_path, more)
+        assert cluster.open() is None  # the lane goes on from the progress that it knows
+        with pytest.raises(UncertainError, match=f"{out}/_statefun/.*/marker is missing"):
+            cluster.write(rows("1a"), marker(1, 1))
+    assert files(tmp_path) == []
+    shutil.rmtree(out)
+    away.rename(out)
+
+    cluster = connect(tmp_path, more)
+    assert cluster.open() == marker(0, 2)
+    cluster.write(rows("1a"), marker(1, 1))
+    cluster.tend(is_last=True)
+    application.take()
+    assert application.taken == ["0a", "0b", "1a"]
 
 
 @pytest.mark.parametrize(

@@ -257,4 +257,4 @@ def test_a_disk_that_fails_is_tried_again(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("no folder")
 
     with pytest.raises(UncertainError):
-        connect(tmp_path).write(rows("Ada"), marker(0, 1))
+        connect(tmp_path).write([], marker(-1, 0))
