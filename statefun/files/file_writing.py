@@ -188,7 +188,7 @@ class FileCluster:
         except FileNotFoundError:
             self._check_unchanged()
             raise ConnectorError(
-                f"{self._settings.owner}: {self._own.location}/{piece} is missing, which has records "
+                f"{self._settings.owner}: {self._own.shown}/{piece} is missing, which has records "
                 "that were gathered for a file; restore it"
             ) from None
 

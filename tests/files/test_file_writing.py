@@ -11,12 +11,15 @@ from datetime import timedelta
 from itertools import count
 from pathlib import Path
 
+import file_writer
 import pyarrow.parquet as pq
 import pytest
 from file_writer import AT_ONCE, LATER, claimed, connect, files, hidden, marker, names, rows
+from pyarrow import fs
 
 from statefun.components.running import UncertainError
 from statefun.files import file_writing, gathered
+from statefun.runtime.checkpoint.file_systems import CheckpointFiles, files_of
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.sdk.errors import ConnectorError
 
@@ -231,6 +234,33 @@ def test_a_piece_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 
     with pytest.raises(ConnectorError, match=f"egress a/b: {piece} is missing"):
         cluster.tend(is_last=True)
+
+
+def test_secrets_of_a_folder_are_in_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The options of its file system have names there, and no values."""
+    local = files_of(fs.LocalFileSystem())
+
+    def located(folder: Folder) -> tuple[CheckpointFiles, str]:
+        return local, folder.location.partition("?")[0].replace("s3://bucket", str(tmp_path))
+
+    monkeypatch.setattr(Folder, "_files", property(located))
+    monkeypatch.setattr(gathered, "_PIECE", 1)
+    uri = "'s3://bucket/out?access_key=SECRET'"
+    monkeypatch.setattr(
+        file_writer, "TEXT", file_writer.TEXT.replace("folder: out", f"folder: {uri}")
+    )
+    _, path = connect(tmp_path, LATER)._own._files  # noqa: SLF001 - object stores need no folders
+    Path(path).mkdir(parents=True)
+    cluster = claimed(tmp_path, LATER)
+    cluster.write(rows("Ada"), marker(0, 1))
+    [piece] = (tmp_path / "out").rglob("*-piece-*")
+    piece.unlink()
+
+    with pytest.raises(ConnectorError, match="is missing") as caught:
+        cluster.tend(is_last=True)
+    assert "SECRET" not in str(caught.value)
 
 
 def test_folders_of_topics_outlive_a_loss_of_power(
