@@ -64,6 +64,10 @@ class Server:
         self._chances: Counter[str] = Counter()
         self.poisoned = 0
         """How often it went down with a message."""
+        self.turn: str | None = None
+        """The id of the address whose turn it is, if it is the turn of one."""
+        self.is_turn_broken = False
+        """Whether there was a request in a turn for another address, or with several messages."""
 
     @property
     def is_down(self) -> bool:
@@ -75,10 +79,10 @@ class Server:
         chaos = self._chaos
         if chaos.happens(chaos.crashes):
             raise CrashError
-        names = [
-            _name(each.argument.value)
-            for each in ToFunction.FromString(body).invocation.invocations
-        ]
+        invocation = ToFunction.FromString(body).invocation
+        names = [_name(each.argument.value) for each in invocation.invocations]
+        if self.turn is not None and names:
+            self.is_turn_broken |= invocation.target.id != self.turn or len(names) > 1
         if chaos.happens(self._outages):
             self._down_until = chaos.clock.monotonic() + chaos.random.choice(_LONG)
         if self.is_down:

@@ -8,13 +8,13 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from itertools import groupby
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import attrs
 from pyspark import TaskContext
 
+from simulation.arrow_batches import Row, arrow_batches
 from simulation.clocks import WorkerClock
 from simulation.elsewhere import ENDLESS, Server, Worker
 from simulation.functions import FUEL, Actor, acting, functions
@@ -23,7 +23,6 @@ from simulation.side_by_side import SideBySide
 from simulation.waiting import look_at_waiting
 from simulation.world import AT_LEAST_ONCE, EXACTLY_ONCE, PARTITIONS, Attempt, History, World
 from statefun import StringType
-from statefun.engine.groups import AddressValues, Columns, Group
 from statefun.engine.program import Program
 from statefun.engine.sinks import Sink
 from statefun.protocol.runtime_pb2 import Outcome
@@ -38,24 +37,6 @@ from statefun.sdk.errors import CheckpointError
 
 Offset = dict[str, int]
 _STRING = StringType.serializer()
-
-
-class Row(NamedTuple):
-    """A message on its way to an address."""
-
-    target: bytes
-    offset: int
-    caller: bytes | None
-    typename: str
-    value: bytes
-    trace: str | None = None
-    timestamp: int | None = None
-    """When it was due, if it was delayed."""
-
-    @property
-    def place(self) -> tuple[bytes, int, int]:
-        """By which Spark sorts it: what was delayed comes last, by when it was due."""
-        return self.target, -1 if self.timestamp is None else self.timestamp, self.offset
 
 
 class Result(NamedTuple):
@@ -215,11 +196,16 @@ class Engine:
                 outcomes.extend(results)
             self._chaos.step()
 
+        server = self._history.server
+        if server is not None:
+            server.turn, server.is_turn_broken = _turn(told), False
         self._tasks.run(partial(run, partition) for partition in range(PARTITIONS))
-        if self._history.server is not None:
+        if server is not None:
             attempt.failed = sum(Outcome.FromString(each).skipped for each in outcomes)
-            if self._history.server.poisoned > ENDLESS:
+            if server.poisoned > ENDLESS:
                 raise EndlessError("a server is taken down again and again")
+            if server.is_turn_broken:
+                self._world.wrong = f"batch {attempt.batch} was no turn of {server.turn} alone"
         return outcomes
 
     def _run_task(
@@ -255,9 +241,10 @@ class Engine:
         changes: dict[bytes, bytes | None] = {}
         with _task(partition, chaos.number(), properties), acting(actor):
             evaluation = operator.start()
-            for group in evaluation.dispatch(_groups(rows, state)):
-                if group.values.changed:
-                    changes[group.key] = group.values.encoded()
+            for groups in arrow_batches(rows, state, self._world.batch_rows):
+                for group in evaluation.dispatch(groups):
+                    if group.values.changed:
+                        changes[group.key] = group.values.encoded()
             results = evaluation.finish()
         return actor, changes, results
 
@@ -273,20 +260,13 @@ class Engine:
         return cast("Payload", SimpleNamespace(load=lambda: program))
 
 
-def _groups(rows: Sequence[Row], state: Mapping[bytes, bytes]) -> Iterator[Group]:
-    _, _, caller, typename, value, trace, _ = zip(*rows, strict=True)
-
-    def cell(name: str, row: int) -> Any:
-        record = {"topic": "in", "partition": 0, "timestamp": 0, "route": 0}
-        record["offset"] = rows[row].offset
-        return None if rows[row].caller is not None else record.get(name)
-
-    columns = Columns(caller, typename, value, trace, [0] * len(rows), cell=cell)
-    numbered = groupby(range(len(rows)), key=lambda row: rows[row].target)
-    for key, group in numbered:
-        indexes = list(group)
-        values = AddressValues(state.get(key))
-        yield Group(key, columns, indexes[0], indexes[-1] + 1, values)
+def _turn(told: Mapping[str, str]) -> str | None:
+    """Return the id of the address whose turn a micro-batch is, if it is the turn of one."""
+    text = told["statefun.turn"]
+    if text == "nothing":
+        return None
+    (_, _, id_, _), _ = json.loads(text)
+    return str(id_)
 
 
 @cache

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
+from simulation.arrow_batches import Row
 from simulation.world import Attempt, Attempts, History, World
 from statefun.engine import chunks
 from statefun.protocol.runtime_pb2 import AddressState, Waiting
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import read_framed
 from statefun.runtime.ingress import holding
-
-if TYPE_CHECKING:
-    from simulation.spark import Row
 
 _CHUNK = f"{chunks.CHUNKS_NAMESPACE}/chunk".encode()
 

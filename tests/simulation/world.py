@@ -26,6 +26,9 @@ POISON = "!"
 """The last character of the names of messages with which a server goes down."""
 _WITH_ENDPOINT = 0.12
 """How many worlds have a function elsewhere."""
+_FAR_RECORDS = (12, 12, 50)
+"""Limits of the number of records for that function; a world has one of them."""
+_BATCH_ROWS = (1, 3, 1000, 1000)
 FAR = (1, 2, 3)
 """The ids of the function elsewhere: one for each partition."""
 
@@ -150,6 +153,8 @@ class World:
     """Whether there is a function elsewhere."""
     poisonous: float
     """How likely a message to it takes its server down."""
+    batch_rows: int
+    """The most rows of a task's Arrow batch, which may end within an address."""
     here: History = attrs.field(factory=History)
     copy: History | None = None
     """Another copy of the checkpoint."""
@@ -178,14 +183,16 @@ class World:
         own = random.Random(f"elsewhere {seed}")
         has_endpoint = own.random() < _WITH_ENDPOINT
         if has_endpoint:
-            records += [b"%d\0t.fns/far" % own.choice(FAR) for _ in range(own.randrange(12))]
+            count = own.randrange(own.choice(_FAR_RECORDS))
+            records += [b"%d\0t.fns/far" % own.choice(FAR) for _ in range(count)]
             own.shuffle(records)
         poisonous = own.choice([0, 0.15])
         names = [
             f"r{number}{POISON * (b'/far' in target and own.random() < poisonous)}"
             for number, target in enumerate(records)
         ]
-        world = cls(chaos, Broker(chaos), records, names, own, has_endpoint, poisonous / 3)
+        rows = random.Random(f"Arrow {seed}").choice(_BATCH_ROWS)
+        world = cls(chaos, Broker(chaos), records, names, own, has_endpoint, poisonous / 3, rows)
         world.histories.append(world.here.attempts)
         return world
 
