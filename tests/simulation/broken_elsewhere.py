@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -22,11 +22,26 @@ from statefun.runtime.ingress.holding import WaitingGauge, _Count
 from statefun.sdk.address import Address
 from statefun.sdk.invocation_batch import InvocationBatch, Postponed, Trouble, Turn
 
-_ask, _run_chunk, _add = chunks.ask, chunks.run_chunk, WaitingGauge.add
+_ask, _run_chunk, _settle_chunks = chunks.ask, chunks.run_chunk, chunks.settle_chunks
+_add = WaitingGauge.add
 _admit, _with_history = RemoteFunctions.admit, TransportCalls.with_history
 
 
 # Messages that wait
+
+
+def waits_before_chunks(
+    calls: TransportCalls, group: Group, messages: Sequence[bytes], effects: Effects
+) -> None:
+    """Keep new messages at their address, while older ones are in chunks."""
+    calls._keep(group, messages, group.values.waiting_until, effects)
+
+
+def settles_meanwhile(values: AddressValues, key: bytes, effects: Effects) -> None:
+    """Move messages in front of chunks that are on their way back."""
+    if values.waiting_size > chunks._FULL_BYTES:
+        values.chunks.asked = values.chunks.first
+    _settle_chunks(values, key, effects)
 
 
 def asks_again(values: AddressValues, key: bytes, effects: Effects) -> None:
@@ -69,6 +84,14 @@ def resumes_nothing(calls: TransportCalls, group: Group) -> None:
 
 
 # Suspects
+
+
+async def others_go_on(
+    remote: RemoteFunctions, target: Address, trouble: Trouble, turn: Turn | None
+) -> Postponed | None:
+    """Call a server for other addresses as well while a suspect is called."""
+    is_own = turn is not None and turn.address == target
+    return await _admit(remote, target, trouble, turn if is_own else None)
 
 
 async def all_have_turns(

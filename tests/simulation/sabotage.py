@@ -76,7 +76,7 @@ SABOTAGES = {
     "anybodys-lanes": Sabotage(
         "a lane that another run has taken over is left to it",
         [Change(Lane, "_accepted", broken.anybodys_lanes)],
-        14,
+        125,
     ),
     "anybodys-records": Sabotage(
         "what was published with a copy is not taken for one's own",
@@ -161,12 +161,12 @@ SABOTAGES = {
     "tick-never-back": Sabotage(
         "the tick follows a clock that is set back",
         [Change(FeedbackReader, "latest_offset", broken.tick_never_back)],
-        47,
+        56,
     ),
     "ticks-of-arrivals": Sabotage(
         "a bucket that arrives behind its tick gets one at once",
         [Change(CommittedMessages, "due", broken.no_ticks_for_arrivals)],
-        14,
+        0,
     ),
     "dropped-too-early": Sabotage(
         "a bucket is pending until its tick is delivered",
@@ -214,6 +214,16 @@ SABOTAGES = {
         35,
     ),
     # Functions elsewhere: messages that wait
+    "chunks-overtaken": Sabotage(
+        "what arrives goes behind the chunks of its address",
+        [Change(TransportCalls, "append", broken_elsewhere.waits_before_chunks)],
+        44,
+    ),
+    "settled-meanwhile": Sabotage(
+        "no chunk is put in front of those that are on their way back",
+        [Change(chunks, "settle_chunks", broken_elsewhere.settles_meanwhile)],
+        1179,
+    ),
     "chunks-asked-again": Sabotage(
         "a chunk is asked for once",
         [Change(chunks, "ask", broken_elsewhere.asks_again)],
@@ -222,7 +232,7 @@ SABOTAGES = {
     "chunks-unordered": Sabotage(
         "chunks come back in their order",
         [Change(chunks, "release", broken_elsewhere.comes_back_unordered)],
-        156,
+        56,
     ),
     "chunks-kept": Sabotage(
         "a chunk that has come back is empty",
@@ -256,17 +266,22 @@ SABOTAGES = {
             Change(RemoteFunctions, "admit", broken_elsewhere.all_have_turns),
             Change(TransportCalls, "with_history", broken_elsewhere.alone_as_a_suspect),
         ],
-        1267,
+        1142,
+    ),
+    "others-in-a-turn": Sabotage(
+        "while a suspect is called, its server is called for no other address",
+        [Change(RemoteFunctions, "admit", broken_elsewhere.others_go_on)],
+        44,
     ),
     "blamed-in-company": Sabotage(
         "a message is blamed that was called alone, and no other",
         [Change(TransportCalls, "with_history", broken_elsewhere.always_alone)],
-        31,
+        44,
     ),
     "trouble-forgotten": Sabotage(
         "what calls have come to is kept with the address",
         [Change(AddressValues, "remember", broken_elsewhere.remembers_nothing)],
-        10,
+        0,
     ),
     # Clocks
     "workers-clock": Sabotage(
@@ -304,7 +319,7 @@ SABOTAGES = {
             Change(Succession, "check_start", broken.nothing),
             Change(Succession, "check", broken.never_overtaken),
         ],
-        485,
+        320,
     ),
 }
 
