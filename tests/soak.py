@@ -2,9 +2,10 @@
 """Killing an application again and again, and then checking every record.
 
 Each seed is an application on a checkpoint and a broker of its own, with egresses of all three
-semantics. ``make soak`` kills and freezes its programs, JVMs and Python workers one by one, freezes
-and restarts its broker, and lets drivers die at named points, which the seeds share. Every third
-seed publishes in several lanes, to a slow broker. ``--seed 7`` repeats a seed's choices, though
+semantics, and with functions elsewhere. ``make soak`` kills and freezes its programs, JVMs and Python
+workers one by one, freezes and restarts its broker, stops the server of the functions elsewhere
+until chunks of messages wait for it, and lets drivers die at named points, which the seeds share. Every
+third seed publishes in several lanes, to a slow broker. ``--seed 7`` repeats a seed's choices, though
 not its timing.
 """
 
@@ -28,7 +29,7 @@ from class_archive import archived
 from proxy import LossyProxy
 from soak_app import INSIDE, OF_PUBLISHING, POINTS
 from soak_run import Soak
-from soak_troubles import harass
+from soak_troubles import harass, toggle_server
 
 from statefun.dev import EmbeddedKafka
 from statefun.dev.progress import Progress
@@ -120,6 +121,7 @@ def soak_seed(seed: int, arguments: argparse.Namespace, java_options: str) -> Re
                 soak.create_topics()
                 harass(soak, arguments.kills, share * arguments.kills)
                 for point in points:
+                    toggle_server(soak)
                     soak.send(share)
                     soak.crash_at(point)
                 wrong = soak.finish()

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions with unpredictable effects, and a driver that dies at a given place.
 
-Each of 128 functions counts its messages, and chains a random token per message into a digest
-that it keeps. It sends count and token to three egresses, one of each delivery semantic, and
-passes the message on to another function, now or a moment later. Asked for an audit, it says its
-count and digest: what an exact egress's topic holds has to be a chain with exactly that end.
+Each of 128 functions counts its messages, and passes them on to another function, now or a moment
+later. What is written into a ledger goes to a function elsewhere, and waits there while its server is
+away.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import random
@@ -23,18 +21,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from statefun import (
-    Context,
-    KafkaEgressMessage,
-    LongType,
-    Message,
-    SimpleType,
-    StatefulFunctions,
-    StringType,
-    ValueSpec,
-    message_builder,
-    run,
-)
+import soak_functions
+from pyspark import cloudpickle
+from soak_functions import FUNCTIONS, LEDGERS, SEMANTICS, SPECS, TEXT, audit, count
+
+from statefun import Context, Message, StatefulFunctions, message_builder, run
 from statefun.runtime.checkpoint.outbox import Outbox
 from statefun.runtime.checkpoint.timer_log import TimerLog
 from statefun.runtime.egress.producers import AtLeastOnce, ExactlyOnce, Unconfirmed
@@ -42,15 +33,8 @@ from statefun.runtime.release.publisher import Publisher
 from statefun.runtime.release.retention import Retention
 from statefun.runtime.staging import Staging
 
-FUNCTIONS = 128
-SEMANTICS = ("exactly-once", "at-least-once", "none")
-"""The names of the egresses, and the ends of their topics' names."""
-TEXT = SimpleType("soak/text", str.encode, bytes.decode)
-
-
-def chained(digest: str, token: str) -> str:
-    """Return the digest of a chain that is longer by a token."""
-    return hashlib.sha256(f"{digest} {token}".encode()).hexdigest()[:16]
+# Workers cannot import modules of tests.
+cloudpickle.register_pickle_by_value(soak_functions)  # type: ignore[no-untyped-call] # as pyspark has it
 
 
 def functions(prefix: str, crash_inside: int) -> StatefulFunctions:
@@ -60,29 +44,19 @@ def functions(prefix: str, crash_inside: int) -> StatefulFunctions:
         prefix: of the names of topics.
         crash_inside: one of how many; 0 for none.
     """
-    audits = f"{prefix}audits"
     registry = StatefulFunctions()
     driver = os.getpid()
-    specs = [ValueSpec("count", LongType), ValueSpec("digest", StringType)]
 
-    @registry.bind("soak/*", specs=specs)
+    @registry.bind("soak/*", specs=SPECS)
     def handle(ctx: Context, message: Message) -> None:
         text = message.as_type(TEXT)
         me = ctx.address.name
-        count, digest = ctx.storage.count or 0, ctx.storage.digest or ""
         if text == "audit":
-            if count:
-                value = json.dumps([me, count, digest])
-                ctx.send(KafkaEgressMessage("soak/audits", topic=audits, key=me, value=value))
+            audit(ctx, prefix, me)
             return
         if crash_inside and random.randrange(crash_inside) == 0:
             os.kill(driver, signal.SIGKILL)
-        token = uuid.uuid4().hex
-        ctx.storage.count, ctx.storage.digest = count + 1, chained(digest, token)
-        value = json.dumps([me, count + 1, token])
-        for semantic in SEMANTICS:
-            topic = f"{prefix}{semantic}"
-            ctx.send(KafkaEgressMessage(f"soak/{semantic}", topic=topic, key=me, value=value))
+        count(ctx, prefix, me, uuid.uuid4().hex)
         left = int(text) - 1
         if left > 0:
             target = f"soak/f{random.randrange(FUNCTIONS)}"
@@ -95,14 +69,21 @@ def functions(prefix: str, crash_inside: int) -> StatefulFunctions:
     @registry.bind("soak/entry")
     def enter(ctx: Context, message: Message) -> None:
         text = message.as_type(TEXT)
-        target = f"soak/{ctx.address.id}"
-        ctx.send(message_builder(target, "x", value=text, value_type=TEXT))
+        name = ctx.address.id
+        target, id_ = ("away/ledger", name) if name in LEDGERS else (f"soak/{name}", "x")
+        ctx.send(message_builder(target, id_, value=text, value_type=TEXT))
 
     return registry
 
 
-def module(address: str, prefix: str) -> str:
-    """Return the module file; the audits are always exact."""
+def module(address: str, prefix: str, port: int) -> str:
+    """Return the module file; the audits are always exact.
+
+    Args:
+        address: of the broker.
+        prefix: of the names of topics.
+        port: of the functions elsewhere.
+    """
     ingress = f"""
 kind: io.statefun.kafka.v1/ingress
 spec:
@@ -112,6 +93,12 @@ spec:
   startupPosition: {{type: earliest}}
   topics:
     - {{topic: {prefix}in, valueType: soak/text, targets: [soak/entry]}}
+---
+kind: io.statefun.endpoints.v2/http
+spec:
+  functions: away/*
+  urlPathTemplate: http://127.0.0.1:{port}/{{function.name}}
+  transport: {{timeouts: {{read: 5s}}}}
 """
     egresses = {"audits": "exactly-once"} | {semantic: semantic for semantic in SEMANTICS}
     return ingress + "".join(
@@ -183,7 +170,7 @@ def main() -> None:
         crash(class_, method, number, after=after)
     folder = Path(options["folder"])
     module_file = folder / "module.yaml"
-    module_file.write_text(module(options["address"], options["prefix"]))
+    module_file.write_text(module(options["address"], options["prefix"], options["port"]))
     with contextlib.suppress(KeyboardInterrupt):
         run(
             module_file,

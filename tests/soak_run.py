@@ -17,19 +17,26 @@ from pathlib import Path
 
 import attrs
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from soak_app import FUNCTIONS, SEMANTICS
+from soak_elsewhere import Elsewhere
+from soak_functions import FUNCTIONS, LEDGERS, SEMANTICS
 from soak_processes import PATIENCE, Driver
 from soak_verdict import PARTITIONS, Output, verdict
 
 from statefun.dev import EmbeddedKafka
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.folder import Folder
+from statefun.runtime.checkpoint.framing import read_framed
+from statefun.runtime.ingress.holding import WAITING
 from statefun.runtime.spark.connector import spark_kafka_connector
 
 HERE = Path(__file__).resolve().parent
 HOPS = 10
 """So many functions handle a message, one after the other."""
 CORES = 2
+_ENTRY = "x" * 10_000
+"""The text of an entry of a ledger, after its number."""
+_AT_ADDRESSES = len(LEDGERS) * 80_000
+"""More bytes than wait in the states of ledgers: 64 KiB and an entry each. The rest waits in chunks."""
 
 
 @attrs.define
@@ -45,8 +52,15 @@ class Soak:
     lanes: int = 1
     java_options: str = ""
     sent: int = 0
+    entries: int = 0
+    """How many entries each ledger was sent."""
     done: Counter[str] = attrs.Factory(Counter)
     drivers: list[Driver] = attrs.Factory(list)
+    elsewhere: Elsewhere = attrs.field(init=False)
+    """The server of the ledgers, which does not run yet."""
+
+    def __attrs_post_init__(self) -> None:
+        self.elsewhere = Elsewhere(self.prefix, self.folder / "elsewhere.log")
 
     def create_topics(self) -> None:
         """Create the topics and files of the application."""
@@ -60,6 +74,30 @@ class Soak:
         self._produce([(target, str(HOPS)) for target in targets])
         self.sent += records * HOPS
 
+    def write(self, entries: int) -> int:
+        """Send each ledger so many entries, which it has to receive in this order.
+
+        Returns:
+            How many bytes wait, at least, while none of them is received.
+        """
+        numbers = range(self.entries + 1, self.entries + entries + 1)
+        self._produce([(ledger, f"{n} {_ENTRY}") for n in numbers for ledger in LEDGERS])
+        self.entries += entries
+        self.sent += entries * len(LEDGERS)
+        return entries * len(LEDGERS) * len(_ENTRY)
+
+    def waiting(self) -> int:
+        """Return how many bytes of entries wait for the server of the ledgers."""
+        try:
+            content = read_framed(Folder.at(str(self.folder / "checkpoint")), WAITING)
+        except FileNotFoundError:
+            return 0
+        return int(json.loads(content)["after"])
+
+    def has_chunks(self) -> bool:
+        """Return whether so many entries wait that some of them are in chunks."""
+        return self.waiting() > _AT_ADDRESSES
+
     def start(self, *, point: str = "", number: int = 1, records: int = 300) -> Driver:
         """Start the application.
 
@@ -72,6 +110,7 @@ class Soak:
             "folder": str(self.folder),
             "address": self.address,
             "prefix": self.prefix,
+            "port": self.elsewhere.port,
             "lanes": self.lanes,
             "point": point,
             "number": number,
@@ -121,9 +160,11 @@ class Soak:
             A text for each difference; empty if all is well.
         """
         driver = self.start(records=10_000)
+        self.elsewhere.start()
         exact = Output(self.address, f"{self.prefix}exactly-once")
         self.wait_for(driver, lambda: exact.read() >= self.sent)
-        self._produce([(f"f{number}", "audit") for number in range(FUNCTIONS)])
+        names = [*(f"f{number}" for number in range(FUNCTIONS)), *LEDGERS]
+        self._produce([(name, "audit") for name in names])
         audits = Output(self.address, f"{self.prefix}audits")
         self.wait_for(driver, lambda: audits.read() >= len(exact.chains))
         driver.program.terminate()
@@ -132,6 +173,8 @@ class Soak:
             return f"ended with {driver.program.returncode}: {driver.log()}"
         driver.wait_for_all()
         self.check_group_offsets()
+        if self.waiting():
+            return f"{self.waiting()} bytes are counted as waiting, and all entries are received"
         counted = {name: chain[0] for name, chain in audits.chains.items()}
         return verdict(self.address, self.prefix, counted, self.sent)
 
@@ -139,6 +182,7 @@ class Soak:
         """End all processes of the application."""
         for driver in self.drivers:
             driver.kill()
+        self.elsewhere.kill()
 
     def wait_for(self, driver: Driver, ready: Callable[[], bool]) -> None:
         """Wait until it is ready or the program has ended.

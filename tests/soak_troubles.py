@@ -17,9 +17,9 @@ from typing import TypeVar
 from soak_processes import PATIENCE, Driver, send
 from soak_run import HOPS, Soak
 
-Trouble = Callable[[Soak, Driver], None]
+Trouble = Callable[[Soak, Driver], Driver | None]
 Ending = Callable[[Soak, Driver], Driver | None]
-"""It may return the next driver, if it has started that one."""
+"""Either may return the next driver, if it has started that one."""
 _Choice = TypeVar("_Choice")
 _ENGINE = "[SF900]"
 _CHECKPOINT = "[SF600]"
@@ -31,6 +31,8 @@ _LEFT = (_FROZEN_JVM, "has committed batch")
 _MAX_STARTS = 10
 _SOON = timedelta(minutes=1)
 """A program whose JVM is gone has nothing to wait for."""
+_MANY_ENTRIES = 300
+"""For each ledger: 3 MB, of which 2 MiB come back from chunks at once."""
 _IDLE = timedelta(seconds=10)
 """After which there may be nothing to be committed."""
 
@@ -49,16 +51,19 @@ def harass(soak: Soak, lives: int, messages: int, endings: Sequence[Ending] | No
     for life in range(lives):
         soak.send(messages // lives)
         driver = _living(soak, heir)
+        soak.elsewhere.start()  # entries that wait since an earlier driver come back
         for trouble in troubles[life::lives]:
             _let_work(soak, driver)
             _kill_worker(soak, driver)
             if not driver.is_running:
                 driver = _living(soak)
-            trouble(soak, driver)
+            driver = trouble(soak, driver) or driver
         _let_work(soak, driver)
         if not driver.is_running:
             driver = _living(soak)
         heir = ends[life](soak, driver)
+        if soak.has_chunks():
+            soak.done["drivers that ended while chunks waited"] += 1
         soak.check_group_offsets()
     if heir is not None:
         heir.kill()
@@ -155,6 +160,24 @@ def _start_rival(soak: Soak, driver: Driver) -> None:
     soak.done["rivals of frozen programs refused"] += 1
 
 
+def _take_server_away(soak: Soak, driver: Driver) -> Driver:
+    """Stop the server of the ledgers until the next driver, and wait until entries are in chunks."""
+    soak.random.choice([soak.elsewhere.kill, soak.elsewhere.freeze])()
+    soak.write(_MANY_ENTRIES)
+    while not soak.has_chunks():
+        soak.wait_for(driver, soak.has_chunks)
+        if not driver.is_running:
+            driver = _living(soak)
+    soak.done["servers away until chunks waited"] += 1
+    return driver
+
+
+def toggle_server(soak: Soak) -> None:
+    """Start, kill or freeze the server of the ledgers, and send entries to them."""
+    soak.random.choice([soak.elsewhere.start, soak.elsewhere.kill, soak.elsewhere.freeze])()
+    soak.write(_MANY_ENTRIES)
+
+
 def kill_all(soak: Soak, driver: Driver) -> None:
     """Leave nothing."""
     driver.kill()
@@ -232,6 +255,7 @@ TROUBLES: tuple[Trouble, ...] = (
     _freeze_program,
     _freeze_jvm,
     _start_rival,
+    _take_server_away,
 )
 """The troubles that a driver may survive."""
 ENDINGS: tuple[Ending, ...] = (

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 
 from confluent_kafka import Consumer, TopicPartition
-from soak_app import SEMANTICS, chained
+from soak_functions import LEDGERS, SEMANTICS, chained
 
 PARTITIONS = 2
 Chains = dict[str, list[tuple[int, str]]]
@@ -70,9 +70,21 @@ def verdict(address: str, prefix: str, counted: Mapping[str, tuple[int, str]], s
         chains = Output(address, prefix + semantic).read_all()
         for name, (count, digest) in sorted(counted.items()):
             problem = found_wrong(semantic, chains.get(name, []), count, digest)
+            if name in LEDGERS:
+                problem = problem or disorder(chains.get(name, []))
             if problem:
                 return f"{semantic}, {name}: {problem}"
     return ""
+
+
+def disorder(chain: list[tuple[int, str]]) -> str:
+    """Describe which entries a ledger has received in another order than they were sent.
+
+    Each token begins with the number of its entry, as the sender counts.
+    """
+    numbers = {n: int(token.split()[0]) for n, token in chain}
+    wrong = {n: number for n, number in numbers.items() if n != number}
+    return f"place and number of entries differ: {wrong}" if wrong else ""
 
 
 def found_wrong(semantic: str, chain: list[tuple[int, str]], count: int, digest: str) -> str:

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from class_archive import java_options
 from soak import has_lanes, shared_points
-from soak_app import INSIDE, OF_PUBLISHING, POINTS, chained
+from soak_app import INSIDE, OF_PUBLISHING, POINTS
+from soak_functions import chained
 from soak_run import Soak
 from soak_troubles import ENDINGS, TROUBLES, harass, kill_all, kill_program
-from soak_verdict import found_wrong
+from soak_verdict import disorder, found_wrong
 
 from statefun.dev import EmbeddedKafka
 
@@ -50,6 +51,30 @@ def test_the_topic_holds_what_the_surviving_state_says(
     kinds = [kind for kind in soak.done if not kind.startswith("drivers that ended")]
     assert "workers killed" in kinds
     assert len(kinds) == 2 + len(OTHER_ENDINGS) + len(TROUBLES)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.takes(minutes=0.7)
+def test_what_waits_in_chunks_survives_the_driver(
+    own_broker: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """It is killed while some chunks have come back and others have not: all is in order, once."""
+    soak = Soak(own_broker, own_broker.bootstrap_servers, tmp_path, random.Random(1), "chunks-")
+    soak.java_options = java_options()
+    with contextlib.closing(soak):
+        soak.create_topics()
+        size = soak.write(300)
+        driver = soak.start()
+        soak.wait_for(driver, lambda: soak.waiting() >= size)
+        most = soak.waiting()
+        soak.elsewhere.start()
+        soak.wait_for(driver, lambda: soak.waiting() < most)
+        kill_all(soak, driver)
+        soak.elsewhere.kill()
+
+        assert soak.has_chunks()
+        assert soak.finish() == ""
 
 
 def test_seeds_share_all_named_points() -> None:
@@ -87,3 +112,12 @@ def test_the_verdict_finds_what_is_wrong(
 ) -> None:
     """Lost, doubled, swapped and foreign records, as far as the semantic excludes them."""
     assert found_wrong(semantic, chain, 3, DIGEST) == problem
+
+
+def test_the_verdict_finds_entries_in_another_order() -> None:
+    """The token of an entry begins with its number, which is that of the message in its ledger."""
+    chain = [(1, "1 a"), (2, "2 b"), (3, "3 c")]
+
+    assert not disorder(chain)
+    assert not disorder(chain[1:])
+    assert "{2: 3, 3: 2}" in disorder([(1, "1 a"), (2, "3 c"), (3, "2 b")])
