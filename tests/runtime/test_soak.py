@@ -48,6 +48,7 @@ def test_the_topic_holds_what_the_surviving_state_says(
         harass(soak, len(OTHER_ENDINGS), messages=1000, endings=OTHER_ENDINGS)
 
         assert soak.finish() == ""
+    assert soak.done["drivers that ended while chunks waited"]
     kinds = [kind for kind in soak.done if not kind.startswith("drivers that ended")]
     assert "workers killed" in kinds
     assert len(kinds) == 2 + len(OTHER_ENDINGS) + len(TROUBLES)
