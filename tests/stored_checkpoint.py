@@ -39,7 +39,7 @@ from statefun.module.location import Location
 from statefun.module.model import Module
 from statefun.module.topic_routes import TopicRoute
 from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT
-from statefun.runtime.summary import Summary
+from statefun.runtime.reporting.summary import Summary
 from statefun.sdk.address import TypeName
 
 CHECKPOINTS = Path(__file__).resolve().parent / "runtime" / "checkpoints"
