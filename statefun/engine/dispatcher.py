@@ -175,7 +175,7 @@ class Dispatcher:
     def _run_plain(
         self, group: Group, call: Call | PendingCall | None, effects: Effects
     ) -> Call | PendingCall | None:
-        """Run a call, if there is one, and the calls that follow, up to one that has to be awaited."""
+        """Run a call and the group's later calls, up to a call that has to be awaited: return that."""
         call = call or self._immediate_call(group)
         while isinstance(call, Call) and not call.function.is_async:
             result = self._invoker.invoke(call.function, self._batch_for(call), self._sender.check)
