@@ -19,14 +19,14 @@ Every error has a stable ``code`` that messages start with and that programs may
      │   └─ EndpointError        SF308  a remote function has failed, or has not answered
      ├─ RecordError              SF400  an ingress record that no function can receive
      ├─ KafkaError               SF500  a broker that cannot be reached or refuses
-     │   └─ TopicError           SF501  a topic or partition that is not there
-     ├─ ConnectorError           SF510  what another kind of ingress or egress refuses or has lost
+     │   └─ TopicError           SF501  a topic or partition that does not exist
+     ├─ ConnectorError           SF510  a stream or folder that cannot be read or written
      ├─ CheckpointError          SF600  a checkpoint that cannot be used as asked
      ├─ PlatformError            SF700  Java, jars or processes that are missing or fail
      └─ EngineError              SF900  Spark itself failed
 
-Some are of further classes: those of the exceptions that Stateful Functions 3.x raises in their
-place, and that programs written for it catch.
+Some classes have further bases: the exceptions that Stateful Functions 3.x raises for the same
+reasons, and that programs written for it catch.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class StatefunError(Exception):
     code: ClassVar[str] = "SF000"
 
     def __init__(self, message: str) -> None:
-        Exception.__init__(self, message)  # further classes may ask for more
+        Exception.__init__(self, message)  # further bases may have constructors with more arguments
         self.message = message
         self.details = ""
-        """More for debugging, such as the traceback of a user's function."""
+        """Further text for debugging, such as the traceback of a user's function; may be empty."""
         self.way_out = ""
-        """How an application that this stops may go on; the text continues the message."""
+        """How an application that the error stops can go on; the text continues the message."""
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.message}"
@@ -114,13 +114,17 @@ class InvocationError(StatefunError):
 
 
 class FunctionError(InvocationError):
-    """A function of the user's raised; ``details`` has the traceback."""
+    """A function has failed, or a service that it needs to decode values has not answered.
+
+    If the error stops an application because the function has raised, ``details`` has the
+    traceback; elsewhere it is empty.
+    """
 
     code = "SF301"
 
 
 class _UndecodableError(JSONDecodeError, DecodeError, TypeError):
-    """What decoding functions raise."""
+    """The exceptions that decoding raises in Stateful Functions 3.x."""
 
     message: str
 
@@ -183,19 +187,19 @@ class EndpointError(InvocationError):
 
 
 class KafkaError(StatefunError):
-    """A Kafka cluster cannot be reached, or refuses what was asked."""
+    """A Kafka cluster cannot be reached, or refuses a request."""
 
     code = "SF500"
 
 
 class TopicError(KafkaError):
-    """A topic or partition is not there."""
+    """A topic or partition does not exist."""
 
     code = "SF501"
 
 
 class ConnectorError(StatefunError):
-    """What an ingress or egress of another kind than Kafka's reads or writes refuses or has lost."""
+    """An ingress or egress of another kind than Kafka's cannot read or write, or has lost records."""
 
     code = "SF510"
 
@@ -233,7 +237,7 @@ def by_code(code: str) -> type[StatefunError]:
 
 
 def restored(code: str, message: str) -> StatefunError:
-    """Return an error of another process, which has reported its code and message.
+    """Return the error that another process has reported by its code and message.
 
     >>> restored("SF301", "greet failed")
     FunctionError('greet failed')

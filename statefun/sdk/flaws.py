@@ -16,7 +16,7 @@ from statefun.sdk.errors import DefinitionError
 
 @attrs.frozen
 class Flaw:
-    """An ill-formed function; ``line`` and ``column`` are those of its decorator, from 1."""
+    """An ill-formed function; ``line`` and ``column`` of its decorator count from 1."""
 
     file: str
     line: int
@@ -29,7 +29,7 @@ _flaws: ContextVar[list[Flaw] | None] = ContextVar("flaws", default=None)
 
 @contextmanager
 def collecting_flaws() -> Iterator[list[Flaw]]:
-    """Collect the flaws of functions that are decorated meanwhile, instead of raising each.
+    """Collect the flaws of functions that are decorated inside of the block; raise none.
 
     >>> from statefun import StatefulFunctions
     >>> functions = StatefulFunctions()
@@ -49,7 +49,7 @@ def collecting_flaws() -> Iterator[list[Flaw]]:
 
 
 def collect(fun: Any, error: DefinitionError) -> bool:
-    """Collect the flaw of a decorated function; return False if it has to be raised."""
+    """Collect the flaw of a decorated function; return False if the caller has to raise it."""
     flaws, code = _flaws.get(), getattr(fun, "__code__", None)
     if flaws is None or code is None:
         return False

@@ -19,7 +19,7 @@ from statefun.sdk.errors import DefinitionError, UnknownFunctionError
 from statefun.sdk.failure import FailurePolicy, failure_policy
 from statefun.sdk.fields import text_of_annotation
 from statefun.sdk.flaws import collect
-from statefun.sdk.handlers import Handler, checked, handler_of
+from statefun.sdk.handlers import Handler, checked_annotations, handler_of
 from statefun.sdk.state import state_specs
 from statefun.sdk.stateful_function import DEFAULT_TIMEOUT, StatefulFunction
 from statefun.sdk.value_spec import ValueSpec, value_specs
@@ -37,11 +37,13 @@ class _On:
         self._functions = functions
         self._typename = typename
         self._other = other
-        """The one of the same function, as it was registered before under another typename."""
+        """The attribute that the function has from a registration under another typename."""
 
     def __call__(self, *takes: Any) -> Callable[[F], F]:
         if self._functions is None:
-            raise DefinitionError("handlers are added in the program that registers the function")
+            raise DefinitionError(
+                "handlers can only be added in the program that registers the function"
+            )
         functions = self._functions
 
         def decorate(fun: F) -> F:
@@ -91,14 +93,14 @@ class StatefulFunctions:
                 that are not registered by their own name.
             fun: a function or coroutine function of two arguments, context and message, or of
                 three, the last of which is annotated with a :class:`~statefun.State`. The
-                annotation of the second one says what messages it takes, and in which form:
-                without one, each as a :class:`~statefun.Message`.
+                annotation of the second one says which values it takes, and in which form; without
+                one, it takes every message as a :class:`~statefun.Message`.
             specs: the values that the function keeps per address.
-            on_failure: the policy for a message on which the function raises; if not given, it
-                becomes a dead letter where module.yaml declares a topic for them, and stops the
-                application where it does not.
+            on_failure: the policy for a message on which the function raises; if not given, the
+                message becomes a dead letter if module.yaml declares a topic for dead letters, and
+                stops the application otherwise.
             timeout: how long a call may take (default 5 minutes) before it is interrupted, which
-                counts as raising ``TimeoutError``; None for any time.
+                counts as raising ``TimeoutError``; None for no limit.
 
         Raises:
             DefinitionError: naming the function and its file, if an argument is ill-formed
@@ -107,10 +109,10 @@ class StatefulFunctions:
         try:
             name = TypeName.parse(typename)
             handler = handler_of(fun)
-            known = self._functions.get(str(name))
-            if known is not None and _definition(known.fun) != _definition(fun):
+            present = self._functions.get(str(name))
+            if present is not None and _definition(present.fun) != _definition(fun):
                 raise DefinitionError(
-                    f"{name} is already registered by {_place(known.fun)}; a typename has one "
+                    f"{name} is already registered by {_place(present.fun)}; a typename has one "
                     "function, and handlers of further types are added with its .on(...)"
                 )
             declared = tuple(specs or ())
@@ -124,42 +126,45 @@ class StatefulFunctions:
         )
 
     def register_handler(self, typename: str, takes: Sequence[Any], fun: Any) -> None:
-        """Let ``fun`` handle the messages to a registered function that hold certain values.
+        """Add a handler for further types of values to a registered function.
 
         Args:
             typename: of the registered function.
-            takes: what the values are: classes or other annotations, or types.
-            fun: a function as :meth:`register` takes it.
+            takes: the types of the values, as classes or other annotations or as types.
+            fun: the handler, a function as :meth:`register` takes it.
 
         Raises:
-            DefinitionError: naming the function and its file, if it cannot handle these, or another
-                handler does.
+            DefinitionError: naming the function and its file, if it cannot handle such values,
+                or another handler handles them.
             UnknownFunctionError: if no such function is registered.
         """
-        known = self.for_typename(typename)
+        present = self.for_typename(typename)
         try:
             if not takes:
                 raise DefinitionError("on() needs the types of the values that the handler takes")
             members = [member for each in takes for member in alternatives(each)]
-            handler = handler_of(fun, checked(members))
-            first, *added = known.handlers
-            # A module or notebook cell may run again.
-            same = [each for each in added if _definition(each.fun) == _definition(fun)]
-            again = {id(each) for each in same if _names(each) & _names(handler)}
-            others = [first, *(each for each in added if id(each) not in again)]
+            handler = handler_of(fun, checked_annotations(members))
+            first, *further = present.handlers
+            # A module or notebook cell may run again, and then replaces its handlers.
+            replaced_ids = {
+                id(each)
+                for each in further
+                if _definition(each.fun) == _definition(fun) and _names(each) & _names(handler)
+            }
+            others = [first, *(each for each in further if id(each) not in replaced_ids)]
             for other in others:
-                both = _meet(other, handler)
-                if both:
+                common = _common_types(other, handler)
+                if common:
                     raise DefinitionError(
-                        f"{_place(other.fun)} handles {text_of_annotation(both[0])} already"
+                        f"{_place(other.fun)} handles {text_of_annotation(common[0])} already"
                     )
-            specs = value_specs(known.declared)
+            specs = value_specs(present.declared)
             for spec in (each for one in (*others, handler) for each in _specs_of(one)):
                 if specs.setdefault(spec.name, spec) != spec:
                     raise DefinitionError(f"value {spec.name!r} is declared twice, and differently")
         except DefinitionError as error:
             raise DefinitionError(f"{_place(fun)}: {error.message}") from None
-        self._functions[typename] = attrs.evolve(known, handlers=(*others, handler), specs=specs)
+        self._functions[typename] = attrs.evolve(present, handlers=(*others, handler), specs=specs)
 
     def bind(
         self,
@@ -185,19 +190,19 @@ class StatefulFunctions:
             except DefinitionError as error:
                 if not collect(fun, error):
                     raise
-                fun.on = lambda *_: lambda other: other  # type: ignore[attr-defined] # so that others are checked, too
+                fun.on = lambda *_: lambda other: other  # type: ignore[attr-defined] # so that the program loads on, to its other flaws
                 return cast("Decorated[Concatenate[Context, P], R_co]", fun)
-            known = getattr(fun, "on", None)
-            if isinstance(known, _On | None):
+            earlier = getattr(fun, "on", None)
+            if isinstance(earlier, _On | None):
                 with suppress(AttributeError, TypeError):  # not every object takes attributes
-                    on = _On(self, str(TypeName.parse(typename)), known)
-                    fun.on = on  # type: ignore[attr-defined] # it gets it here
+                    on = _On(self, str(TypeName.parse(typename)), earlier)
+                    fun.on = on  # type: ignore[attr-defined] # a new attribute
             return cast("Decorated[Concatenate[Context, P], R_co]", fun)
 
         return decorate
 
     def add(self, function: StatefulFunction) -> None:
-        """Add a function that is complete, such as one that runs elsewhere.
+        """Add a complete function, such as one behind an endpoint.
 
         Raises:
             DefinitionError: if its typename is already taken.
@@ -215,12 +220,12 @@ class StatefulFunctions:
         """Return the function of that type.
 
         Raises:
-            UnknownFunctionError: if there is none, with the nearest name that is registered.
+            UnknownFunctionError: if no such function is registered; the text has the nearest name.
         """
-        found = self.find(typename)
-        if found is None:
+        present = self.find(typename)
+        if present is None:
             raise UnknownFunctionError(f"no function {typename} is registered{self.hint(typename)}")
-        return found
+        return present
 
     def hint(self, typename: str) -> str:
         """Return a hint: the registered name that is nearest to ``typename``, or all names."""
@@ -242,7 +247,7 @@ class StatefulFunctions:
                 del self._functions[typename]
 
     def __bool__(self) -> bool:
-        """Be true, also without functions: they may still come."""
+        """Return True, also without functions: the program may register some later."""
         return True
 
     def __iter__(self) -> Iterator[StatefulFunction]:
@@ -270,10 +275,10 @@ def function(
         typename: ``namespace/name``, as module.yaml and messages name it.
         specs: the values that the function keeps per address.
         on_failure: the policy for a message on which the function raises: ``"fail"``,
-            ``"skip"``, ``"dead-letter"`` or a :class:`~statefun.Retry`. If not given, it becomes
-            a dead letter where module.yaml declares a topic for them, and stops the application
-            where it does not.
-        timeout: how long a call may take (default 5 minutes); None for any time. A call that takes
+            ``"skip"``, ``"dead-letter"`` or a :class:`~statefun.Retry`. If not given,
+            the message becomes a dead letter if module.yaml declares a topic for dead letters, and
+            stops the application otherwise.
+        timeout: how long a call may take (default 5 minutes); None for no limit. A call that takes
             longer is interrupted, which counts as raising ``TimeoutError``: a coroutine is
             cancelled, and a plain function interrupted by the signal ``SIGALRM`` as soon as it
             runs Python code, or waits in it. At half of the time a warning is logged.
@@ -288,7 +293,7 @@ def function(
     ... def count(ctx, message):
     ...     ctx.storage.count = (ctx.storage.count or 0) + 1
 
-    Annotations say what messages a function takes, and what it keeps; ``on`` adds handlers:
+    Annotations say which values a function takes, and what it stores; ``on`` adds handlers:
 
     >>> from statefun import State
     >>> class Basket(State):
@@ -309,12 +314,12 @@ def _specs_of(handler: Handler) -> Sequence[ValueSpec]:
 
 
 def _names(handler: Handler) -> set[str]:
-    """Return the names of what a handler takes: equal for classes of a cell that runs again."""
+    """Return the names of the types that a handler takes; a class that is defined again has its own."""
     return set(map(text_of_annotation, handler.takes))
 
 
-def _meet(one: Handler, other: Handler) -> Sequence[Any]:
-    """Return what both handlers take."""
+def _common_types(one: Handler, other: Handler) -> Sequence[Any]:
+    """Return the types that both handlers take."""
     return [each for each in one.takes if each in other.takes]
 
 

@@ -31,29 +31,29 @@ _WITH_STATE = 3
 
 @attrs.frozen
 class Handler:
-    """A function of the user's that takes some of the messages of a function type."""
+    """A user's function that takes some of the messages of a function type."""
 
     fun: Callable[..., Any]
     takes: tuple[Any, ...]
-    """What its parameter may be: annotations, or types."""
+    """The values that it takes, as annotations or types."""
     state: type[State] | None
     is_async: bool
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is called with context and message, without anything before or after."""
+        """Whether it is called with context and message, without any work before or after the call."""
         return self.state is None and not _ANYTHING.isdisjoint(self.takes)
 
 
 def handler_of(fun: Any, takes: Iterable[Any] = ()) -> Handler:
-    """Return the handler that a function is, by its signature.
+    """Make a handler of a function, by the function's signature.
 
     Args:
         fun: a function or coroutine function of context and message or value, and maybe a state.
-        takes: what it takes, in place of the annotation of its second parameter.
+        takes: the values that it takes; if empty, the annotation of its second parameter counts.
 
     Raises:
-        DefinitionError: naming the parameter, if the function cannot be called with these.
+        DefinitionError: naming the parameter, if the function does not have such a signature.
     """
     if not callable(fun):
         raise DefinitionError(f"{fun!r} is not a function")
@@ -69,12 +69,12 @@ def handler_of(fun: Any, takes: Iterable[Any] = ()) -> Handler:
             "a stateful function takes exactly two arguments, (context, message), or three, the "
             f"last of which is annotated with a class of values, a State; its signature is {signature}"
         )
-    given = tuple(takes) or _taken(fun, parameters)
-    return Handler(fun, given, state, _is_coroutine_function(fun))
+    annotations = tuple(takes) or _second_annotations(fun, parameters)
+    return Handler(fun, annotations, state, _is_coroutine_function(fun))
 
 
 def _signature(fun: Any) -> inspect.Signature:
-    """Return what a function is called with: of a wrapper, its own, unless that says nothing."""
+    """Return a function's signature; that of the wrapped function if a wrapper takes ``*args``."""
     own = inspect.signature(fun, follow_wrapped=False)
     first = list(own.parameters.values())[:_WITHOUT_STATE]
     if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in first):
@@ -97,14 +97,14 @@ def _is_coroutine_function(fun: Any) -> bool:
 
 
 def _state_class(fun: Any, parameter: inspect.Parameter) -> type[State] | None:
-    """Return the state class of a third parameter; None if it is none, but has a default."""
+    """Return the state class of a third parameter; None if it has another one, and a default."""
     annotation = _annotation(fun, parameter)
     if is_class(annotation) and issubclass(annotation, State):
         state: type[State] = annotation
         return state
     if any(is_class(each) and issubclass(each, State) for each in alternatives(annotation)):
         raise DefinitionError(
-            f"parameter {parameter.name}: a state is always there; annotate it with the class alone"
+            f"parameter {parameter.name}: a state is never None; annotate it with the class alone"
         )
     if parameter.default is inspect.Parameter.empty and parameter.kind not in {
         inspect.Parameter.VAR_POSITIONAL,
@@ -117,8 +117,8 @@ def _state_class(fun: Any, parameter: inspect.Parameter) -> type[State] | None:
     return None
 
 
-def _taken(fun: Any, parameters: list[inspect.Parameter]) -> tuple[Any, ...]:
-    """Return what the second parameter may be."""
+def _second_annotations(fun: Any, parameters: list[inspect.Parameter]) -> tuple[Any, ...]:
+    """Return the alternatives of the second parameter's annotation."""
     if len(parameters) < _WITHOUT_STATE:  # *args
         return (Message,)
     parameter = parameters[1]
@@ -126,7 +126,7 @@ def _taken(fun: Any, parameters: list[inspect.Parameter]) -> tuple[Any, ...]:
         return (Message,)
     annotation = _annotation(fun, parameter)
     try:
-        return checked(alternatives(annotation))
+        return checked_annotations(alternatives(annotation))
     except DefinitionError as error:
         raise DefinitionError(f"parameter {parameter.name}: {error.message}") from error
 
@@ -140,26 +140,26 @@ def _annotation(fun: Any, parameter: inspect.Parameter) -> Any:
             return Message
         raise DefinitionError(
             f"parameter {parameter.name}: its annotation {raw!r} cannot be read: "
-            f"{type(error).__name__}: {error}; import or define what it names before the function"
+            f"{type(error).__name__}: {error}; import or define its names before the function"
         ) from error
 
 
-def checked(takes: Iterable[Any]) -> tuple[Any, ...]:
-    """Return what a handler takes.
+def checked_annotations(takes: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the annotations or types that a handler takes, after a check of each.
 
     Raises:
-        DefinitionError: if messages cannot be decoded as that.
+        DefinitionError: if messages cannot be decoded as one of them.
     """
-    found = tuple(takes)
-    for each in found:
+    annotations = tuple(takes)
+    for each in annotations:
         if typing.get_origin(each) is typing.Literal:
             raise DefinitionError(
                 f"{text_of_annotation(each)} is no type of values; take the type of its values"
             )
-    if _ANYTHING.isdisjoint(found):
-        for _ in _readers(found):
+    if _ANYTHING.isdisjoint(annotations):
+        for _ in _readers(annotations):
             pass
-    return found
+    return annotations
 
 
 class _Reader(NamedTuple):
@@ -173,9 +173,9 @@ class _Reader(NamedTuple):
 def _readers(
     takes: tuple[Any, ...],
 ) -> Iterator[tuple[str, Callable[[bytes], Any], Type[Any]]]:
-    """Yield what decodes the values that a handler takes, by their typenames, and its type.
+    """Yield the typename, the decoder and the type of the values that a handler takes.
 
-    A class whose type nobody has named takes values from any namespace: ``*/Login``.
+    A class for which the program names no type takes values from any namespace: ``*/Login``.
     """
     others = []
     for each in takes:
@@ -208,8 +208,8 @@ class Handlers:
         return {"handlers": self.handlers, "_table": None}  # decoders cannot be pickled
 
     def __call__(self, context: Context, message: Message) -> Any:
-        """Decode the value, call its handler, and write what it has changed inside its state."""
-        handler, value = self._found(message)
+        """Decode the value, call its handler, and write the values that were changed in place."""
+        handler, value = self._decoded(message)
         if handler.state is None:
             return handler.fun(context, value)
         state = attached(handler.state, context_values(context))
@@ -222,11 +222,11 @@ class Handlers:
         return self._reader(typename) is not None
 
     def decode(self, typename: str, content: bytes) -> Any:
-        """Decode a value for the handler that takes it; it stays bytes if none has to."""
+        """Decode a value for the handler that takes it; return the bytes if no handler needs more."""
         reader = self._reader(typename)
         return content if reader is None or reader.decode is None else reader.decode(content)
 
-    def _found(self, message: Message) -> tuple[Handler, Any]:
+    def _decoded(self, message: Message) -> tuple[Handler, Any]:
         typename, content = message.typed_value
         reader = self._reader(typename if content is not None else "")
         if reader is None:
@@ -243,13 +243,13 @@ class Handlers:
 
     def _reader(self, typename: str) -> _Reader | None:
         # Made late: types may get their names after the function was defined.
-        table = self._table if self._table is not None else self._made_table()
-        found = table.get(typename)
-        if found is None and typename:
-            found = table.get(f"*/{typename.rpartition('/')[2]}") or table.get("*")
-        return found
+        table = self._table if self._table is not None else self._make_table()
+        reader = table.get(typename)
+        if reader is None and typename:
+            reader = table.get(f"*/{typename.rpartition('/')[2]}") or table.get("*")
+        return reader
 
-    def _made_table(self) -> dict[str, _Reader]:
+    def _make_table(self) -> dict[str, _Reader]:
         table: dict[str, _Reader] = {}
         makers: dict[str, Type[Any]] = {}
         for handler in self.handlers:
@@ -264,7 +264,7 @@ class Handlers:
                 table.setdefault("*", _Reader(_unchanged, handler))
             if type(None) in handler.takes:
                 table.setdefault("", _Reader(_unchanged, handler))
-        for handler in self.handlers:  # they take what is left
+        for handler in self.handlers:  # they take all other values
             if not _ANYTHING.isdisjoint(handler.takes):
                 table.setdefault("*", _Reader(None, handler))
                 table.setdefault("", _Reader(None, handler))
@@ -280,11 +280,11 @@ class Handlers:
         )
 
     def __str__(self) -> str:
-        """Return what the handlers take, and what to do about the rest."""
-        taken = ", ".join(
+        """Return the types that the handlers take, and how to add others."""
+        types = ", ".join(
             text_of_annotation(each) for handler in self.handlers for each in handler.takes
         )
-        return f"they take {taken}. Add one with .on(...), or name a class's type: make_json_type"
+        return f"they take {types}. Add one with .on(...), or name a class's type: make_json_type"
 
 
 def refuse_coroutine(result: object) -> None:
@@ -305,17 +305,17 @@ class AsyncHandlers(Handlers):
     """Calls handlers of which at least one is a coroutine function."""
 
     async def __call__(self, context: Context, message: Message) -> None:
-        """Do what :class:`Handlers` do."""
-        handler, value = self._found(message)
+        """Do as :class:`Handlers`, and await the handler."""
+        handler, value = self._decoded(message)
         if handler.state is None:
-            await _done(handler, context, value)
+            await _await_handler(handler, context, value)
             return
         state = attached(handler.state, context_values(context))
-        await _done(handler, context, value, state)
+        await _await_handler(handler, context, value, state)
         write_changes(state)
 
 
-async def _done(handler: Handler, *arguments: Any) -> None:
+async def _await_handler(handler: Handler, *arguments: Any) -> None:
     result: Awaitable[None] | None = handler.fun(*arguments)
     if handler.is_async or inspect.isawaitable(result):
         await cast("Awaitable[None]", result)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes into an invocation of an address, and what comes out.
+"""The input and the output of an invocation batch.
 
-The two values mirror the request-reply protocol's ``InvocationBatchRequest`` and
+Both mirror the request-reply protocol's ``InvocationBatchRequest`` and
 ``InvocationResponse``.
 """
 
@@ -28,22 +28,22 @@ class Invocation(NamedTuple):
     caller: Address | None
     argument: TypedValue
     trace: str | None = None
-    """The trace-context headers that it carries, 'name=value', a line each."""
+    """The trace-context headers of the message: ``name=value``, one per line."""
 
 
 class Trouble(NamedTuple):
-    """What calls of an address elsewhere have come to, as far as they were in vain."""
+    """The failed attempts to call an address behind an endpoint, as its next call has to know them."""
 
     outages: int = 0
-    """How often its endpoint went down with its messages, in a row."""
+    """How many times in a row the endpoint went down during requests of the address."""
     alone: int = 0
-    """How often it did with the first message, while it was called for nothing else."""
+    """How many times it went down with the first message, while it was called for no other address."""
     attempts: int = 0
-    """How often the call that is under way was tried."""
+    """How many times the present call was tried."""
     spent: timedelta = timedelta(0)
-    """The time of that call so far."""
+    """The time that the present call has taken so far."""
     most: int = 0
-    """How many messages to send at once; 0 for as many as allowed."""
+    """The largest number of messages per request; 0 for the endpoint's own limit."""
 
 
 NO_TROUBLE = Trouble()
@@ -58,14 +58,14 @@ class InvocationBatch(NamedTuple):
     record: FindRecord | None = None
     """Looks up an invocation's ingress record by its index; None: there are no records."""
     trouble: Trouble = NO_TROUBLE
-    """With earlier calls of the address."""
+    """The failed attempts to call the address before this batch."""
     is_alone: bool = False
-    """Whether nothing else is called on the same server meanwhile."""
+    """Whether the server is called for no other address in this micro-batch."""
 
 
 @attrs.frozen
 class FailedInvocation:
-    """An invocation that raised. It has left no trace: all its effects were taken back."""
+    """An invocation that has failed; all its effects were taken back."""
 
     index: int
     """The place of the invocation in the batch."""
@@ -84,12 +84,12 @@ class Turn(NamedTuple):
 
 
 class Postponed(NamedTuple):
-    """The end of a batch that has to wait, as nothing that could handle it is there."""
+    """The last invocations of a batch, which have to wait: their endpoint cannot handle them now."""
 
     first: int
     """The place of its first invocation in the batch."""
     wait: timedelta
-    """After how long it is worth trying again."""
+    """The wait before the next attempt."""
     is_down: bool = False
     """Whether the endpoint cannot be reached."""
     problem: str = ""
@@ -99,21 +99,21 @@ class Postponed(NamedTuple):
 
 
 class CircuitReport(NamedTuple):
-    """What a process has found out about an endpoint: whether it can be reached."""
+    """The state of an endpoint as a process has found it: reachable or not."""
 
     endpoint: str
     """The URL of the endpoint, without its secrets."""
     problem: str | None
     """Why the endpoint cannot be reached; None if it can be reached again."""
     wait: timedelta = timedelta(0)
-    """After how long the process asks the endpoint again."""
+    """The wait before the process asks the endpoint again."""
 
 
 class InvocationResult(NamedTuple):
     """The effects of a batch."""
 
     state_mutations: Mapping[str, TypedValue | None]
-    """New values by name; None deletes."""
+    """New values by name; None deletes a value."""
     messages: Sequence[Message]
     """Messages to functions, in the order they were sent."""
     delayed: Sequence[DelayedMessage | Cancellation]
@@ -123,32 +123,32 @@ class InvocationResult(NamedTuple):
     failures: Sequence[FailedInvocation]
     """The invocations that failed; all other effects are as if these messages had never come."""
     expiring: Sequence[Expiration] = ()
-    """When values expire."""
+    """When values of the address expire."""
     postponed: Postponed | None = None
     """The invocations that were not handled yet, if any."""
     trouble: Trouble = NO_TROUBLE
-    """With calls of the address, for its next batch."""
+    """The failed attempts to call the address, for its next batch."""
 
 
 class Transport(Protocol):
-    """Invokes functions that run elsewhere."""
+    """Invokes functions behind endpoints."""
 
     async def invoke(
         self, batch: InvocationBatch, prepare: PrepareMessage | None
     ) -> InvocationResult:
-        """Run a function over a batch, as a function that is here is run."""
+        """Run a function over a batch, and return its effects."""
 
     async def admit(self, target: Address, trouble: Trouble, turn: Turn | None) -> Postponed | None:
-        """Ask, before messages are decoded, whether they have to wait; return None if not.
+        """Return the wait of messages that cannot be sent now, before they are decoded; None if they can.
 
         Args:
             target: the address that has messages.
-            trouble: with earlier ones.
+            trouble: the failed attempts to call it.
             turn: the address that may be called alone in this micro-batch, if there is one.
         """
 
     def take_circuit_reports(self) -> Sequence[CircuitReport]:
-        """Return what calls have found out about endpoints since this method was called last.
+        """Return the states of endpoints that have changed since the last call of this method.
 
         A report that no task has taken, because it failed, waits for the next task of the process.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A function with all that its registration says."""
+"""Registered functions: handlers, values, failure policy and timeout."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class StatefulFunction:
     """A registered function."""
 
     typename: TypeName
-    """Its type; the name ``*`` stands for every function of the namespace."""
+    """The type of the function; the name ``*`` stands for every function of the namespace."""
     handlers: tuple[Handler, ...]
     """The user's functions for its messages: one, and those for values of further types."""
     specs: Mapping[str, ValueSpec]
-    """The values it keeps, by name."""
+    """The values that it stores, by name."""
     on_failure: FailurePolicy | None = None
     """The policy for messages that it fails to handle; None: the runtime's default."""
     timeout: timedelta | None = DEFAULT_TIMEOUT
     """How long a call may take; None for any time."""
     declared: tuple[ValueSpec, ...] = ()
-    """The values that were declared beside the states of handlers."""
+    """The values of the registration itself, without those of the handlers' state classes."""
     transport: Transport | None = None
-    """Calls it, if it runs elsewhere: then it has no handlers, and tells by itself what it keeps."""
+    """Calls a function behind an endpoint, which has no handlers and declares its values in replies."""
     call: Callable[[Context, Message], Any] = attrs.field(init=False)
     """Handles a message."""
     is_async: bool = attrs.field(init=False)
@@ -66,7 +66,7 @@ class StatefulFunction:
     @call.default
     def _make_call(self) -> Callable[[Context, Message], Any]:
         if self.transport is not None:
-            return _calls_elsewhere
+            return _call_elsewhere
         first = self.handlers[0]
         if len(self.handlers) == 1 and first.is_plain:
             return first.fun
@@ -75,19 +75,19 @@ class StatefulFunction:
 
     @expiring.default
     def _find_expiring(self) -> tuple[Expiration, ...]:
-        found = [spec.expiration for spec in self.specs.values()]
-        return tuple(each for each in found if each is not None)
+        expirations = [spec.expiration for spec in self.specs.values()]
+        return tuple(each for each in expirations if each is not None)
 
     @property
     def elsewhere(self) -> Transport:
-        """What calls it, where it is known to run elsewhere."""
+        """The transport of a function that is known to be behind an endpoint."""
         if self.transport is None:
-            raise AssertionError(f"{self.typename} runs here")
+            raise AssertionError(f"{self.typename} runs in this process")
         return self.transport
 
     @property
     def is_stateless(self) -> bool:
-        """Whether it is known to keep no values."""
+        """Whether it is known to store no values."""
         return not self.specs and self.transport is None
 
     @property
@@ -97,26 +97,26 @@ class StatefulFunction:
 
     @property
     def is_typed(self) -> bool:
-        """Whether its handlers say what values they take, or what state they keep."""
+        """Whether one of its handlers declares the type of its values, or a state."""
         return isinstance(self.call, Handlers)
 
     def takes(self, typename: str) -> bool:
         """Return whether one of its handlers takes values of that type.
 
         Raises:
-            DefinitionError: if two of them take the same.
+            DefinitionError: if two handlers take the same type.
         """
         return not isinstance(self.call, Handlers) or self.call.takes(typename)
 
     def decode(self, typename: str, content: bytes) -> Any:
-        """Decode a value as the handler that takes it does; it stays bytes if none has to."""
+        """Decode a value for the handler that takes it; return the bytes if no handler needs more."""
         return self.call.decode(typename, content) if isinstance(self.call, Handlers) else content
 
     @property
     def storage_spec(self) -> StorageSpec:
-        """The values it keeps."""
+        """The values that it stores."""
         return StorageSpec.of(self.specs)
 
 
-def _calls_elsewhere(_context: Context, _message: Message) -> None:
+def _call_elsewhere(_context: Context, _message: Message) -> None:
     raise AssertionError("a function that runs elsewhere is called by its transport")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Formats tracebacks so that the lines of users' own code are easy to find.
 
-Most frames of a deep traceback are those of libraries. Of several in a row only the last ones are
-shown, and a line counts the others; all frames of users' code are shown.
+Most frames of a deep traceback are frames of libraries. Of several in a row only the last ones are
+shown, and a line counts the others; all frames of users' code are shown, except for recursions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 _STANDARD_LIBRARY = PurePath(sysconfig.get_paths()["stdlib"])
 _STATEFUN = PurePath(__file__).parents[1]
 _LIBRARY_FRAMES = 2
-"""How many frames of libraries in a row are shown: the last ones, one of which has raised."""
+"""How many consecutive frames of libraries are shown: the last ones, which are near the error."""
 _USER_FRAMES = 20
 """How many frames of users' code in a row are shown at each end, as a recursion has hundreds."""
 _PIECE = 1_000
@@ -32,19 +32,19 @@ def formatted(error: BaseException, frames: TracebackType | None) -> str:
     """Return an exception's traceback as Python prints it, without most frames of libraries.
 
     Args:
-        error: the exception; those that it was raised from are included.
-        frames: its frames, from the first that is shown.
+        error: the exception; its causes and contexts are included.
+        frames: its frames, beginning with the first one to show.
     """
     whole = traceback.TracebackException(type(error), error, frames)
     own = _own_library(whole.stack)
-    waiting: list[traceback.TracebackException | None] = [whole]
-    seen = set()
-    while waiting:
-        each = waiting.pop()
-        if each is not None and id(each) not in seen:
-            seen.add(id(each))
+    pending: list[traceback.TracebackException | None] = [whole]
+    visited = set()
+    while pending:
+        each = pending.pop()
+        if each is not None and id(each) not in visited:
+            visited.add(id(each))
             each.stack = _Frames(each.stack, own)
-            waiting += [each.__cause__, each.__context__, *_members(each)]
+            pending += [each.__cause__, each.__context__, *_members(each)]
     return "".join(without_middle(piece, _PIECE) for piece in whole.format())
 
 
@@ -63,23 +63,23 @@ def place_of(error: BaseException) -> str:
 
 
 def passes_users_code(error: BaseException) -> bool:
-    """Return whether users' code has raised an exception, or one of those that it was raised from.
+    """Return whether an exception, or one of its causes, has passed users' code.
 
     >>> passes_users_code(ValueError())
     False
     """
     last: BaseException | None = error
-    seen = set[int]()
-    while last is not None and id(last) not in seen:
+    visited = set[int]()
+    while last is not None and id(last) not in visited:
         if _users_frames(last.__traceback__):
             return True
-        seen.add(id(last))
+        visited.add(id(last))
         last = last.__cause__
     return False
 
 
 class _Frames(traceback.StackSummary):
-    """The frames of an exception, of which most of those in libraries are counted, not shown."""
+    """The frames of an exception; most frames of libraries are counted instead of shown."""
 
     def __init__(self, frames: traceback.StackSummary, own: str | None) -> None:
         super().__init__(frames)
@@ -93,15 +93,15 @@ class _Frames(traceback.StackSummary):
         for is_own, run in groupby(self, lambda frame: _library(frame) in {self._own, None}):
             frames = list(run)
             first, last = (_USER_FRAMES, _USER_FRAMES) if is_own else (0, _LIBRARY_FRAMES)
-            left_out = frames[first:-last]
-            if len(left_out) == 1:  # the line that counts them would be as long
-                first, left_out = first + 1, []
-            yield from _as_python_does(frames[:first], options)
-            if left_out:
-                names = dict.fromkeys(filter(None, map(_library, left_out)))
+            hidden_frames = frames[first:-last]
+            if len(hidden_frames) == 1:  # the line that counts them would be as long
+                first, hidden_frames = first + 1, []
+            yield from _formatted_by_python(frames[:first], options)
+            if hidden_frames:
+                names = dict.fromkeys(filter(None, map(_library, hidden_frames)))
                 of = "" if is_own else f" of {', '.join(names)}"
-                yield f"  ... {len(left_out)} frames{of}\n"
-            yield from _as_python_does(frames[first:][-last:], options)
+                yield f"  ... {len(hidden_frames)} frames{of}\n"
+            yield from _formatted_by_python(frames[first:][-last:], options)
 
 
 def _members(error: traceback.TracebackException) -> Iterable[traceback.TracebackException]:
@@ -109,7 +109,9 @@ def _members(error: traceback.TracebackException) -> Iterable[traceback.Tracebac
     return getattr(error, "exceptions", None) or ()
 
 
-def _as_python_does(frames: list[traceback.FrameSummary], options: dict[str, Any]) -> list[str]:
+def _formatted_by_python(
+    frames: list[traceback.FrameSummary], options: dict[str, Any]
+) -> list[str]:
     return traceback.StackSummary.from_list(frames).format(**options)
 
 
@@ -120,7 +122,7 @@ def _users_frames(frames: TracebackType | None) -> list[traceback.FrameSummary]:
 
 
 def _own_library(frames: traceback.StackSummary) -> str | None:
-    """Return the library that users' code is installed as; None if it is in files of its own."""
+    """Return the library of users' code, which has the first frame; None if it is not installed."""
     return next((name for name in map(_library, frames) if name != _STATEFUN.name), None)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries the trace of a message on to all messages and records that it causes."""
+"""Passes the trace of a message on to all messages and records that it causes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statefun.sdk.message import Message
 M = TypeVar("M", Message, EgressMessage)
 
 TRACE_HEADERS = ("traceparent", "tracestate", "baggage")
-"""The headers that a record passes on to all its effects: W3C's Trace Context, and Baggage."""
+"""The headers that pass from a record to all its effects: W3C's Trace Context, and Baggage."""
 
 
 def traced(message: M, trace: str) -> M:
@@ -20,9 +20,9 @@ def traced(message: M, trace: str) -> M:
 
     Args:
         message: the message to send.
-        trace: headers as ``name=value``, a line each.
+        trace: headers as ``name=value``, one per line.
 
-    A record that has headers of these names keeps its own.
+    If a record has a header of the same name, that header stays as it is.
 
     >>> record = KafkaEgressMessage("com.example/greets", topic="greetings", value="Hello")
     >>> traced(record, "traceparent=00-1-2-01\nbaggage=a=b").headers

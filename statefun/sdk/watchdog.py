@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ending calls of coroutine functions that take too long: one watchdog for each event loop.
+"""Ends calls of coroutine functions that take too long, with one watchdog per event loop.
 
-Now and then it looks at all calls that run. A call's time counts only while the loop had room for
-it: an interval that ends late, because other calls keep the loop busy, counts as a short one.
+The watchdog looks at all running calls at intervals. Only time in which the loop could run a call
+counts: an interval that ends late, since other calls keep the loop busy, counts with its planned
+length.
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ from statefun.sdk.deadline import Alarm, CallTimeoutError, KeptTimer
 
 _GRACE = 1.0
 """Seconds that a coroutine has to end after it was cancelled."""
-_MOMENTS = 8
-_MOMENT = 1.0
-"""Seconds after which calls are looked at again, or a part of their timeout if that is shorter."""
-_SHORTEST = 0.001
-"""Seconds: a loop has other things to do than to look at calls."""
+_LOOKS = 8
+"""How often the watchdog looks at a call with a short timeout before the timeout is over."""
+_LONGEST_INTERVAL = 1.0
+"""Seconds between two looks at a call with a long timeout."""
+_SHORTEST_INTERVAL = 0.001
+"""Seconds between two looks at most: more looks would keep the loop from its work."""
 
 T = TypeVar("T")
 _alarm: ContextVar[Alarm | None] = ContextVar("statefun_alarm", default=None)
 """The alarm of the call that a task belongs to."""
 
 Failing = Coroutine[Any, Any, BaseException | None]
-"""A coroutine that returns the exception it failed on, or None."""
+"""A coroutine that returns the exception with which it failed, or None."""
 
 
 async def finished(
@@ -42,6 +44,10 @@ async def finished(
 
     The coroutine runs as a separate task: however it ends, the awaiting caller goes on.
 
+    Returns:
+        The exception of the coroutine, or a CallTimeoutError if it has ended after its timeout;
+        None if it has succeeded.
+
     Raises:
         CallTimeoutError: if the coroutine goes on although it was cancelled.
     """
@@ -49,10 +55,10 @@ async def finished(
     alarm = Alarm(timeout, target)
     if alarm.seconds is None:
         task = loop.create_task(call)
-        await _Watched(task, alarm, loop).end
+        await _WatchedCall(task, alarm, loop).end
         return _result(task)
     task = loop.create_task(_in_steps(call, alarm))
-    watched = _Watched(task, alarm, loop)
+    watched = _WatchedCall(task, alarm, loop)
     watchdog = _watchdog_of(loop)
     watchdog.watch(watched)
     try:
@@ -68,9 +74,9 @@ async def finished(
 
 
 class Stretch:
-    """Calls that come one after the other, none of which waits: they share an alarm and its timer.
+    """Lets consecutive calls that do not wait for anything share an alarm and its timer.
 
-    It has to be ended after the last one.
+    It has to be ended after the last call.
     """
 
     __slots__ = ("_is_on", "_kept", "alarm")
@@ -81,14 +87,14 @@ class Stretch:
         self._is_on = False
 
     def begin(self) -> None:
-        """Begin, or go on."""
+        """Set the alarm, unless it is set."""
         if not self._is_on:
             self._is_on = True
             self._kept.begin()
             self.alarm.__enter__()
 
     def end(self) -> None:
-        """Let others use the loop, and the timer."""
+        """Release the alarm and the timer, so that other code can use both."""
         if self._is_on:
             self._is_on = False
             self.alarm.__exit__()
@@ -96,10 +102,10 @@ class Stretch:
 
 
 async def finished_here(call: Failing, stretch: Stretch) -> BaseException | None:
-    """Await a coroutine as :func:`finished` does, but in the task and loop of a caller of users' own.
+    """Await a coroutine as :func:`finished` does, but in a task and event loop of the user's.
 
-    Nothing is set up for the loop, and when the caller's task is cancelled, so is the call. A
-    call that goes on although it was cancelled cannot be abandoned.
+    The loop gets neither a watchdog nor a task factory, and cancelling the task cancels the call.
+    A call that goes on although it was cancelled cannot be abandoned.
 
     Raises:
         CallTimeoutError: if the coroutine takes too long.
@@ -114,14 +120,14 @@ async def finished_here(call: Failing, stretch: Stretch) -> BaseException | None
             error = await asyncio.wait_for(_rest(call, alarm, ()), alarm.seconds)
         except asyncio.TimeoutError:
             raise CallTimeoutError from None
-        if loop.time() >= end:  # it was cancelled, and has ended in its own way
+        if loop.time() >= end:  # the call has swallowed its cancellation
             raise CallTimeoutError
         return error
     stretch.begin()
     alarm.begin()
     try:
         awaited = call.send(None)
-    except StopIteration as done:  # it has not waited for anything, and needs no limit
+    except StopIteration as done:  # the call has not waited for anything, and needs no limit
         result: BaseException | None = done.value
         return result
     finally:
@@ -131,7 +137,7 @@ async def finished_here(call: Failing, stretch: Stretch) -> BaseException | None
     try:
         async with limit:
             error = await _rest(call, alarm, (awaited,))
-    except TimeoutError:  # only of the limit: the call returns its exceptions
+    except TimeoutError:  # from the limit alone: the call returns its exceptions
         raise CallTimeoutError from None
     if limit.expired():
         raise CallTimeoutError
@@ -154,7 +160,7 @@ async def _in_steps(call: Coroutine[Any, Any, T], alarm: Alarm) -> T:
 def _new_task(
     loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, T], **options: Any
 ) -> asyncio.Task[T]:
-    """Make a task; tasks that a function's call makes are under the call's alarm, too."""
+    """Make a task; the alarm of a call also covers the tasks that the call makes."""
     alarm = _alarm.get()
     return asyncio.Task(call if alarm is None else _in_steps(call, alarm), loop=loop, **options)
 
@@ -172,7 +178,7 @@ def _steps(
         if awaited:
             try:
                 argument, step = (yield awaited[0]), call.send
-            except BaseException as error:  # noqa: BLE001 - it is for the coroutine
+            except BaseException as error:  # noqa: BLE001 - the coroutine gets it
                 argument, step = error, call.throw
         try:
             awaited = (_step(step, argument, alarm),)
@@ -182,10 +188,10 @@ def _steps(
 
 
 def _step(step: Callable[[Any], object], argument: object, alarm: Alarm) -> object:
-    """Let a coroutine run until it waits; return what it waits for.
+    """Run a coroutine until it waits; return the object that it waits for.
 
     Raises:
-        StopIteration: with its result, when it ends.
+        StopIteration: with the result of the coroutine, when it ends.
     """
     with alarm:
         alarm.resume()
@@ -195,10 +201,10 @@ def _step(step: Callable[[Any], object], argument: object, alarm: Alarm) -> obje
             alarm.end()
 
 
-class _Watched:
-    """A call that the watchdog looks at."""
+class _WatchedCall:
+    """A call whose timeout the watchdog checks."""
 
-    __slots__ = ("alarm", "end", "is_over", "moment", "passed", "task")
+    __slots__ = ("alarm", "elapsed", "end", "interval", "is_over", "task")
 
     def __init__(
         self,
@@ -211,22 +217,23 @@ class _Watched:
         self.end: asyncio.Future[None] = loop.create_future()
         """Done when the call has ended or was abandoned."""
         self.is_over = False
-        """Whether the time was over before the call was."""
-        self.passed = 0.0
-        self.moment = _moment(alarm.seconds or 0.0)
+        """Whether the timeout was over before the call has ended."""
+        self.elapsed = 0.0
+        """Seconds since the call was begun or, if ``is_over``, cancelled."""
+        self.interval = _interval(alarm.seconds or 0.0)
         task.add_done_callback(self._finish)
 
-    def look(self, passed: float) -> None:
-        """Add the time that has passed; warn, cancel or abandon the call when its time is over."""
-        self.passed += passed
-        seconds = self.alarm.seconds or 0.0
+    def look(self, seconds: float) -> None:
+        """Add elapsed seconds; then warn about the call, cancel it or abandon it if it is time."""
+        self.elapsed += seconds
+        timeout = self.alarm.seconds or 0.0
         if self.is_over:
-            if self.passed >= _GRACE:
+            if self.elapsed >= _GRACE:
                 self._finish()
-        elif self.passed >= seconds:
-            self.is_over, self.passed, self.moment = True, 0.0, _moment(_GRACE)
+        elif self.elapsed >= timeout:
+            self.is_over, self.elapsed, self.interval = True, 0.0, _interval(_GRACE)
             self.task.cancel()
-        elif self.passed >= seconds / 2:
+        elif self.elapsed >= timeout / 2:
             self.alarm.warn()
 
     def _finish(self, _task: object = None) -> None:
@@ -234,55 +241,56 @@ class _Watched:
             self.end.set_result(None)
 
 
-def _moment(seconds: float) -> float:
-    return max(min(seconds / _MOMENTS, _MOMENT), _SHORTEST)
+def _interval(seconds: float) -> float:
+    return max(min(seconds / _LOOKS, _LONGEST_INTERVAL), _SHORTEST_INTERVAL)
 
 
 class _Watchdog:
-    """Looks at the calls that run on one loop."""
+    """Checks the timeouts of the calls that run on one event loop."""
 
     def __init__(self) -> None:
-        self._calls: set[_Watched] = set()
-        self._moment = 0.0
-        self._begun = 0.0
-        """When the present moment has begun, by the loop's clock."""
+        self._calls: set[_WatchedCall] = set()
+        self._interval = 0.0
+        """Seconds from the last look to the next one."""
+        self._last_look = 0.0
+        """The time of the last look, by the loop's clock."""
         self._next: asyncio.TimerHandle | None = None
 
-    def watch(self, call: _Watched) -> None:
-        """Look at a call from now on."""
-        if self._next is None or call.moment < self._moment:
+    def watch(self, call: _WatchedCall) -> None:
+        """Start to check a call."""
+        if self._next is None or call.interval < self._interval:
             self._count_part()
-            self._look_in(call.moment)
-        # The present moment may be partly over, and will count in full.
-        call.passed = -call.moment
+            self._look_in(call.interval)
+        # The present interval counts in full, although a part of it may be over already.
+        call.elapsed = -call.interval
         self._calls.add(call)
 
-    def forget(self, call: _Watched) -> None:
-        """Look at a call no longer."""
+    def forget(self, call: _WatchedCall) -> None:
+        """Stop to check a call."""
         self._calls.discard(call)
         if not self._calls and self._next is not None:
             self._next.cancel()
             self._next = None
 
     def _count_part(self) -> None:
-        """Count what is over of the present moment, which ends early."""
-        part = min(asyncio.get_running_loop().time() - self._begun, self._moment)
+        """Count the elapsed part of the present interval, which ends early."""
+        part = min(asyncio.get_running_loop().time() - self._last_look, self._interval)
         for call in self._calls:
-            call.passed += part
+            call.elapsed += part
 
-    def _look_in(self, moment: float) -> None:
+    def _look_in(self, interval: float) -> None:
         if self._next is not None:
             self._next.cancel()
         loop = asyncio.get_running_loop()
-        self._moment, self._begun = moment, loop.time()
-        self._next = loop.call_later(moment, self._look)
+        self._interval, self._last_look = interval, loop.time()
+        self._next = loop.call_later(interval, self._look)
 
     def _look(self) -> None:
         self._next = None
         for call in list(self._calls):
-            call.look(self._moment)
+            call.look(self._interval)
         if self._calls:
-            self._look_in(min(call.moment for call in self._calls))
+            self._look_in(min(call.interval for call in self._calls))
 
 
 _watchdogs: WeakKeyDictionary[asyncio.AbstractEventLoop, _Watchdog] = WeakKeyDictionary()

@@ -635,7 +635,7 @@ def test_what_is_sent_arrives(
     ("parameter", "annotation", "problem"),
     [
         ("value", Literal["a"], "is no type of values"),
-        ("state", Visits | None, "a state is always there"),
+        ("state", Visits | None, "a state is never None"),
         ("state", list[int], "annotated with a subclass of State, not with list"),
     ],
 )
