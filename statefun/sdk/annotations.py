@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the annotations of handlers and states to types of values."""
+"""Finds types of values by the annotations of handlers and states."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from statefun.sdk.structured import StructuredType, make_protobuf_type
 from statefun.sdk.types import Type, default_types
 
 NAMESPACE = "io.statefun.python"
-"""Of the types that nobody has named."""
+"""The namespace of types that no program has named."""
 _ANY_JSON = "json"
-"""The name of the types of values that are of no class with fields."""
+"""The name of automatic types whose values have no class with fields."""
 _automatic: dict[Any, Type[Any]] = {}
-"""The types that were made, by their annotations."""
+"""The automatic types that exist, by their annotations."""
 
 
 def parameter_annotation(fun: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """Return what a parameter's annotation means; ``Any`` if there is none.
+    """Evaluate a parameter's annotation; return ``Any`` if there is none.
 
     Raises:
-        NameError: if it names what does not exist where the function was defined.
+        NameError: if it has a name that does not exist where the function was defined.
     """
     raw = parameter.annotation
     if raw is inspect.Parameter.empty:
@@ -48,7 +48,7 @@ def parameter_annotation(fun: Callable[..., Any], parameter: inspect.Parameter) 
 
 
 def plain(annotation: Any) -> Any:
-    """Return an annotation without ``Annotated`` and ``NewType``, or the type that they name."""
+    """Return an annotation without ``Annotated`` and ``NewType``, or the type that a note gives."""
     while True:
         if annotation is None:
             return type(None)
@@ -64,7 +64,7 @@ def plain(annotation: Any) -> Any:
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:
-    """Return the members of a union, in their plain form; of another annotation, itself.
+    """Return the members of a union, or another annotation alone; all in their plain form.
 
     >>> alternatives(Annotated[int | None, "how many"])
     (<class 'int'>, <class 'NoneType'>)
@@ -85,30 +85,30 @@ def types_of(annotation: Any) -> tuple[Type[Any], ...]:
     annotation = plain(annotation)
     if isinstance(annotation, Type):
         return (annotation,)
-    known = default_types.of_class(annotation)
-    if known:
-        return known
+    types = default_types.of_class(annotation)
+    if types:
+        return types
     if is_class(annotation) and issubclass(annotation, ProtobufMessage):
         return (make_protobuf_type(annotation),)
     return (automatic_type(annotation),)
 
 
 def automatic_type(annotation: Any) -> Type[Any]:
-    """Return the type, in JSON, of values whose type nobody has named.
+    """Return the JSON type of an annotation for which no program has named a type.
 
     >>> automatic_type(list[int])
     StructuredType('io.statefun.python/json')
     """
-    known = _automatic.get(annotation)
-    if known is None:
+    type_ = _automatic.get(annotation)
+    if type_ is None:
         name = annotation.__name__ if has_fields(annotation) else _ANY_JSON
-        known = StructuredType(f"{NAMESPACE}/{name}", annotation)
-        _automatic[annotation] = known
-    return known
+        type_ = StructuredType(f"{NAMESPACE}/{name}", annotation)
+        _automatic[annotation] = type_
+    return type_
 
 
 def is_unnamed(annotation: Any) -> bool:
-    """Return whether values of a class travel under its own name, since nobody has named its type."""
+    """Return whether a class has fields, and only an automatic type, which has the class's name."""
     return (
         has_fields(annotation)
         and not issubclass(annotation, ProtobufMessage)
@@ -117,7 +117,7 @@ def is_unnamed(annotation: Any) -> bool:
 
 
 def automatic_types(typename: str) -> Iterator[Type[Any]]:
-    """Yield the types of that name which were made so far."""
+    """Yield the automatic types with a typename, as far as they exist."""
     if typename == f"{NAMESPACE}/{_ANY_JSON}":
         yield automatic_type(Any)
     # The newest one first: a module of tests that was loaded before may have a class of the name.
@@ -134,13 +134,13 @@ def type_of_value(value: Any) -> Type[Any]:
     SimpleType('io.statefun.types/string')
     """
     class_ = type(value)
-    known = default_types.of_class(class_)
-    if known:
-        return known[0]
+    types = default_types.of_class(class_)
+    if types:
+        return types[0]
     if value is None:
         raise DefinitionError("None is no value that can be sent")
     if has_fields(class_) or issubclass(class_, ProtobufMessage):
         return types_of(class_)[0]
-    # One text of JSON stands for a date. Of what a list holds, only its receiver's annotation would
-    # say the classes.
+    # A date has one form in JSON. The classes of a list's items are only in its receiver's
+    # annotation.
     return automatic_type(class_ if is_immutable(class_) else Any)

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from _signal import (  # type: ignore[import-not-found] # the typeshed has none
-    getsignal,  # the public one makes enums, which takes longer than a call
+    getsignal,  # the public one makes an enum, which takes longer than a call
 )
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -31,20 +31,20 @@ from statefun.sdk.address import Address
 logger = logging.getLogger("statefun")
 
 _ROUNDING = 0.001
-"""Seconds by which timers may be early; and no timer can be set to none at all."""
+"""Seconds that each timer gets in addition: timers may ring early, and 0 would mean no timer."""
 _LONGEST = 1e8
-"""Seconds, three years, after which an alarm looks at the time again: timers have a limit."""
+"""The longest timer in seconds, three years; an alarm that rings too early sets it again."""
 
 
 class CallTimeoutError(BaseException):
-    """A call took longer than it may; ``except Exception`` in users' code does not catch it."""
+    """A call took longer than its timeout; ``except Exception`` in users' code does not catch it."""
 
 
-class KeptTimer:
-    """A time in which the timer of alarms is kept: setting it for each call would cost too much.
+class HeldTimer:
+    """Holds handler and timer of alarms between calls: setting both for each call costs too much.
 
-    Afterwards timer and handler are as they were. A function that sets its own meanwhile makes
-    the alarms of later calls set theirs anew.
+    At the end, the former handler and timer are set again. If a function sets its own meanwhile,
+    the alarms of later calls set theirs again.
     """
 
     __slots__ = ("_setup",)
@@ -53,23 +53,23 @@ class KeptTimer:
         self._setup: _Setup | None = None
 
     def begin(self) -> None:
-        """Keep the timer from now on, unless somebody does."""
-        if not _kept and _is_main_thread():
+        """Take over handler and timer, unless another object holds them."""
+        if not _holders and _is_main_thread():
             self._setup = _take_over(0)
-            _kept.append(threading.get_ident())
+            _holders.append(threading.get_ident())
 
     def end(self) -> None:
-        """Give the timer back, if it was kept here."""
+        """Give handler and timer back, if this object holds them."""
         if self._setup is not None:
-            _kept.pop()
+            _holders.pop()
             _give_back(self._setup)
             self._setup = None
 
 
 @contextmanager
 def standby() -> Iterator[None]:
-    """Keep the timer of alarms for many calls."""
-    timer = KeptTimer()
+    """Hold the timer of alarms for many calls."""
+    timer = HeldTimer()
     timer.begin()
     try:
         yield
@@ -83,84 +83,84 @@ class Alarm:
     Outside of the main thread, and without a timeout, it does nothing.
 
     Args:
-        timeout: of each call, or None.
-        target: who is called.
+        timeout: the timeout of each call; None for no limit.
+        target: the address that is called.
     """
 
-    __slots__ = ("_begun", "_is_on", "_setup", "_target", "_warned", "seconds")
+    __slots__ = ("_beginning", "_has_warned", "_is_on", "_setup", "_target", "seconds")
 
     def __init__(self, timeout: timedelta | None, target: Address) -> None:
         self.seconds = None if timeout is None else timeout.total_seconds()
         self._target = target
-        self._begun: float | None = None
+        self._beginning: float | None = None
         self._is_on = False
-        self._warned = False
+        self._has_warned = False
         self._setup: _Setup | None = None
 
     def __enter__(self) -> Alarm:  # noqa: PYI034 - Python 3.10 has no Self
         if self.seconds is not None and (
-            (_kept and _kept[0] == threading.get_ident()) or _is_main_thread()
+            (_holders and _holders[0] == threading.get_ident()) or _is_main_thread()
         ):
-            _ringing.append(self)
+            _alarms.append(self)
             self._is_on = True
             half = self.seconds / 2
-            if not _kept or getsignal(signal.SIGALRM) is not _on_alarm:
+            if not _holders or getsignal(signal.SIGALRM) is not _on_alarm:
                 self._setup = _take_over(half)
             elif not 0 < getitimer(ITIMER_REAL)[0] <= half + _ROUNDING:
                 _ring_in(half)
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._begun = None
+        self._beginning = None
         if self._is_on:
             self._is_on = False
-            _ringing.pop()
+            _alarms.pop()
             if self._setup is not None:
                 _give_back(self._setup)
                 self._setup = None
 
     def begin(self) -> None:
-        """Begin a call."""
-        self._warned = False
-        self._begun = time.monotonic()
+        """Start the time of a call."""
+        self._has_warned = False
+        self._beginning = time.monotonic()
 
     def resume(self) -> None:
-        """Begin a stretch of a coroutine, which lasts until the coroutine waits again."""
-        self._begun = time.monotonic()
+        """Start the time of a coroutine's stretch, which lasts until the coroutine waits again."""
+        self._beginning = time.monotonic()
 
     def end(self) -> None:
         """End the call or stretch: from now on nothing is interrupted."""
-        self._begun = None
+        self._beginning = None
 
     def ring(self) -> None:
-        """Interrupt the present call if its time is over, or warn if half of the time is.
+        """Interrupt the present call if its timeout is over, or warn if half of the timeout is.
 
         Raises:
             CallTimeoutError: inside the user's function.
         """
-        seconds, begun = self.seconds or 0.0, self._begun
+        seconds, beginning = self.seconds or 0.0, self._beginning
         half = seconds / 2
-        passed = 0.0 if begun is None else time.monotonic() - begun
-        if passed >= seconds:
-            # Again and again, if the function swallows it.
+        elapsed = 0.0 if beginning is None else time.monotonic() - beginning
+        if elapsed >= seconds:
+            # The alarm rings again, in case the function swallows the exception.
             _ring_in(half)
             raise CallTimeoutError
-        next_look = (half if passed < half else seconds) - passed
+        next_look = (half if elapsed < half else seconds) - elapsed
         _ring_in(next_look)
-        if passed >= half:
+        if elapsed >= half:
             self.warn()
 
     def warn(self) -> None:
-        """Say, once for a call, that half of the time is over."""
-        if not self._warned:
-            self._warned = True
+        """Log, once per call, that half of the timeout is over."""
+        if not self._has_warned:
+            self._has_warned = True
             _warn(self._target, self.seconds or 0.0)
 
 
-_ringing: list[Alarm] = []
+_alarms: list[Alarm] = []
 """The alarms that are on; the last one counts."""
-_kept: list[int] = []
-"""The main thread, while the timer is kept between calls."""
+_holders: list[int] = []
+"""The main thread's identity while a :class:`HeldTimer` holds the timer; else empty."""
 _Hook = Callable[["sys.UnraisableHookArgs"], Any]
 _hooks: list[_Hook] = []
 """The hooks of ignored exceptions that were set before the alarms' own."""
@@ -178,13 +178,13 @@ def _take_over(seconds: float) -> _Setup:
     if handler is not _on_alarm:
         signal.signal(signal.SIGALRM, _on_alarm)
     # The default handler is not set again: with it, a signal that comes late ends the process.
-    mine = handler is _on_alarm or handler == signal.SIG_DFL
+    is_ours = handler is _on_alarm or handler == signal.SIG_DFL
     hook = sys.unraisablehook
     if hook is not _on_ignored:
         _hooks.append(hook)
         sys.unraisablehook = _on_ignored
     before = _ring_in(seconds) if seconds else signal.setitimer(ITIMER_REAL, 0)
-    return None if mine else handler, before, hook
+    return None if is_ours else handler, before, hook
 
 
 def _give_back(setup: _Setup) -> None:
@@ -192,20 +192,20 @@ def _give_back(setup: _Setup) -> None:
     signal.setitimer(ITIMER_REAL, *timer)
     if hook is not _on_ignored:
         _hooks.pop()
-        if sys.unraisablehook is _on_ignored:  # otherwise a function has set its own
+        if sys.unraisablehook is _on_ignored:  # otherwise a function has set its own hook
             sys.unraisablehook = hook
     if handler is not None:  # the user's own
         signal.signal(signal.SIGALRM, handler)
 
 
 def _ring_in(seconds: float) -> tuple[float, float]:
-    """Set the timer; return when it would have rung, and how often."""
+    """Set the timer; return its former delay and interval."""
     return signal.setitimer(ITIMER_REAL, min(seconds + _ROUNDING, _LONGEST))
 
 
 def _on_alarm(_number: int, _frame: FrameType | None) -> None:
-    if _ringing:
-        _ringing[-1].ring()
+    if _alarms:
+        _alarms[-1].ring()
 
 
 def _on_ignored(ignored: sys.UnraisableHookArgs) -> None:

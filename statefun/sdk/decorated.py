@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What type checkers see of a function that was registered."""
+"""The type of a registered function, for type checkers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Decorated(Protocol[P, R_co]):
-    """A function that was registered: itself, with one more attribute."""
+    """A registered function: the user's function with the attribute ``on``."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function."""

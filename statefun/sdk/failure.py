@@ -80,5 +80,5 @@ def _word(value: object) -> OnFailure:
     except ValueError:
         words = ", ".join(repr(each.value) for each in OnFailure)
         raise DefinitionError(
-            f"{value!r} says nothing about failures; there are {words} and Retry(...)"
+            f"{value!r} is not a failure policy; there are {words} and Retry(...)"
         ) from None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What annotations say of values: classes with fields, immutable values, and what has no encoding."""
+"""Examines annotations: classes with fields, immutable values, values that cannot be encoded."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _IMMUTABLE = (
 )
 
 _LEAVES = {str, int, float, bool, bytes, types.NoneType}
-"""Which hold nothing else: most of what values are made of."""
+"""The classes of most parts of values; such a part has no further parts."""
 _CONTAINERS = {Union, types.UnionType, tuple, frozenset}
-"""Whose values cannot be changed, if those that they hold cannot."""
+"""Annotations whose values are immutable if their members are."""
 
 
 def text_of_annotation(annotation: Any) -> str:
@@ -42,10 +42,10 @@ def text_of_annotation(annotation: Any) -> str:
 
 
 def is_class(annotation: Any) -> bool:
-    """Return whether it is a class, and no more: neither ``list[int]`` nor ``Any``."""
+    """Return whether an annotation is a class alone: neither ``list[int]`` nor ``Any``."""
     return (
         isinstance(annotation, type)
-        and typing.get_origin(annotation) is None  # of Python 3.10, which takes both for classes
+        and typing.get_origin(annotation) is None  # Python 3.10 takes ``list[int]`` for a class
         and annotation is not Any
     )
 
@@ -53,11 +53,11 @@ def is_class(annotation: Any) -> bool:
 def local_names(module: str | None, qualname: str) -> dict[str, Any]:
     """Return the local names where a class or function was defined, if a function defines it.
 
-    Only types count: an annotation is no text that a variable has by chance.
+    Variables that hold a text are left out, as an evaluated annotation is a type.
 
     Args:
         module: the name of its module.
-        qualname: its qualified name, which has the name of that function.
+        qualname: its qualified name, which includes the name of the defining function.
     """
     *_, outer, place, _name = ("", "", *qualname.split("."))
     frame = inspect.currentframe() if place == "<locals>" else None
@@ -65,24 +65,24 @@ def local_names(module: str | None, qualname: str) -> dict[str, Any]:
         frame.f_globals.get("__name__") != module or frame.f_code.co_name != outer
     ):
         frame = frame.f_back
-    found = {} if frame is None else frame.f_locals
-    return {name: value for name, value in found.items() if not isinstance(value, str)}
+    names = {} if frame is None else frame.f_locals
+    return {name: value for name, value in names.items() if not isinstance(value, str)}
 
 
 def class_hints(class_: type) -> dict[str, Any]:
     """Return the annotations of a class and its bases, evaluated.
 
     Raises:
-        NameError: if one names what does not exist where the class was defined.
+        NameError: if one has a name that does not exist where the class was defined.
     """
-    found: dict[str, Any] = {}
+    hints: dict[str, Any] = {}
     for base in reversed(class_.__mro__):
-        found |= _own_hints(base)
-    return found
+        hints |= _own_hints(base)
+    return hints
 
 
 def _own_hints(class_: type) -> dict[str, Any]:
-    """Return the annotations of a class alone, evaluated."""
+    """Return the annotations of a class without its bases, evaluated."""
     own = vars(class_).get("__annotations__")
     if not (isinstance(own, dict) and own):
         return {}
@@ -95,21 +95,21 @@ def _own_hints(class_: type) -> dict[str, Any]:
 
 
 def settle(annotation: Any) -> None:
-    """Evaluate the annotations of all classes with fields in an annotation, for good.
+    """Replace the annotations of all classes with fields in an annotation by their values.
 
-    A class of the main program is sent to workers as it is, and what its annotations name is not
-    there to be looked up.
+    A class of the main program is pickled by value for workers, where the names in its annotations
+    do not exist.
 
     Raises:
         NameError: as for :func:`class_hints`.
     """
-    waiting, done = [annotation], set[int]()
-    while waiting:
-        each = waiting.pop()
-        if id(each) in done:
+    pending, visited = [annotation], set[int]()
+    while pending:
+        each = pending.pop()
+        if id(each) in visited:
             continue
-        done.add(id(each))
-        waiting += (typing.get_origin(each), *typing.get_args(each))
+        visited.add(id(each))
+        pending += (typing.get_origin(each), *typing.get_args(each))
         if (
             is_class(each)
             and not is_pydantic(each)
@@ -119,23 +119,23 @@ def settle(annotation: Any) -> None:
                 hints = _own_hints(base)
                 if hints:
                     base.__annotations__.update(hints)
-                    waiting += hints.values()
+                    pending += hints.values()
 
 
 def is_pydantic(annotation: Any) -> bool:
-    """Return whether it is a Pydantic model, without importing Pydantic."""
+    """Return whether an annotation is a Pydantic model; Pydantic is not imported."""
     return is_class(annotation) and hasattr(annotation, "model_validate_json")
 
 
 def pydantic_models(annotation: Any) -> list[Any]:
-    """Return the Pydantic models that an annotation is made of, such as those of a dict's values."""
+    """Return the Pydantic models within an annotation, such as those of a dict's values."""
     if is_pydantic(annotation):
         return [annotation]
     return [model for each in typing.get_args(annotation) for model in pydantic_models(each)]
 
 
 def has_fields(annotation: Any) -> bool:
-    """Return whether it is a class that names its fields, and can be encoded by them."""
+    """Return whether an annotation is a class with named fields, which encode its values."""
     return is_class(annotation) and (
         dataclasses.is_dataclass(annotation)
         or attrs.has(annotation)
@@ -155,7 +155,7 @@ def is_immutable(annotation: Any) -> bool:
 
 
 def _is_immutable(annotation: Any, within: tuple[Any, ...]) -> bool:
-    if annotation in within:  # a class that holds its like
+    if annotation in within:  # a class with parts of its own class
         return True
     within = (*within, annotation)
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -195,7 +195,7 @@ def _pydantic_problem(annotation: Any) -> str | None:
 
 
 def field_problem(annotation: Any) -> str | None:
-    """Return why no value of that annotation can be encoded and decoded; None if it can be."""
+    """Return why values of an annotation cannot be encoded and decoded; None if they can."""
     if pydantic_models(annotation):
         return _pydantic_problem(annotation)
     import msgspec  # noqa: PLC0415 - workers of programs without structured types do without
@@ -205,27 +205,27 @@ def field_problem(annotation: Any) -> str | None:
         class_ = getattr(each, "cls", None)
         if isinstance(each, msgspec.inspect.CustomType):
             return (
-                f"{text_of_annotation(class_)} is none of a dataclass, an attrs class, and what "
-                "JSON has"
+                f"{text_of_annotation(class_)} is neither a dataclass, nor an attrs class, "
+                "nor a class of JSON values"
             )
         if class_ is not None and attrs.has(class_):
             private = [field.name for field in attrs.fields(class_) if field.name.startswith("_")]
             if private:
                 return f"{text_of_annotation(class_)} has a private field, {private[0]}"
-            if _has_cached_property(class_):  # it would become a part of the value
+            if _has_cached_property(class_):  # msgspec would encode it as a field
                 return f"{text_of_annotation(class_)} has a cached property"
     return None
 
 
 def _has_cached_property(class_: type) -> bool:
-    known = {field.name for field in attrs.fields(class_)} | {"__weakref__"}
+    names = {field.name for field in attrs.fields(class_)} | {"__weakref__"}
     return any(isinstance(each, cached_property) for each in vars(class_).values()) or not (
-        known.issuperset(vars(class_).get("__slots__", ()))
+        names.issuperset(vars(class_).get("__slots__", ()))
     )
 
 
 def are_same(one: Any, other: Any) -> bool:
-    """Return whether two values hold the same, also where ``==`` says no: NaN, or other time zones.
+    """Return whether two values are the same, also if ``==`` denies it: for NaN, or in time zones.
 
     >>> are_same([float("nan")], [float("nan")]), are_same([1, 2], (1, 2))
     (True, False)
@@ -255,7 +255,7 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 def _field_names(class_: Any) -> list[str] | None:
-    """Return the names of the fields that are encoded; None if it is no class with fields."""
+    """Return the names of a class's encoded fields; None for a class without fields."""
     if is_pydantic(class_):
         return [name for name, field in class_.model_fields.items() if not field.exclude]
     if attrs.has(class_):
@@ -266,7 +266,7 @@ def _field_names(class_: Any) -> list[str] | None:
 
 
 def allows_anything(annotation: Any) -> bool:
-    """Return whether it says nothing of some part of a value, and names no class with fields.
+    """Return whether an annotation allows anything in a part of a value, and has no class with fields.
 
     >>> [allows_anything(each) for each in (Any, dict[str, Any], list, list[int])]
     [True, True, True, False]
@@ -280,9 +280,10 @@ def allows_anything(annotation: Any) -> bool:
 
 
 def forget_decoders(annotation: Any) -> None:
-    """Remove what msgspec keeps in each class that it has made a decoder for.
+    """Remove the cache of msgspec from each class for which it has made a decoder.
 
-    It cannot be pickled, and so the class could not be sent to workers. Decoders work without.
+    The cache cannot be pickled, and so the class could not be sent to workers. Decoders do not need
+    the cache any more.
     """
     import msgspec  # noqa: PLC0415 - as above
 
@@ -292,15 +293,15 @@ def forget_decoders(annotation: Any) -> None:
             del class_.__msgspec_cache__
 
 
-def _parts(shape: Any, seen: set[int]) -> Iterator[Any]:
-    """Yield the parts of a shape of msgspec's, and those of their fields."""
-    if id(shape) in seen:
+def _parts(description: Any, visited: set[int]) -> Iterator[Any]:
+    """Yield msgspec's description of a type, and of the types of its parts."""
+    if id(description) in visited:
         return
-    seen.add(id(shape))
-    if isinstance(shape, tuple):
-        for each in shape:
-            yield from _parts(each, seen)
-    elif hasattr(shape, "__struct_fields__"):
-        yield shape
-        for name in shape.__struct_fields__:
-            yield from _parts(getattr(shape, name), seen)
+    visited.add(id(description))
+    if isinstance(description, tuple):
+        for each in description:
+            yield from _parts(each, visited)
+    elif hasattr(description, "__struct_fields__"):
+        yield description
+        for name in description.__struct_fields__:
+            yield from _parts(getattr(description, name), visited)

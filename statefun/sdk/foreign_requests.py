@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that a page of somebody else makes a browser send to a server on this machine.
+"""Recognizes requests that a foreign web page makes a browser send.
 
-A page may send requests to any server that its reader's browser reaches. A browser says in `Origin` and
-`Sec-Fetch-Site` where the page comes from. A page can also make a name of its own point to this
-machine: then it is of the same origin, and the name is in `Host`.
+A page may send requests to any server that its reader's browser reaches. The browser names the page's
+origin in `Origin` and `Sec-Fetch-Site`. A page can also let its own host name resolve to this machine
+(DNS rebinding): then the server has the page's origin, and the name is in `Host`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 
 def foreign_header(get: Callable[[str], str | None], *, only_this_machine: bool) -> str | None:
-    """Return the header by which a request comes from a page of somebody else, with its value.
+    """Return the header that shows that a foreign page has sent a request, with its value.
 
     Args:
-        get: returns a header's value by its name, whatever its case; None if it is not there.
+        get: returns a header's value by its name, whatever its case; None if the request has no such header.
         only_this_machine: whether the server is for clients on this machine, who call it by
             `localhost` or by a number.
 
@@ -29,12 +29,13 @@ def foreign_header(get: Callable[[str], str | None], *, only_this_machine: bool)
     >>> foreign_header({"Host": "127.0.0.1:8000"}.get, only_this_machine=True)
     """
     host, origin, site = (get(name) for name in ("Host", "Origin", "Sec-Fetch-Site"))
-    here = _name_in(f"//{host or ''}")
-    if only_this_machine and not (here == "localhost" or _is_number(here)):
+    host_name = _name_in(f"//{host or ''}")
+    if only_this_machine and not (host_name == "localhost" or _is_number(host_name)):
         return f"Host: {host or ''}"
     if origin is not None:
-        there = _name_in(origin)
-        if not there or (there != here and not (only_this_machine and is_this_machine(there))):
+        origin_name = _name_in(origin)
+        is_local = only_this_machine and is_this_machine(origin_name)
+        if not origin_name or (origin_name != host_name and not is_local):
             return f"Origin: {origin}"
     if site in {"cross-site", "same-site"}:
         return f"Sec-Fetch-Site: {site}"

@@ -67,7 +67,7 @@ class Message:
         self.target_id = target_id
         self.typed_value = as_typed_value(typed_value)
         self.trace: str | None = None
-        """The trace-context headers that it carries, 'name=value', a line each."""
+        """The trace-context headers of the message: ``name=value``, one per line."""
         self._record: FindRecord | None = None
         self._index = 0
         self._type: Type[Any] | None = None
@@ -92,16 +92,16 @@ class Message:
         return self.typed_value.value
 
     def is_type(self, tpe: Type[Any]) -> bool:
-        """Return whether the value is of the type ``tpe``, or of an older one, by name."""
+        """Return whether the value's typename is that of ``tpe``, or of a type that ``tpe`` upgrades."""
         return tpe.reads(self.typed_value.typename)
 
     def as_type(self, tpe: Type[T]) -> T:
         """Decode the value as ``tpe``, regardless of the type name that it carries.
 
-        A message that was sent without a value, as SDKs of other languages may do, has None.
+        The value is None if the message has none, as SDKs of other languages may send it.
 
         Raises:
-            ValueDecodeError: if the bytes are no such value.
+            ValueDecodeError: if the bytes do not decode.
             FunctionError: if a service that the type needs, such as a registry, does not answer.
         """
         typename, value = self.typed_value
@@ -118,8 +118,7 @@ class Message:
         """Decode the value by the type name it carries.
 
         Raises:
-            ValueDecodeError: if no type of that name is registered, or the bytes are no such
-                value.
+            ValueDecodeError: if no type of that name is registered, or the bytes do not decode.
         """
         type_ = default_types.find(self.typed_value.typename)
         if type_ is None:
@@ -188,7 +187,7 @@ class Message:
 
 
 def does_not_decode(message: Message, typename: str, error: Exception) -> ValueDecodeError:
-    """Return the error of a message whose bytes are no value of that type."""
+    """Return the error of a message whose bytes do not decode as a type."""
     return ValueDecodeError(
         f"message to {message.target_typename}/{message.target_id}: its value "
         f"(declared as {message.typed_value.typename}, {len(message.typed_value.value)} bytes) "
@@ -199,10 +198,10 @@ def does_not_decode(message: Message, typename: str, error: Exception) -> ValueD
 def received(
     target: Address, typed_value: TypedValue, find_record: FindRecord | None, index: int
 ) -> Message:
-    """Return a message as its target gets it; it was checked when it was sent.
+    """Make a message for its target, without checks: the sender has made them.
 
     Args:
-        target: who gets it.
+        target: the address that gets it.
         typed_value: the value.
         find_record: finds its ingress record; None if there is none.
         index: the number to find the record by.
@@ -234,7 +233,7 @@ def message_to(target: Address, value: Any, value_type: Type[Any] | None = None)
     """
     type_ = type_of_value(value) if value_type is None else value_type
     message = Message(target.typename, target.id, typed(value, type_))
-    message._type = type_  # noqa: SLF001 - beside the constructor, which gets encoded values
+    message._type = type_  # noqa: SLF001 - the constructor takes encoded values
     return message
 
 
@@ -273,7 +272,7 @@ def message_builder(  # noqa: PLR0913 - one keyword per primitive type, as users
     5
     """
     target_typename = checked_typename(target_typename)
-    given = [
+    values = [
         (candidate, type_)
         for candidate, type_ in (
             (int_value, IntType),
@@ -286,8 +285,8 @@ def message_builder(  # noqa: PLR0913 - one keyword per primitive type, as users
         )
         if candidate is not None
     ]
-    if len(given) != 1:
+    if len(values) != 1:
         raise DefinitionError(
-            f"a message to {target_typename}/{target_id} needs exactly one value, not {len(given)}"
+            f"a message to {target_typename}/{target_id} needs exactly one value, not {len(values)}"
         )
-    return Message(target_typename, target_id, typed(*given[0]))
+    return Message(target_typename, target_id, typed(*values[0]))

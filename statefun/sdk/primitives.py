@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types of single values: those of StateFun, raw bytes, and the numbers of Kafka's clients."""
+"""Types of single values: StateFun's primitive types, bytes, and numbers of Kafka's clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _check_same(value: Any, again: Any, python_type: type) -> None:
     """Refuse a value that comes back as another one: 5 as True, bytes as text, 1e300 as infinity.
 
     Raises:
-        TypeError: if it does. The 32 bits of a float may round it.
+        TypeError: if it does; a float may be rounded to 32 bits.
     """
     is_rounded = type(value) is float and (isfinite(again) or not isfinite(value))
     is_other_bool = isinstance(value, bool) and python_type is not bool
@@ -45,7 +45,7 @@ def _check_same(value: Any, again: Any, python_type: type) -> None:
 
 BoolType = _wrapper_type("io.statefun.types/bool", types_pb2.BooleanWrapper, bool)
 """True or False."""
-# Of several types of a class, the first is the one that its values are sent as.
+# If several types have one class, its values are sent as the type that is registered first.
 LongType = _wrapper_type("io.statefun.types/long", types_pb2.LongWrapper, int)
 """64 bits, signed."""
 IntType = _wrapper_type("io.statefun.types/int", types_pb2.IntWrapper, int)

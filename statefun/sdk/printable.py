@@ -17,8 +17,8 @@ def printable(text: str, limit: int | None = None, keep: str = "") -> str:
 
     Args:
         text: any text.
-        limit: how long it may be before that; a longer one is cut, and ends with three dots.
-        keep: characters that stay as they are.
+        limit: the largest length before escaping; a longer text is cut, and ends with three dots.
+        keep: characters that are not escaped.
 
     >>> print(printable("Ada\x1b[2J\nLovelace \ud800"))
     Ada\x1b[2J\nLovelace \ud800

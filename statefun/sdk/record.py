@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ingress record that a message was."""
+"""Records of ingresses, as functions and deserializers see them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class IngressRecord(NamedTuple):
-    """The Kafka record behind a message: its place, time and headers.
+    """The place, time and headers of the ingress record that became a message.
 
     >>> from datetime import timezone
     >>> record = IngressRecord(
@@ -22,13 +22,13 @@ class IngressRecord(NamedTuple):
     partition: int
     offset: int
     timestamp: datetime
-    """When it was written, or whatever time its producer gave it; in UTC."""
+    """The time when it was written, or that its producer has set; in UTC."""
     headers: tuple[tuple[str, bytes | None], ...]
     """Names and values, in order; a name may occur more than once."""
 
 
 class EncodedRecord(NamedTuple):
-    """A record as it is in a topic, or is to be; its headers aside."""
+    """A record of a topic, without headers; an egress record has no offset yet."""
 
     topic: str
     partition: int | None
@@ -57,6 +57,6 @@ class KafkaRecord(NamedTuple):
     partition: int
     offset: int
     timestamp: datetime
-    """When it was written, or whatever time its producer gave it; in UTC."""
+    """The time when it was written, or that its producer has set; in UTC."""
     headers: tuple[tuple[str, bytes | None], ...]
     """Names and values, in order; a name may occur more than once."""

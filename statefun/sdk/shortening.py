@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cutting long texts, as messages for people quote them."""
+"""Shortens long texts for error texts and logs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _MARK = "..."
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return a text, or as much of it as fits into ``limit`` characters with three dots behind it.
+    """Return a text; if it is longer than ``limit``, its beginning and three dots.
 
     >>> shortened("Ada Lovelace", 12), shortened("Ada Lovelace", 8)
     ('Ada Lovelace', 'Ada L...')
@@ -16,7 +16,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def without_middle(text: str, limit: int) -> str:
-    """Return a text, without the middle of one that has more than ``limit`` characters.
+    """Return a text; if it is longer than ``limit``, its beginning and end, and how much is missing.
 
     >>> without_middle("Augusta Ada King, Countess of Lovelace", 14)
     'Augusta ... (24 characters left out) ... ovelace'

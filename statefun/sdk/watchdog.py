@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from statefun.sdk.address import Address
-from statefun.sdk.deadline import Alarm, CallTimeoutError, KeptTimer
+from statefun.sdk.deadline import Alarm, CallTimeoutError, HeldTimer
 
 _GRACE = 1.0
 """Seconds that a coroutine has to end after it was cancelled."""
@@ -79,18 +79,18 @@ class Stretch:
     It has to be ended after the last call.
     """
 
-    __slots__ = ("_is_on", "_kept", "alarm")
+    __slots__ = ("_is_on", "_timer", "alarm")
 
     def __init__(self, timeout: timedelta | None, target: Address) -> None:
         self.alarm = Alarm(timeout, target)
-        self._kept = KeptTimer()
+        self._timer = HeldTimer()
         self._is_on = False
 
     def begin(self) -> None:
         """Set the alarm, unless it is set."""
         if not self._is_on:
             self._is_on = True
-            self._kept.begin()
+            self._timer.begin()
             self.alarm.__enter__()
 
     def end(self) -> None:
@@ -98,7 +98,7 @@ class Stretch:
         if self._is_on:
             self._is_on = False
             self.alarm.__exit__()
-            self._kept.end()
+            self._timer.end()
 
 
 async def finished_here(call: Failing, stretch: Stretch) -> BaseException | None:

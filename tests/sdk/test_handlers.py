@@ -414,8 +414,8 @@ class Private:
 @pytest.mark.parametrize(
     ("annotation", "problem"),
     [
-        (Unknown, "test_handlers.Unknown is none of a dataclass, an attrs class"),
-        (list[Unknown], "test_handlers.Unknown is none of"),
+        (Unknown, "test_handlers.Unknown is neither a dataclass, nor an attrs class"),
+        (list[Unknown], "test_handlers.Unknown is neither"),
         (Private, "test_handlers.Private has a private field, _secret"),
         ("Missing", "its annotation 'Missing' cannot be read: NameError"),
     ],
@@ -457,7 +457,7 @@ def test_handlers_that_do_not_fit_are_refused(functions: StatefulFunctions) -> N
         handle.on()(again)
     with pytest.raises(DefinitionError, match="'visits' is declared twice, and differently"):
         handle.on(int)(again)
-    with pytest.raises(DefinitionError, match=r"again \(.*Unknown is none of"):
+    with pytest.raises(DefinitionError, match=r"again \(.*Unknown is neither"):
         handle.on(Unknown)(again)
 
 

@@ -485,7 +485,7 @@ def _declared(content: dict[str, Any]) -> None:
         ("int | None", ..., "it needs a default"),
         ("int | None", 5, "a value that may be None has the default None, and no other"),
         ("int", "zero", "'zero' does not encode as io.statefun.types/long"),
-        ("_Unknown", None, "_Unknown is none of a dataclass, an attrs class"),
+        ("_Unknown", None, "_Unknown is neither a dataclass, nor an attrs class"),
         ("Missing", None, "NameError: name 'Missing' is not defined"),
         ("int", state_value(default=0, default_factory=int), "a default or a default_factory"),
         ("int", state_value(default=0, expire_after_call=timedelta(0)), "positive timedelta"),

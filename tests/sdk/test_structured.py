@@ -501,8 +501,8 @@ class _Private:
 @pytest.mark.parametrize(
     ("annotation", "problem"),
     [
-        (_Opaque, "_Opaque is none of a dataclass"),
-        (_Outer, "_Opaque is none of a dataclass"),
+        (_Opaque, "_Opaque is neither a dataclass"),
+        (_Outer, "_Opaque is neither a dataclass"),
         (_WithInit, "InitVar"),
         (_Private, "_Private has a private field, _n"),
         (Cached, "Cached has a cached property"),
