@@ -15,7 +15,7 @@ from statefun.runtime.ingress.removed_partitions import removed_partitions
 from statefun.runtime.preflight.recovery import check_logs
 from statefun.runtime.preflight.stored_state import stored_state
 from statefun.runtime.preflight.stored_values import StoredValues
-from statefun.runtime.preflight.unregistered import kept, unregistered, waiting_messages
+from statefun.runtime.preflight.unregistered import described_state, unregistered, waiting_messages
 from statefun.runtime.spark.session import open_session
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.functions import StatefulFunctions
@@ -55,7 +55,7 @@ def checkpoint_findings(
             yield from map(_finding, values.unreadable())
             yield from (_finding(text, is_error=False) for text in values.undeclared())
             for typename, count in sorted(unregistered(addresses, functions).items()):
-                yield _finding(kept(typename, count, functions), is_error=False)
+                yield _finding(described_state(typename, count, functions), is_error=False)
             for typename, count in sorted(unregistered(waiting, functions).items()):
                 text = f"{count:,} messages wait for function {typename}, and no such function is"
                 yield _finding(f"{text} registered{functions.hint(typename)}")

@@ -26,7 +26,7 @@ from statefun.runtime.kafka.security import redacted, translate
 from statefun.sdk.errors import ConfigurationError, KafkaError, TopicError
 
 logger = logging.getLogger("statefun.kafka")
-# librdkafka reports every reconnect; problems that matter reach the user as errors of ours.
+# librdkafka logs every reconnect; statefun reports the problems that matter as errors of its own.
 _client_logger = logging.getLogger("statefun.kafka.librdkafka")
 _client_logger.addHandler(logging.NullHandler())
 _client_logger.propagate = False
@@ -41,22 +41,22 @@ _LOOKING = {
     ClientError.NOT_COORDINATOR,
     ClientError.NOT_LEADER_FOR_PARTITION,
 }
-"""Answers of a cluster that has not found a group's coordinator or a partition's leader yet."""
+"""Errors of a cluster that has not found a group's coordinator or a partition's leader yet."""
 _UNKNOWN_PROPERTY = 'No such configuration property: "'
 
 
 def reason_of(error: KafkaException) -> ClientError:
-    """Return the client's error that an exception carries: it has a code, and a text."""
+    """Return the client's error in an exception: it has a code and a text."""
     reason: ClientError = error.args[0]
     return reason
 
 
 @contextmanager
 def raising_kafka_errors(text: str) -> Iterator[None]:
-    """Raise a KafkaError of ``text`` and the client's reason in place of the client's exception.
+    """Replace the client's exception by a KafkaError that consists of ``text`` and the client's reason.
 
     Args:
-        text: the component and the question that its cluster did not answer, for the message.
+        text: the component, and what could not be done, for the message.
 
     Raises:
         KafkaError: if the client raises its exception.
@@ -70,12 +70,12 @@ def raising_kafka_errors(text: str) -> Iterator[None]:
 def connect(client: Callable[[dict[str, Any]], C], owner: str, properties: Mapping[str, Any]) -> C:
     """Make a client of confluent-kafka from Kafka properties.
 
-    Security settings are translated. Other properties that only the Java client knows do not
-    concern librdkafka: they are left out, with a warning that names them.
+    Security settings are translated. Other properties that only the Java client knows have no meaning for
+    librdkafka: they are left out, with a warning that names them.
 
     Args:
         client: the class of the client.
-        owner: the component that needs it, such as ``egress com.example/greets``, for messages.
+        owner: the component that needs the client, such as ``egress com.example/greets``, for messages.
         properties: the properties, in Kafka's names.
 
     Raises:
@@ -111,7 +111,7 @@ def read_committed(
     """Read partitions from the offsets ``starts`` to their present committed end.
 
     Raises:
-        KafkaError: if they cannot be read, or no record comes for as long as ``timeout``.
+        KafkaError: if the partitions cannot be read, or no record arrives within ``timeout``.
     """
     settings = {
         **properties,
@@ -126,8 +126,8 @@ def read_committed(
     consumer: Consumer = connect(Consumer, owner, settings)
     try:
         consumer.assign(list(starts))
-        ended = 0
-        while ended < len(starts):
+        ended_partitions = 0
+        while ended_partitions < len(starts):
             message = consumer.poll(timeout.total_seconds())
             if message is None:
                 raise KafkaError(f"{owner}: topic {starts[0].topic} at {address} does not answer")
@@ -135,7 +135,7 @@ def read_committed(
             if error is None:
                 yield message
             elif error.code() == ClientError._PARTITION_EOF:  # noqa: SLF001 - how the client names it
-                ended += 1
+                ended_partitions += 1
             else:
                 raise KafkaError(f"{owner}: topic {starts[0].topic} at {address}: {error.str()}")
     finally:
@@ -150,25 +150,25 @@ def committed_offsets(
     A cluster that has just started, or lost a broker, first has to find the group's coordinator.
 
     Raises:
-        KafkaException: if the cluster refuses, or has no answer within ``timeout``.
+        KafkaException: if the cluster refuses the request, or does not answer within ``timeout``.
     """
-    return _answer(lambda left: consumer.committed(partitions, timeout=left), timeout)
+    return _answer(lambda patience: consumer.committed(partitions, timeout=patience), timeout)
 
 
-def _answer(question: Callable[[float], T], timeout: timedelta) -> T:
-    """Ask a cluster, again if it is still looking for a coordinator or a leader.
+def _answer(request: Callable[[float], T], timeout: timedelta) -> T:
+    """Send a request to a cluster, and repeat it while the cluster has no coordinator or leader yet.
 
     Args:
-        question: asks, and waits for so many seconds at most.
+        request: sends the request, and waits for the answer for up to a number of seconds.
         timeout: how long the cluster may take to answer.
 
     Raises:
-        KafkaException: if the cluster refuses, or has no answer within ``timeout``.
+        KafkaException: if the cluster refuses the request, or does not answer within ``timeout``.
     """
     deadline = time.monotonic() + timeout.total_seconds()
     while True:
         try:
-            return question(max(0.0, deadline - time.monotonic()))
+            return request(max(0.0, deadline - time.monotonic()))
         except KafkaException as error:
             pause = _PAUSE.total_seconds()
             if reason_of(error).code() not in _LOOKING or time.monotonic() + pause > deadline:
@@ -183,41 +183,43 @@ def watermarks(
     *,
     committed: bool,
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return the first and the next offset of each partition, by one request for all.
+    """Return the first and the next offset of each partition, with one request for all.
 
     Args:
         admin: a client that is connected to the cluster.
         partitions: the topics and numbers of the partitions.
         timeout: how long the cluster may take to answer.
-        committed: whether the next offset is the one of read-committed readers.
+        committed: whether the next offset is that of readers that are read-committed.
 
     Raises:
         KafkaException: if the cluster does not return all offsets.
     """
     isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    asked = {TopicPartition(*partition): partition for partition in partitions}
-    if not asked:
+    partitions_by_key = {TopicPartition(*partition): partition for partition in partitions}
+    if not partitions_by_key:
         return {}
 
-    def question(left: float) -> dict[tuple[str, int], tuple[int, int]]:
+    def request(patience: float) -> dict[tuple[str, int], tuple[int, int]]:
         first, end = (
             admin.list_offsets(
-                dict.fromkeys(asked, spec), isolation_level=isolation, request_timeout=left
+                dict.fromkeys(partitions_by_key, spec),
+                isolation_level=isolation,
+                request_timeout=patience,
             )
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call] # as the client has it
         )
         return {
             partition: (first[key].result().offset, end[key].result().offset)
-            for key, partition in asked.items()
+            for key, partition in partitions_by_key.items()
         }
 
-    return _answer(question, timeout)
+    return _answer(request, timeout)
 
 
 def cluster_metadata(
     owner: str, address: str, admin: AdminClient, timeout: timedelta
 ) -> ClusterMetadata:
-    """Ask a cluster for its topics.
+    """Return the metadata of a cluster: its brokers and topics.
 
     Raises:
         KafkaError: if no broker answers within ``timeout``.
@@ -228,7 +230,7 @@ def cluster_metadata(
         raise KafkaError(
             f"{owner}: no Kafka broker answered at {address} within "
             f"{timeout.total_seconds():g} s ({reason_of(error).str()}); "
-            "is it running, and is the address right?"
+            "is a broker running, and is the address right?"
         ) from error
 
 
@@ -236,14 +238,14 @@ def partitions_of(owner: str, topic: str, metadata: ClusterMetadata, address: st
     """Return the partitions of a topic.
 
     Raises:
-        TopicError: if it does not exist or may not be read.
+        TopicError: if the topic does not exist, or this client may not describe it.
     """
-    found = metadata.topics.get(topic)
-    if found is None:
+    topic_metadata = metadata.topics.get(topic)
+    if topic_metadata is None:
         raise TopicError(
             f"{owner}: topic {topic} does not exist at {address}; create it first "
             f"(kafka-topics.sh --bootstrap-server {address} --create --topic {topic})"
         )
-    if found.error is not None:
-        raise TopicError(f"{owner}: topic {topic} at {address}: {found.error.str()}")
-    return sorted(found.partitions)
+    if topic_metadata.error is not None:
+        raise TopicError(f"{owner}: topic {topic} at {address}: {topic_metadata.error.str()}")
+    return sorted(topic_metadata.partitions)

@@ -2,7 +2,7 @@
 r"""Translates Kafka's security settings from the Java client's names to librdkafka's.
 
 Both clients read the same ``properties`` of a module file: Spark's source is a Java client;
-librdkafka publishes and looks up offsets. A setting without counterpart is an error: a client that
+librdkafka publishes and looks up offsets. A setting without a counterpart is an error: a client that
 ignored it would be less secure than intended. See "Security" in Kafka's documentation and
 librdkafka's CONFIGURATION.md.
 
@@ -49,11 +49,11 @@ def translate(owner: str, properties: Mapping[str, str]) -> ClientSettings:
     """Translate the security settings among Kafka properties; leave the others as they are.
 
     Args:
-        owner: the component that has them, for errors.
-        properties: settings in the Java client's names; librdkafka's names are kept.
+        owner: the component that has the properties, for errors.
+        properties: settings with the Java client's names; settings with librdkafka's names are kept.
 
     Raises:
-        ConfigurationError: if librdkafka has no equal setting.
+        ConfigurationError: if librdkafka has no such setting.
     """
     settings: ClientSettings = {}
     for name, value in properties.items():
@@ -70,8 +70,8 @@ def translate(owner: str, properties: Mapping[str, str]) -> ClientSettings:
             settings[name] = value
         else:
             raise ConfigurationError(
-                f"{owner}: property {name} cannot be told to librdkafka, which publishes and looks "
-                "up offsets; leave it out, or find another way to say it in librdkafka's "
+                f"{owner}: property {name} has no counterpart in librdkafka, which publishes and looks "
+                "up offsets; leave it out, or look for another setting in librdkafka's "
                 "CONFIGURATION.md"
             )
     return settings
@@ -90,15 +90,15 @@ def redacted(text: str, settings: Mapping[str, object]) -> str:
 
 
 def _jaas(text: str, properties: Mapping[str, str]) -> ClientSettings:
-    found = _JAAS.fullmatch(text)
-    if found is None:
+    match = _JAAS.fullmatch(text)
+    if match is None:
         raise ValueError(
             "is not of the form '<login module> required <name>=\"<value>\" ...;', for one module"
         )
-    module = found["module"].rpartition(".")[2]
+    module = match["module"].rpartition(".")[2]
     options = {
         name: re.sub(r"\\(.)", r"\1", double or single) or plain
-        for name, double, single, plain in _OPTION.findall(found["options"])
+        for name, double, single, plain in _OPTION.findall(match["options"])
     }
     if module not in _LOGIN_MODULES:
         raise ValueError(
@@ -117,7 +117,7 @@ def _password(options: ClientSettings, _properties: Mapping[str, str]) -> Client
 def _oauth(options: ClientSettings, properties: Mapping[str, str]) -> ClientSettings:
     if "sasl.oauthbearer.token.endpoint.url" not in properties:
         raise ValueError(
-            "OAuth needs the property sasl.oauthbearer.token.endpoint.url: tokens come from there"
+            "OAuth needs the property sasl.oauthbearer.token.endpoint.url, from which tokens are fetched"
         )
     settings = {
         "sasl.oauthbearer.method": "oidc",
@@ -205,7 +205,7 @@ _CONSUMED = frozenset(
         "ssl.truststore.type",
     }
 )
-"""Settings that the translations of other settings read."""
+"""Settings that the translations of other settings use."""
 _LIBRDKAFKA = frozenset(
     {
         "sasl.mechanisms",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the topics of an egress that module.yaml names."""
+"""Checks the topics that module.yaml names for an egress."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ logger = logging.getLogger("statefun.egress")
 
 
 def declared_topics(egress: KafkaEgress) -> list[str]:
-    """Return the topics that module.yaml names: for dead letters and for their replays."""
+    """Return the topics that module.yaml names for an egress: for dead letters and for their replays."""
     return [topic for topic in (egress.dead_letter_topic, egress.replay_topic) if topic]
 
 
 def check_declared_topics(egress: KafkaEgress, timeout: timedelta) -> ClusterMetadata:
-    """Check that the topics that module.yaml names exist; return the cluster's metadata.
+    """Check that the topics that module.yaml names for an egress exist; return the cluster's metadata.
 
     Raises:
         KafkaError: if no broker answers within ``timeout``.
@@ -37,7 +37,7 @@ def check_declared_topics(egress: KafkaEgress, timeout: timedelta) -> ClusterMet
 
 
 def refuse_missing_topics(egresses: Iterable[KafkaEgress], timeout: timedelta) -> None:
-    """Refuse topics that do not exist; a cluster that does not answer does not stop a start.
+    """Check that the topics of all egresses exist, in clusters that answer; warn of other clusters.
 
     Raises:
         TopicError: if one of the topics does not exist.
@@ -50,4 +50,6 @@ def refuse_missing_topics(egresses: Iterable[KafkaEgress], timeout: timedelta) -
         except TopicError:
             raise
         except KafkaError as error:
-            logger.warning("%s; its records are kept until one does", error.message)
+            logger.warning(
+                "%s; the records of the egress are kept until a broker answers", error.message
+            )

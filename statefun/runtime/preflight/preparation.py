@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepares a checkpoint before the query starts: it is checked, recovered, and positioned."""
+"""Prepares a checkpoint before the query starts: checks and recovers it, and decides on offsets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ logger = logging.getLogger("statefun")
 
 @attrs.frozen
 class Prepared:
-    """The facts that a run begins with."""
+    """The results of the preparation, with which a run begins."""
 
     newest: int
     """The newest committed batch, or -1."""
@@ -47,7 +47,7 @@ class Prepared:
     succession: Succession
     """Detects another driver that commits micro-batches."""
     connectors: Sequence[ConnectorIngress] = ()
-    """The other ingresses, whose sources follow those of Kafka."""
+    """The ingresses of connectors, whose sources come after Kafka's."""
 
 
 def prepare(module: Module, settings: Settings) -> Prepared:
@@ -74,12 +74,12 @@ def prepare(module: Module, settings: Settings) -> Prepared:
     if is_fresh:
         write_order(checkpoint, ordered)
     rewrite_read_offsets(checkpoint, ingresses)
-    others = (*connectors, *module.playground_ingresses)
-    bounds = Bounds(checkpoint, commit_log, ingresses, are_endless=bool(others))
+    endless_ingresses = (*connectors, *module.playground_ingresses)
+    bounds = Bounds(checkpoint, commit_log, ingresses, are_endless=bool(endless_ingresses))
     newest = commit_log.newest()
     leftovers = Outbox(checkpoint).recover(newest)
     delivery = Delivery(checkpoint)
-    # Spark reads the offsets that were planned before the first commit, whatever is asked for.
+    # If a batch is planned, but none is committed, Spark reads the planned offsets, not the starting ones.
     ends = None if is_fresh else commit_log.end_offsets(max(newest, 0))[: len(ingresses)]
     starts = _starts(settings, ends, ingresses, bounds)
     return Prepared(
@@ -87,13 +87,13 @@ def prepare(module: Module, settings: Settings) -> Prepared:
     )
 
 
-def _warn_of_partitions(asked: int | None, kept: int | None) -> None:
-    if asked is not None and kept not in {None, asked}:
+def _warn_of_partitions(requested: int | None, stored: int | None) -> None:
+    if requested is not None and stored not in {None, requested}:
         logger.warning(
-            "state-partitions=%d is without effect: the first start of this checkpoint has divided its "
-            "state into %d",
-            asked,
-            kept,
+            "state-partitions=%d has no effect: the first start with this checkpoint has divided its "
+            "state into %d partitions",
+            requested,
+            stored,
         )
 
 
@@ -103,7 +103,7 @@ def _starts(
     ingresses: Sequence[KafkaIngress],
     bounds: Bounds,
 ) -> list[str]:
-    """Return the starting offsets of Spark's sources; they count on a fresh checkpoint only.
+    """Return the starting offsets of Spark's sources, which Spark uses on a fresh checkpoint only.
 
     Args:
         settings: the settings, with the checkpoint.
@@ -117,14 +117,16 @@ def _starts(
         if removed is not None:
             raise removed
     partitions = [check_topics(ingress, timeout) for ingress in ingresses]
-    known = [offsets or {} for offsets in ends or ()] or [{} for _ in ingresses]
-    identities = check_identities(settings.checkpoint, ingresses, partitions, known, timeout)
+    offsets_by_ingress = [offsets or {} for offsets in ends or ()] or [{} for _ in ingresses]
+    identities = check_identities(
+        settings.checkpoint, ingresses, partitions, offsets_by_ingress, timeout
+    )
     write_identities(settings.checkpoint, identities)
     if ends is None:
-        known = [
-            starting_offsets(ingress, there, timeout)
-            for ingress, there in zip(ingresses, partitions, strict=True)
+        offsets_by_ingress = [
+            starting_offsets(ingress, topics, timeout)
+            for ingress, topics in zip(ingresses, partitions, strict=True)
         ]
-    starts = bounds.decide(partitions, known, timeout)
+    starts = bounds.decide(partitions, offsets_by_ingress, timeout)
     bounds.write()
     return [json.dumps(start) if ends is None else "latest" for start in starts]

@@ -2,7 +2,7 @@
 """Checks the consistency of a checkpoint at a start, before anything is changed.
 
 Spark plans a batch (``offsets/N``), the runtime stages it (``outbox/N``), and Spark commits it
-(``commits/N``). Only then Spark plans the next one, and the effects are released. A checkpoint that
+(``commits/N``). Only then does Spark plan the next batch, and are the effects released. A checkpoint that
 breaks this order has lost files, or was written by two drivers.
 """
 
@@ -19,7 +19,7 @@ def check_logs(checkpoint: Folder) -> None:
     """Check that the logs of a checkpoint are consistent and complete.
 
     Raises:
-        CheckpointError: if they are not.
+        CheckpointError: if they are inconsistent, or a file is missing.
     """
     log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
     committed, planned = log.newest(), log.planned()
@@ -45,7 +45,7 @@ def check_logs(checkpoint: Folder) -> None:
 
 
 class Succession:
-    """Checks that a run stages the batches one by one, from the newest committed one on.
+    """Checks that a run stages the batches one by one, after the newest committed batch.
 
     Args:
         committed: the newest committed batch when the run began.
@@ -64,7 +64,7 @@ class Succession:
             raise _overtaken(committed)
 
     def check(self, batch: int) -> bool:
-        """Register a batch before it is staged; tell whether it is the run's first.
+        """Register a batch before it is staged; return whether it is the run's first batch.
 
         Raises:
             CheckpointError: if another driver has committed batches meanwhile.
@@ -77,8 +77,9 @@ class Succession:
 
 def _overtaken(batch: int) -> CheckpointError:
     return CheckpointError(
-        f"another driver, or what is left of one, has committed batch {batch} to this checkpoint "
-        "meanwhile; see to it that it has ended, and start again: the next start goes on from there"
+        f"another driver, or the JVM of one that has ended, has committed batch {batch} to this checkpoint "
+        "since this run began; make sure that it has ended, and start again: the next start goes on from "
+        "that batch"
     )
 
 

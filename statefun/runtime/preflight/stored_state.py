@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the state of a checkpoint, while its application does not run."""
+"""Reads the state in a checkpoint while its application does not run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stored_state(session: SparkSession, checkpoint: Folder) -> Iterator[StoredSt
     """Open the state of a checkpoint.
 
     Raises:
-        CheckpointError: if it cannot be read.
+        CheckpointError: if the state cannot be read.
     """
     try:
         with _readable(checkpoint) as location:
@@ -50,7 +50,7 @@ def stored_state(session: SparkSession, checkpoint: Folder) -> Iterator[StoredSt
 def _readable(checkpoint: Folder) -> Iterator[str]:
     """Return the checkpoint's location in a form that Spark's reader does not misread.
 
-    The reader does not decode an escaped URI, but takes it for the path itself.
+    The reader does not decode the URI: escaped characters would become part of the path.
     """
     if not checkpoint.is_local or quote(checkpoint.location) == checkpoint.location:
         yield checkpoint.spark_uri
@@ -76,7 +76,7 @@ class StoredState:
         return Counter({row["typename"]: row["count"] for row in counted.collect()})
 
     def __iter__(self) -> Iterator[tuple[Address, Mapping[str, TypedValue]]]:
-        """Yield the addresses of the users' functions, and those of their values that have not expired."""
+        """Yield the addresses of the users' functions, each with its values that have not expired."""
         for row in self._rows.where(~F.col("typename").startswith(OWN_PREFIX)).toLocalIterator():
             values = AddressValues(bytes(row.state))
             values.expire(SystemClock())
@@ -94,15 +94,15 @@ class StoredState:
         return Counter(self._timers())
 
     def waiting(self) -> Counter[str]:
-        """Return the number of messages whose endpoint was down, by the target's function type."""
-        waiting: Counter[str] = Counter()
+        """Return the number of messages that wait for endpoints, by the target's function type."""
+        counts: Counter[str] = Counter()
         for row in self._rows.where(~F.col("typename").startswith(OWN_PREFIX)).toLocalIterator():
-            waiting[row.typename] += len(_state(row).waiting)
-        kept = F.col("typename").startswith(f"{chunks.CHUNKS_NAMESPACE}/")
-        for row in self._rows.where(kept).toLocalIterator():
+            counts[row.typename] += len(_state(row).waiting)
+        is_chunk = F.col("typename").startswith(f"{chunks.CHUNKS_NAMESPACE}/")
+        for row in self._rows.where(is_chunk).toLocalIterator():
             for value in _state(row).values:
-                waiting.update(chunks.kept_for(bytes(row.target), value.typename, value.value))
-        return +waiting
+                counts.update(chunks.kept_for(bytes(row.target), value.typename, value.value))
+        return +counts
 
     def _timers(self) -> Iterator[str]:
         for row in self._rows.where(F.col("typename").startswith(f"{TIMERS}/")).toLocalIterator():

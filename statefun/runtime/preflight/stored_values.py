@@ -3,7 +3,7 @@
 
 The values of an address are decoded when a function reads them, maybe months after their type has
 changed. Only a start whose functions declare a value in another way than the start before reads the
-whole state for this.
+whole state for this check.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import ValueSpec
 
 Shapes = Mapping[str, Mapping[str, str]]
-"""By function type and name: what a value is declared as."""
+"""The declared type of a value and its form, by function type and name."""
 
 
 @attrs.define
-class _Stored:
+class _ValueGroup:
     """The stored values of one name and type."""
 
     count: int = 0
     unreadable: int = 0
     example: str = ""
-    """An address whose value cannot be decoded, and why."""
+    """An address whose value cannot be decoded, and the reason."""
 
 
 def shapes_of(functions: StatefulFunctions) -> dict[str, dict[str, str]]:
@@ -44,22 +44,22 @@ def shapes_of(functions: StatefulFunctions) -> dict[str, dict[str, str]]:
     }
 
 
-def changed_values(before: Shapes, now: Shapes) -> list[tuple[str, str]]:
-    """Return the function types and names of values that were declared in another way before."""
+def changed_values(stored_shapes: Shapes, present_shapes: Shapes) -> list[tuple[str, str]]:
+    """Return the function types and names of values whose declarations have changed."""
     return [
         (typename, name)
-        for typename, shapes in now.items()
+        for typename, shapes in present_shapes.items()
         for name, shape in shapes.items()
-        if before.get(typename, {}).get(name, shape) != shape
+        if stored_shapes.get(typename, {}).get(name, shape) != shape
     ]
 
 
 class StoredValues:
-    """The stored values of an application's functions; reads the whole state once.
+    """The stored values of an application's functions; made by reading the whole state once.
 
     Args:
         state: the addresses of a checkpoint and their values by name.
-        functions: the functions that go on from it.
+        functions: the functions that go on from the checkpoint.
     """
 
     def __init__(
@@ -68,46 +68,46 @@ class StoredValues:
         functions: StatefulFunctions,
     ) -> None:
         self._functions = functions
-        tallies: dict[tuple[str, str, str], _Stored] = {}
+        groups: dict[tuple[str, str, str], _ValueGroup] = {}
         for address, values in state:
             for name, value in values.items():
-                tally = tallies.setdefault((address.typename, name, value.typename), _Stored())
-                tally.count += 1
+                group = groups.setdefault((address.typename, name, value.typename), _ValueGroup())
+                group.count += 1
                 spec = self._spec(address.typename, name)
                 if spec is not None and spec.type.reads(value.typename):
-                    _try(spec, address, value, tally)
-        self._tallies = sorted(tallies.items())
+                    _try(spec, address, value, group)
+        self._groups = sorted(groups.items())
 
     def unreadable(self, among: Collection[tuple[str, str]] | None = None) -> Iterator[str]:
-        """Yield what keeps functions from reading values that they declare.
+        """Yield a problem for each declared value that a function cannot read.
 
         Args:
             among: the function types and names of the values to look at; None for all.
         """
-        for (typename, name, value_type), stored in self._tallies:
+        for (typename, name, value_type), group in self._groups:
             if among is not None and (typename, name) not in among:
                 continue
             spec = self._spec(typename, name)
-            text = _described(typename, name, value_type, stored)
+            text = _described(typename, name, value_type, group)
             if spec is not None and not spec.type.reads(value_type):
                 yield (
                     f"{text}, and declared as {spec.type.typename}; use another name, or a type with "
                     "upgrades= for the stored one"
                 )
-            elif stored.unreadable:
+            elif group.unreadable:
                 yield (
-                    f"{text}, and {stored.unreadable:,} of them cannot be decoded "
-                    f"({stored.example}); give new fields defaults, or declare a type of another "
+                    f"{text}, and {group.unreadable:,} of them cannot be decoded "
+                    f"({group.example}); give new fields defaults, or declare a type of another "
                     "name with upgrades= for the stored one"
                 )
 
     def undeclared(self) -> Iterator[str]:
         """Yield the values that registered functions do not declare."""
-        for (typename, name, value_type), stored in self._tallies:
+        for (typename, name, value_type), group in self._groups:
             function = self._functions.find(typename)
             # A function that runs elsewhere declares its values when it is called.
             if function is not None and function.transport is None and name not in function.specs:
-                text = _described(typename, name, value_type, stored)
+                text = _described(typename, name, value_type, group)
                 yield f"{text}, and is no longer among its specs"
 
     def _spec(self, typename: str, name: str) -> ValueSpec | None:
@@ -115,14 +115,14 @@ class StoredValues:
         return None if function is None else function.specs.get(name)
 
 
-def _described(typename: str, name: str, value_type: str, stored: _Stored) -> str:
-    count = f"{stored.count:,} addresses"
+def _described(typename: str, name: str, value_type: str, group: _ValueGroup) -> str:
+    count = f"{group.count:,} addresses"
     return f"value {name!r} of function {typename} is stored at {count} as {value_type}"
 
 
-def _try(spec: ValueSpec, address: Address, value: TypedValue, tally: _Stored) -> None:
+def _try(spec: ValueSpec, address: Address, value: TypedValue, group: _ValueGroup) -> None:
     try:
         spec.type.decode(value.typename, value.value or b"")
     except Exception as error:  # noqa: BLE001 - whatever a user's deserializer raises
-        tally.unreadable += 1
-        tally.example = tally.example or f"{address}: {line_of(error)}"
+        group.unreadable += 1
+        group.example = group.example or f"{address}: {line_of(error)}"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds functions that a checkpoint knows, but that are no longer registered.
 
-A function that was renamed or removed leaves state behind, and perhaps messages that wait for it.
-Neither may vanish silently. Only a start that lacks a function of the start before reads the
-whole state for this; ``<checkpoint>/functions.json`` has the registered functions, and the number
-of addresses that others have left.
+A function that was renamed or removed leaves state, and perhaps messages that wait for it.
+Neither may vanish silently. A start reads the whole state for this check only if it lacks a function of the
+previous start. ``<checkpoint>/functions.json`` has the registered functions, and the number of addresses
+with state of other functions.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class KnownFunctions:
     registered: frozenset[str]
     """The typenames that the last start registered, or found messages for."""
     left: dict[str, int]
-    """The number of addresses with state of other functions; some may have expired since."""
+    """The number of addresses with state, by other functions; some may have expired since."""
     counted: str
     """The day of this count; empty if it is unknown."""
     shapes: Shapes
-    """How the functions of this start, and of those before, have declared their values."""
+    """How the functions of this start, and of earlier starts, have declared their values."""
 
 
 def check_functions(
@@ -76,32 +76,35 @@ def check_functions(
         The known functions, for :func:`write_functions`.
 
     Raises:
-        CheckpointError: if there are such messages and the policy is to fail, or if stored values
-            cannot be read as the functions now declare them.
+        CheckpointError: if messages wait for such functions and the policy is to fail, or if functions
+            cannot read stored values with their present declarations.
     """
     registered = frozenset(str(function.typename) for function in functions)
     log = CommitLog(checkpoint)
-    known = known_functions(checkpoint)
-    waiting: dict[str, int] = {}
-    shapes = {**(known.shapes if known else {})}
+    previous = known_functions(checkpoint)
+    waiting_counts: dict[str, int] = {}
+    all_shapes = {**(previous.shapes if previous else {})}
     for typename, declared in shapes_of(functions).items():
-        shapes[typename] = {**shapes.get(typename, {}), **declared}
+        all_shapes[typename] = {**all_shapes.get(typename, {}), **declared}
     if log.newest() >= 0:
         _check_values(
-            session, checkpoint, functions, changed_values(known.shapes if known else {}, shapes)
+            session,
+            checkpoint,
+            functions,
+            changed_values(previous.shapes if previous else {}, all_shapes),
         )
-    if log.newest() < 0 or (known is not None and known.registered <= registered):
-        left = unregistered(Counter(known.left if known else {}), functions)
-        counted = known.counted if known else ""
+    if log.newest() < 0 or (previous is not None and previous.registered <= registered):
+        left_counts = unregistered(Counter(previous.left if previous else {}), functions)
+        counted = previous.counted if previous else ""
         as_of = f" (as of {counted or 'some earlier start'})"
     else:
         with stored_state(session, checkpoint) as state:
-            left = unregistered(state.addresses(), functions)
-            waiting = unregistered(waiting_messages(checkpoint, state), functions)
+            left_counts = unregistered(state.addresses(), functions)
+            waiting_counts = unregistered(waiting_messages(checkpoint, state), functions)
         counted, as_of = datetime.now(timezone.utc).date().isoformat(), ""
-        if waiting and policy is OnFailure.FAIL:
-            raise CheckpointError(_refusal(checkpoint, waiting, functions))
-        for typename, count in sorted(waiting.items()):
+        if waiting_counts and policy is OnFailure.FAIL:
+            raise CheckpointError(_refusal(checkpoint, waiting_counts, functions))
+        for typename, count in sorted(waiting_counts.items()):
             logger.warning(
                 "%s messages wait for function %s, which is not registered: %s",
                 f"{count:,}",
@@ -110,31 +113,32 @@ def check_functions(
                 if policy is OnFailure.DEAD_LETTER
                 else "they are left out",
             )
-    for typename, count in sorted(left.items()):
-        logger.warning("%s", kept(typename, count, functions, as_of))
-    # Messages may still wait for these functions: a later start that is to fail must find them.
-    registered |= waiting.keys()
-    return KnownFunctions(registered, left, counted, shapes)
+    for typename, count in sorted(left_counts.items()):
+        logger.warning("%s", described_state(typename, count, functions, as_of))
+    # Messages may still wait for these functions: a later start with the policy to fail must find them.
+    registered |= waiting_counts.keys()
+    return KnownFunctions(registered, left_counts, counted, all_shapes)
 
 
 def _check_values(
     session: SparkSession,
     checkpoint: Folder,
     functions: StatefulFunctions,
-    changed: Sequence[tuple[str, str]],
+    changed_names: Sequence[tuple[str, str]],
 ) -> None:
-    """Check that stored values can be read whose functions have changed how they declare them.
-
-    Functions go on with all others as they did.
+    """Check that functions can read the stored values whose declarations have changed.
 
     Raises:
         CheckpointError: if they cannot.
     """
-    if not changed:
+    if not changed_names:
         return
-    logger.info("reading all state, since this has changed: value %s", _named(changed))
+    logger.info(
+        "reading all state, since the declarations of these values have changed: %s",
+        _named(changed_names),
+    )
     with stored_state(session, checkpoint) as state:
-        problems = list(StoredValues(state, functions).unreadable(changed))
+        problems = list(StoredValues(state, functions).unreadable(changed_names))
     if problems:
         raise CheckpointError(
             f"functions cannot read the state in checkpoint {checkpoint.shown}:\n  "
@@ -146,14 +150,14 @@ def _named(values: Iterable[tuple[str, str]]) -> str:
     return ", ".join(f"{name} of function {typename}" for typename, name in values)
 
 
-def write_functions(checkpoint: Folder, known: KnownFunctions) -> None:
+def write_functions(checkpoint: Folder, functions: KnownFunctions) -> None:
     """Write the known functions into a checkpoint, unless it has them already."""
-    if known != known_functions(checkpoint):
+    if functions != known_functions(checkpoint):
         content = {
-            "registered": sorted(known.registered),
-            "left": known.left,
-            "counted": known.counted,
-            "values": known.shapes,
+            "registered": sorted(functions.registered),
+            "left": functions.left,
+            "counted": functions.counted,
+            "values": functions.shapes,
         }
         write_framed(checkpoint, FUNCTIONS_FILE, json.dumps(content).encode())
 
@@ -172,8 +176,10 @@ def unregistered(counts: Counter[str], functions: StatefulFunctions) -> dict[str
     }
 
 
-def kept(typename: str, addresses: int, functions: StatefulFunctions, as_of: str = "") -> str:
-    """Describe the state that a function has left, and the day of the count unless it is today."""
+def described_state(
+    typename: str, addresses: int, functions: StatefulFunctions, as_of: str = ""
+) -> str:
+    """Describe the state of a function that is not registered; ``as_of`` has the day of the count."""
     return (
         f"function {typename} has state at {addresses:,} addresses{as_of}, and is not registered; the "
         "state is kept for a function that is registered under that name"
@@ -184,12 +190,12 @@ def kept(typename: str, addresses: int, functions: StatefulFunctions, as_of: str
 def undelivered(checkpoint: Folder) -> Iterator[str]:
     """Yield the function types of the messages that no micro-batch has delivered."""
     outbox, log = Outbox(checkpoint), CommitLog(checkpoint)
-    delivered = feedback_offset(log, log.newest()).batch
+    newest_delivered = feedback_offset(log, log.newest()).batch
     target, typename, value = (
         MESSAGE_SCHEMA.get_field_index(name) for name in ("target", "typename", "value")
     )
     for batch in outbox.batches():
-        manifest = outbox.manifest(batch) if delivered < batch <= log.newest() else None
+        manifest = outbox.manifest(batch) if newest_delivered < batch <= log.newest() else None
         for segment in manifest.segments if manifest is not None else ():
             if not segment.messages.records:
                 continue
@@ -198,28 +204,30 @@ def undelivered(checkpoint: Folder) -> Iterator[str]:
                     columns = (
                         rows.column(index).to_pylist() for index in (target, typename, value)
                     )
-                    for to, name, content in zip(*columns, strict=True):
+                    for receiver, name, content in zip(*columns, strict=True):
                         if not (is_wake_up(name, content) or chunks.is_own(name, content)):
-                            yield typename_of(to)
-                        yield from chunks.kept_for(to, name, content)
+                            yield typename_of(receiver)
+                        yield from chunks.kept_for(receiver, name, content)
                         for message in delayed_messages(name, content):
                             yield typename_of(message.target)
 
 
-def _refusal(checkpoint: Folder, waiting: dict[str, int], functions: StatefulFunctions) -> str:
-    listed = "\n".join(
+def _refusal(
+    checkpoint: Folder, waiting_counts: dict[str, int], functions: StatefulFunctions
+) -> str:
+    lines = "\n".join(
         f"  {count:,} for function {typename}{functions.hint(typename)}"
-        for typename, count in sorted(waiting.items())
+        for typename, count in sorted(waiting_counts.items())
     )
     return (
         f"messages wait in checkpoint {checkpoint.shown} for functions that are not "
-        f"registered:\n{listed}\n  register them until their messages are delivered, or give the "
-        "messages up with spark.statefun.on-unregistered=dead-letter or skip"
+        f"registered:\n{lines}\n  register them until their messages are delivered, or give up the "
+        "messages with spark.statefun.on-unregistered=dead-letter or skip"
     )
 
 
 def known_functions(checkpoint: Folder) -> KnownFunctions | None:
-    """Return the functions that the checkpoint knows; None if no run has noted them yet."""
+    """Return the functions that the checkpoint knows; None if no run has stored them yet."""
     try:
         content = json.loads(read_framed(checkpoint, FUNCTIONS_FILE))
         return KnownFunctions(

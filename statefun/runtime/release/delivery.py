@@ -2,8 +2,8 @@
 """The delivery of messages between functions, as the driver sees it.
 
 A message that needs no other address's state may be delivered in the micro-batch that sends it,
-if it overtakes none: no message of its sender may be on the way through the outbox. Which messages
-take that way depends on the functions' declarations. So the messages of an earlier run, whose
+if it overtakes no other message: no message of its sender may be on the way through the outbox. Which
+messages go through the outbox depends on the functions' declarations. So the messages of an earlier run, whose
 functions may have had other declarations, have to be delivered first.
 """
 
@@ -16,7 +16,7 @@ from statefun.runtime.ingress.feedback_offset import feedback_offset
 
 
 class Delivery:
-    """Tracks the messages that are on their way; made before a run's first micro-batch."""
+    """Tracks the messages that are not delivered yet; made before a run's first micro-batch."""
 
     def __init__(self, checkpoint: Folder) -> None:
         self._commit_log = CommitLog(checkpoint)

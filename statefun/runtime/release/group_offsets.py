@@ -25,7 +25,7 @@ from statefun.runtime.kafka.client import connect, reason_of
 logger = logging.getLogger("statefun.ingress")
 
 _FAREWELL = timedelta(seconds=5)
-"""How long groups have for their last offsets when an application ends."""
+"""How long groups may take to commit their last offsets when an application ends."""
 
 
 @attrs.define
@@ -41,7 +41,7 @@ class Commits:
 class GroupOffsets:
     """Commits the offsets of committed batches to each ingress's consumer group.
 
-    It works in the background, so that a group without coordinator holds up nothing else.
+    It works in the background, so that a group without a coordinator delays nothing else.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class GroupOffsets:
     def commit(self, batch: int) -> None:
         """Commit the end offsets of ``batch``, which is a committed batch.
 
-        A cluster that refuses is reported and asked again with the next batch.
+        If a cluster refuses them, that is logged, and the next batch commits its own.
         """
         ends = self._commit_log.end_offsets(batch)
         for group, stops, end in zip(self._groups, self._stops, ends, strict=False):
@@ -70,7 +70,7 @@ class GroupOffsets:
                 group.commit(end if stops is None else within_stops(end, stops))
 
     def close(self) -> None:
-        """Close the connections; offsets that are not committed by now have a moment left."""
+        """Close the connections; offsets that wait are committed if the clusters answer within a few seconds."""
         groups = [group for group in self._groups if group is not None]
         for group in groups:
             group.stop()
@@ -96,24 +96,24 @@ class _Group:
         self._thread.start()
 
     def commit(self, offsets: Offsets) -> None:
-        """Pass offsets to the thread; they replace older ones that wait."""
+        """Pass offsets to the thread; they replace older offsets that wait."""
         with self._changed:
             self._newest = offsets
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """End when the waiting offsets are committed, or refused."""
+        """End the thread when the waiting offsets are committed, or refused."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
 
     def join(self, deadline: float) -> None:
-        """Wait for the end until ``deadline``, in monotonic seconds."""
+        """Wait for the end of the thread until ``deadline``, in monotonic seconds."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             logger.warning(
-                "ingress %s: offsets of consumer group %s may not be committed: there was no "
-                "answer in time; the checkpoint has them",
+                "ingress %s: offsets of consumer group %s may not be committed: the cluster did not "
+                "answer in time; the checkpoint has the offsets",
                 self._ingress.id,
                 self._ingress.consumer_group_id,
             )

@@ -3,9 +3,9 @@
 
 A separate thread watches the commit log, since Spark does not report commits while a
 stream is idle. It hands committed batches to the egresses that they have records for. Each
-egress has its own thread and pace. When all egresses are done with a batch, in order, the
+egress has its own thread and pace. When all egresses have published a batch, in order, the
 consumer groups' offsets are committed, and batches that are published and delivered are deleted;
-a crash in between repeats the batch, and loses nothing.
+a crash in between repeats these steps, and loses nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger("statefun.egress")
 _POLL_LOCAL = timedelta(milliseconds=5)
 _POLL_REMOTE = timedelta(milliseconds=100)
 _LOOK = timedelta(milliseconds=500)
-"""How often a wait for all records checks for a stop."""
+"""How often :meth:`Publisher.drain` checks whether the application is to stop."""
 
 
 @attrs.define
@@ -99,8 +99,8 @@ class Publisher:
         """Start publishing in the background, beginning with the batches that an earlier run left.
 
         Raises:
-            StatefunError: if an exactly-once egress that earlier runs have published to cannot be,
-                or the properties of another one that this process publishes to are wrong.
+            StatefunError: if the lanes of an exactly-once egress cannot be opened or claimed, or the
+                properties of another egress that this process publishes to are wrong.
         """
         for id_, factory in self._factories.items():
             self._threads[id_] = EgressThread(factory, partial(self._published, id_), self._fail)
@@ -116,7 +116,7 @@ class Publisher:
         self._thread.start()
 
     def run_as_tasks(self, context: SparkContext) -> None:
-        """Publish by Spark tasks from now on; allowed only while nothing waits."""
+        """Publish to Kafka by Spark tasks from now on; call this only while no batch waits."""
         for thread in self._threads.values():
             if isinstance(thread.factory, KafkaLaneFactory):
                 thread.use(TaskLanes(thread.factory, context, thread.turn))
@@ -137,18 +137,18 @@ class Publisher:
             self._changed.notify_all()
 
     def drain(self, newest_commit: int, stopping: threading.Event) -> None:
-        """Wait until everything up to ``newest_commit`` is published.
+        """Wait until all batches up to ``newest_commit`` are published.
 
         Raises:
             StatefunError: if publishing has failed.
             KeyboardInterrupt: if the application is to stop before that.
         """
-        done = False
-        while not done:
+        is_done = False
+        while not is_done:
             if stopping.is_set():
                 raise KeyboardInterrupt
             with self._changed:
-                done = self._changed.wait_for(
+                is_done = self._changed.wait_for(
                     lambda: self.error is not None or self._oldest() > newest_commit,
                     timeout=_LOOK.total_seconds(),
                 )
@@ -156,7 +156,7 @@ class Publisher:
             raise self.error
 
     def stop(self) -> None:
-        """Stop; unpublished records stay in the outbox."""
+        """Stop publishing; unpublished records stay in the outbox."""
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
@@ -166,13 +166,13 @@ class Publisher:
             thread.stop()
 
     def _take_over(self) -> None:
-        """Keep other runs on this checkpoint, or on a copy of it, from publishing exactly once."""
+        """Claim the exactly-once lanes: other runs on this checkpoint, or on a copy, can no longer publish."""
         exactly_once = [each for each in self._threads.values() if each.factory.needs_progress]
         egresses = [thread.factory.egress for thread in exactly_once]
         places = [f"{egress.id} {egress.address}" for egress in egresses]
         runs = Runs(self._settings.checkpoint, self.run_id, places)
         query_id = self._commit_log.query_id()
-        if not query_id:  # no run can have published from the checkpoint
+        if not query_id:  # no earlier run has published from the checkpoint
             runs.add()
             return
         for thread in exactly_once:
@@ -185,7 +185,7 @@ class Publisher:
         return len(self._uncommitted) + len(self._released)
 
     def _oldest(self) -> float:
-        """Return the oldest batch that is not published; infinity if all are."""
+        """Return the oldest batch that is not published; infinity if there is none."""
         if self._released:
             return self._released[0].batch
         return self._uncommitted[0] if self._uncommitted else float("inf")
@@ -205,7 +205,7 @@ class Publisher:
             self._fail(failed)
 
     def _step(self) -> None:
-        """Release the next batch or finish published ones; else wait for a while."""
+        """Finish the oldest batch if it is published, or release the next one; otherwise wait for a while."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (
@@ -233,15 +233,15 @@ class Publisher:
             egresses.update(egress for egress in staged.egresses if staged.total(egress))
             for egress, numbers in staged.skips.items():
                 logger.warning(
-                    "egress %s: %d records of batch %d are left out: somebody has skipped them",
+                    "egress %s: %d records of batch %d are not published: an operator has skipped them",
                     egress,
                     len(numbers),
                     batch,
                 )
         for egress in egresses - self._threads.keys():
             raise CheckpointError(
-                f"the outbox holds records for egress {egress}, which module.yaml no longer "
-                "declares; declare it until they are published"
+                f"the outbox has records for egress {egress}, which module.yaml no longer "
+                "declares; declare the egress until its records are published"
             )
         with self._changed:
             self._released.append(_Released(batch, staged, egresses.copy()))

@@ -19,25 +19,25 @@ from statefun.runtime.spark_internals.configuration import RETAINED
 from statefun.sdk.errors import ConfigurationError
 
 BACKLOG = 16
-"""The number of batches that may wait for the egresses before staging waits, too."""
+"""With so many unpublished batches, staging waits until one of them is published."""
 
 
 def check_retained(conf: RuntimeConfig) -> None:
     """Check that Spark keeps the offsets of batches for as long as they may wait for egresses.
 
     Raises:
-        ConfigurationError: if it does not.
+        ConfigurationError: if Spark keeps fewer batches.
     """
     retained = int(conf.get(RETAINED, "100") or 0)
     if retained <= BACKLOG:
         raise ConfigurationError(
-            f"{RETAINED}={retained} would delete offsets that are still needed, as publishing may "
-            f"lag behind by {BACKLOG} batches; set it to {BACKLOG + 1} or more"
+            f"{RETAINED}={retained} would delete offsets that are still needed: up to "
+            f"{BACKLOG} batches may wait for their egresses; set it to {BACKLOG + 1} or more"
         )
 
 
 class Retention:
-    """Deletes batches in order, and logs the timers that they have set."""
+    """Deletes batches in order; first it writes their timer buckets into the log of timers."""
 
     def __init__(self, checkpoint: Folder) -> None:
         self._outbox = Outbox(checkpoint)
@@ -46,7 +46,7 @@ class Retention:
         self._timers = self._timer_log.recover()
         self._timers.drop(feedback_offset(self._commit_log, self._commit_log.newest()).tick)
         self._undelivered: list[int] = []
-        """A heap, because batches of an earlier run may be newer than the ones published now."""
+        """A heap: batches of an earlier run may be newer than those that are published now."""
 
     def start(self, leftovers: Leftovers) -> None:
         """Go on with the batches that an earlier run has left."""
@@ -79,7 +79,8 @@ class Retention:
     def _remove(self, batch: int, tick: int) -> None:
         manifest = self._outbox.manifest(batch) or Manifest()
         buckets = {bucket for bucket in timer_buckets(manifest) if due_tick(bucket) > tick}
-        # Known ones as well: a crash may have left a file of the same batch that alone has them.
+        # Including the known buckets: a crash may have left a file of the same batch, which this one replaces,
+        # and no other file may have them.
         if any(bucket not in self._timers for bucket in buckets):
             self._timers.add(buckets)
             self._timer_log.add(batch, buckets, self._timers)

@@ -35,7 +35,7 @@ _make_record = partial(tuple.__new__, EgressRecord)
 
 
 def arrow_stream(pieces: Iterable[Sequence[tuple[Any, ...]]], schema: pa.Schema) -> bytes:
-    """Return effects as one Arrow IPC stream, with a batch for each piece."""
+    """Encode effects as one Arrow IPC stream, with a record batch for each piece."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
         for rows in pieces:

@@ -15,8 +15,8 @@ from pyspark.sql.types import (
 ROW_SCHEMA = StructType(
     [
         StructField("target", BinaryType()),
-        # Rows of one target are invoked in this order. For ingress records it is the Kafka
-        # offset, which orders records of one partition; delayed messages that are due
+        # Functions get the rows of one target in this order. For an ingress record it is the Kafka
+        # offset, which orders the records of one partition; delayed messages that are due
         # are first ordered by their timestamps.
         StructField("offset", LongType()),
         # An address key, or null for a record from an ingress.
@@ -28,16 +28,16 @@ ROW_SCHEMA = StructType(
         StructField("partition", IntegerType()),
         # Milliseconds since the epoch: the ingress record's time, or a delayed message's due time.
         StructField("timestamp", LongType()),
-        # The ingress record's key, if it could not become an id.
+        # The ingress record's key, if the id differs from it.
         StructField("key", BinaryType()),
-        # Its headers, as JSON; null if there are none. Spark measures an Arrow batch after each row,
-        # and a column of lists as a whole each time: 57 % of the CPU of tasks, when this was one.
+        # The record's headers, as JSON; null if there are none. Not a list: Spark measures an Arrow batch after
+        # each row, and a column of lists as a whole each time, which took 57 % of the CPU of tasks.
         StructField("headers", StringType()),
-        # Trace-context headers of the record that caused the message: 'name=value', a line each.
+        # Trace-context headers of the record that caused the message: lines 'name=value'.
         StructField("trace", StringType()),
         # The number of the route by which the record came; null for messages between functions.
         StructField("route", LongType()),
-        # Bits, which engine.row_flags lists; 0 for messages between functions.
+        # Flags, which are listed in engine.row_flags; 0 for messages between functions.
         StructField("flags", IntegerType()),
     ]
 )

@@ -91,7 +91,7 @@ def test_a_cluster_that_does_not_answer_is_named() -> None:
     assert caught.value.message.startswith(
         "ingress test/in: no Kafka broker answered at 127.0.0.1:1 within 0.2 s ("
     )
-    assert caught.value.message.endswith("); is it running, and is the address right?")
+    assert caught.value.message.endswith("); is a broker running, and is the address right?")
 
 
 @pytest.mark.broker

@@ -126,7 +126,7 @@ def test_javas_names_are_translated(properties: dict[str, str], expected: dict[s
 @pytest.mark.parametrize(
     ("properties", "reason"),
     [
-        ({"ssl.provider": "X"}, "property ssl.provider cannot be told to librdkafka"),
+        ({"ssl.provider": "X"}, "property ssl.provider has no counterpart in librdkafka"),
         ({"sasl.jaas.config": SECRET}, "is not of the form"),
         (
             {"sasl.jaas.config": f"x.y.Other required a='{SECRET}';"},

@@ -36,8 +36,8 @@ def test_other_state_partitions_than_at_the_first_start_are_without_effect(
 
     assert warned[:3] == [[], [], []]
     [line] = warned[3]
-    assert line.startswith("state-partitions=3 is without effect: the first start")
-    assert line.endswith("has divided its state into 2")
+    assert line.startswith("state-partitions=3 has no effect: the first start")
+    assert line.endswith("has divided its state into 2 partitions")
 
 
 def test_spark_finds_offsets_whose_rewriting_was_interrupted(

@@ -172,7 +172,9 @@ def test_a_batch_that_a_replaced_driver_commits_late_is_not_lost(
 
     with monkeypatch.context() as patch:
         patch.setattr(Publisher, "drain", drain_meanwhile)
-        with pytest.raises(CheckpointError, match="another driver, or what is left of one, has"):
+        with pytest.raises(
+            CheckpointError, match="another driver, or the JVM of one that has ended, has"
+        ):
             run(module, functions, checkpoint)
     before = [record.value for record in kafka.receive(out)]
     run(module, functions, checkpoint)

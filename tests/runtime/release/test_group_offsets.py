@@ -71,5 +71,5 @@ def test_nothing_waits_for_a_cluster_that_does_not_answer(
     wait(lambda: kafka.group_offsets(users, users) == [4])
 
     assert (while_paused.succeeded, while_paused.failed) == (1, 0)
-    assert "may not be committed: there was no answer in time" in caplog.text
+    assert "may not be committed: the cluster did not answer in time" in caplog.text
     assert group_offsets.commits[0].succeeded < 5
