@@ -133,8 +133,8 @@ class Outbox:
         Raises:
             CheckpointError: if the manifest is damaged.
         """
-        stored = self._find(batch)
-        return None if stored is None else stored[0]
+        content = self._find(batch)
+        return None if content is None else content[0]
 
     def staged(self, batch: int) -> Staged | None:
         """Return the staged effects of ``batch``, or None if there are none (any more).
@@ -142,8 +142,8 @@ class Outbox:
         Raises:
             CheckpointError: if the manifest is damaged.
         """
-        stored = self._find(batch)
-        return None if stored is None else Staged(*stored, read_skips(self._checkpoint, batch))
+        content = self._find(batch)
+        return None if content is None else Staged(*content, read_skips(self._checkpoint, batch))
 
     def _find(self, batch: int) -> tuple[Manifest, bytes] | None:
         """Return a batch's manifest and its digest; None if it has no manifest."""

@@ -75,18 +75,19 @@ def check_identities(
     identities = {}
     for ingress, present_topics, has_offsets in zip(ingresses, topics, read, strict=True):
         id_ = str(ingress.id)
-        present, stored = (
-            _present_identity(ingress, present_topics, timeout),
-            stored_identities.get(id_, Identity()),
-        )
+        present_identity = _present_identity(ingress, present_topics, timeout)
+        stored_identity = stored_identities.get(id_, Identity())
         if has_offsets:
-            _compare(checkpoint, ingress, stored, present, has_offsets)
+            _compare(checkpoint, ingress, stored_identity, present_identity, has_offsets)
         # A topic that does not exist now may come back as another one.
         stored_topics = {
-            topic: stored.topics[topic] for topic in has_offsets if topic in stored.topics
+            topic: stored_identity.topics[topic]
+            for topic in has_offsets
+            if topic in stored_identity.topics
         }
         identities[id_] = Identity(
-            present.cluster or stored.cluster, {**stored_topics, **present.topics}
+            present_identity.cluster or stored_identity.cluster,
+            {**stored_topics, **present_identity.topics},
         )
     return identities
 
@@ -147,17 +148,20 @@ class NewTopics:
                 self._store(ingress, new_topics)
 
     def _store(self, ingress: KafkaIngress, new_topics: Sequence[str]) -> None:
-        present = _present_identity(ingress, new_topics, _ANSWER)
-        if not present.topics:  # the broker does not know the new topic yet
+        present_identity = _present_identity(ingress, new_topics, _ANSWER)
+        if not present_identity.topics:  # the broker does not know the new topic yet
             return
         stored_identities, id_ = _stored_identities(self._checkpoint), str(ingress.id)
-        stored = stored_identities.get(id_, Identity())
-        cluster = stored.cluster or present.cluster
+        stored_identity = stored_identities.get(id_, Identity())
+        cluster = stored_identity.cluster or present_identity.cluster
         write_identities(
             self._checkpoint,
-            {**stored_identities, id_: Identity(cluster, {**present.topics, **stored.topics})},
+            {
+                **stored_identities,
+                id_: Identity(cluster, {**present_identity.topics, **stored_identity.topics}),
+            },
         )
-        self._known.update((id_, topic) for topic in present.topics)
+        self._known.update((id_, topic) for topic in present_identity.topics)
 
 
 def _stored_identities(checkpoint: Folder) -> dict[str, Identity]:
@@ -199,22 +203,22 @@ def _present_identity(
 def _compare(
     checkpoint: Folder,
     ingress: KafkaIngress,
-    stored: Identity,
-    present: Identity,
+    before: Identity,
+    now: Identity,
     read_topics: Iterable[str],
 ) -> None:
-    if None not in {stored.cluster, present.cluster} and stored.cluster != present.cluster:
+    if None not in {before.cluster, now.cluster} and before.cluster != now.cluster:
         difference = (
-            f"the cluster at {ingress.address} has the id {present.cluster}, not {stored.cluster}"
+            f"the cluster at {ingress.address} has the id {now.cluster}, not {before.cluster}"
         )
         remedy = "give the address of that cluster"
     else:
         other_topics = [
             topic
             for topic in sorted(read_topics)
-            if stored.topics.get(topic) != present.topics.get(topic)
-            and topic in stored.topics
-            and topic in present.topics
+            if before.topics.get(topic) != now.topics.get(topic)
+            and topic in before.topics
+            and topic in now.topics
         ]
         if not other_topics:
             return

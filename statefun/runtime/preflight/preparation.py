@@ -87,13 +87,13 @@ def prepare(module: Module, settings: Settings) -> Prepared:
     )
 
 
-def _warn_of_partitions(requested: int | None, stored: int | None) -> None:
-    if requested is not None and stored not in {None, requested}:
+def _warn_of_partitions(requested: int | None, present: int | None) -> None:
+    if requested is not None and present not in {None, requested}:
         logger.warning(
             "state-partitions=%d has no effect: the first start with this checkpoint has divided its "
             "state into %d partitions",
             requested,
-            stored,
+            present,
         )
 
 

@@ -50,7 +50,7 @@ class KnownFunctions:
 
     registered: frozenset[str]
     """The typenames that the last start registered, or found messages for."""
-    left: dict[str, int]
+    with_state: dict[str, int]
     """The number of addresses with state, by other functions; some may have expired since."""
     counted: str
     """The day of this count; empty if it is unknown."""
@@ -94,12 +94,12 @@ def check_functions(
             changed_values(previous.shapes if previous else {}, all_shapes),
         )
     if log.newest() < 0 or (previous is not None and previous.registered <= registered):
-        left_counts = unregistered(Counter(previous.left if previous else {}), functions)
+        state_counts = unregistered(Counter(previous.with_state if previous else {}), functions)
         counted = previous.counted if previous else ""
         as_of = f" (as of {counted or 'some earlier start'})"
     else:
         with stored_state(session, checkpoint) as state:
-            left_counts = unregistered(state.addresses(), functions)
+            state_counts = unregistered(state.addresses(), functions)
             waiting_counts = unregistered(waiting_messages(checkpoint, state), functions)
         counted, as_of = datetime.now(timezone.utc).date().isoformat(), ""
         if waiting_counts and policy is OnFailure.FAIL:
@@ -113,11 +113,11 @@ def check_functions(
                 if policy is OnFailure.DEAD_LETTER
                 else "they are left out",
             )
-    for typename, count in sorted(left_counts.items()):
+    for typename, count in sorted(state_counts.items()):
         logger.warning("%s", described_state(typename, count, functions, as_of))
     # Messages may still wait for these functions: a later start with the policy to fail must find them.
     registered |= waiting_counts.keys()
-    return KnownFunctions(registered, left_counts, counted, all_shapes)
+    return KnownFunctions(registered, state_counts, counted, all_shapes)
 
 
 def _check_values(
@@ -155,7 +155,7 @@ def write_functions(checkpoint: Folder, functions: KnownFunctions) -> None:
     if functions != known_functions(checkpoint):
         content = {
             "registered": sorted(functions.registered),
-            "left": functions.left,
+            "left": functions.with_state,
             "counted": functions.counted,
             "values": functions.shapes,
         }
