@@ -36,8 +36,8 @@ def test_a_checkpoint_that_does_not_exist_is_fresh(checkpoint: Path) -> None:
     assert not checkpoint.exists()
 
 
-def test_what_is_settled_is_the_end_of_the_newest_committed_batch(checkpoint: Path) -> None:
-    """Of one source; a batch that is only planned does not count."""
+def test_a_source_is_settled_up_to_the_newest_committed_batch(checkpoint: Path) -> None:
+    """A batch that is only planned does not count."""
     assert log_of(checkpoint, {}).settled(0) is None
 
     files = {f"offsets/{n}": f'v1\n{METADATA}\n{{"log":{n}}}\n{{"batch":0}}' for n in range(3)}
@@ -47,7 +47,7 @@ def test_what_is_settled_is_the_end_of_the_newest_committed_batch(checkpoint: Pa
 
 
 def test_the_number_of_state_partitions_is_that_of_the_first_start(checkpoint: Path) -> None:
-    """Spark writes it into each batch; a batch of an unknown form says nothing."""
+    """Spark writes it into each batch; a batch of an unknown form has no number."""
     log = log_of(checkpoint, {})
     fresh = log.state_partitions()
     log_of(checkpoint, {"offsets/0": f"v1\n{METADATA}\n-"})

@@ -110,7 +110,7 @@ def operations() -> st.SearchStrategy[Operation]:
 def test_files_are_old_or_new_after_each_crash(
     steps: list[tuple[Operation, int | None]], *, is_strict: bool
 ) -> None:
-    """Of a file system that replaces in two steps, no crash loses a file or brings one back."""
+    """On a file system that replaces files in two steps, no crash loses a file or brings one back."""
     with tempfile.TemporaryDirectory() as root:
         model: dict[str, bytes] = {}
         for operation, crash in steps:
@@ -142,8 +142,10 @@ def test_files_are_old_or_new_after_each_crash(
     ids=["replace", "create", "remove", "move", "replace by it", "replace by another"],
 )
 @pytest.mark.parametrize("earlier", range(9))
-def test_each_crash_of_an_operation(operation: Operation, earlier: int, tmp_path: Path) -> None:
-    """Wherever it ends, also after an earlier crash, the file is the old one or the new one."""
+def test_a_crash_at_any_step_leaves_the_old_or_the_new_file(
+    operation: Operation, earlier: int, tmp_path: Path
+) -> None:
+    """This holds wherever the operation ends, also if an earlier one has crashed."""
     crashes = 0
     while True:
         root = tmp_path / str(crashes)
@@ -177,7 +179,7 @@ def test_each_crash_of_an_operation(operation: Operation, earlier: int, tmp_path
 def test_readers_find_a_file_while_it_is_replaced(
     reads: Callable[[Folder, str], object], tmp_path: Path
 ) -> None:
-    """Whichever steps of a writer and a reader alternate."""
+    """Steps of a writer and of a reader may alternate in any way."""
     for writers in range(9):
         for readers in range(4):
             root = tmp_path / f"{writers}-{readers}"
@@ -282,7 +284,7 @@ def test_framed_files_are_replaced_in_full(tmp_path: Path, monkeypatch: pytest.M
 def test_second_names_are_for_file_systems_that_need_them(
     make: Callable[[], fs.FileSystem], *, is_replaced_in_one_step: bool
 ) -> None:
-    """Local disks and stores of whole objects take no further request."""
+    """Local disks and stores of whole objects get no further requests."""
     assert (type(files_of(make())) is CheckpointFiles) == is_replaced_in_one_step
 
 

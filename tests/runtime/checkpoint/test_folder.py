@@ -280,7 +280,7 @@ def test_options_of_a_file_system_stay_behind_its_path(monkeypatch: pytest.Monke
 
 
 def test_a_question_mark_in_a_local_path_is_one() -> None:
-    """Files may be called so."""
+    """A question mark is a valid character of a file's name."""
     child = Folder.at("/is it?/here").child("outbox")
 
     assert (child.location, child.spark_uri) == (

@@ -150,7 +150,7 @@ def flipped(content: bytes) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.path)
 def test_no_damaged_file_is_read(tmp_path: Path, kind: Kind) -> None:
-    """Every prefix and every flipped bit of every file of ours is found out."""
+    """Every prefix and every flipped bit of every file of the runtime is detected."""
     folder, file = Folder.at(tmp_path), tmp_path / kind.path
     kind.write(folder)
     content = file.read_bytes()
@@ -168,7 +168,7 @@ def test_no_damaged_file_is_read(tmp_path: Path, kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", SPARKS, ids=lambda kind: kind.path)
 def test_no_torn_file_of_spark_is_read(tmp_path: Path, kind: Kind) -> None:
-    """They have no checksum, but each prefix lacks something."""
+    """Spark's files have no checksums, but each prefix of one lacks something."""
     kind.write(Folder.at(tmp_path))
     kind.read(Folder.at(tmp_path))
     content = (tmp_path / kind.path).read_bytes()
@@ -180,7 +180,7 @@ def test_no_torn_file_of_spark_is_read(tmp_path: Path, kind: Kind) -> None:
 
 
 @given(content=st.binary(), path=st.sampled_from(["a", "b/c", "outbox/7/manifest"]))
-def test_what_is_written_is_read(
+def test_written_content_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, path: str
 ) -> None:
     """Any content at any path can be read again."""
@@ -192,7 +192,7 @@ def test_what_is_written_is_read(
 
 
 def test_a_file_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
-    """It is whole, but of another batch; the error names the file."""
+    """The file is complete, but belongs to another batch; the error names it."""
     folder = Folder.at(tmp_path)
     Outbox(folder).stage(Manifest(batch=7))
     (tmp_path / "outbox" / "7").rename(tmp_path / "outbox" / "8")

@@ -40,7 +40,7 @@ def names(found: Sequence[KafkaIngress]) -> list[str]:
 
 
 def test_a_checkpoint_keeps_its_order(checkpoint: Path) -> None:
-    """Whoever sorts a module file changes nothing."""
+    """The order of the ingresses in a module file does not matter."""
     folder = Folder.at(checkpoint)
 
     write_order(folder, ingresses("b", "a", "c"))
@@ -56,8 +56,8 @@ def test_a_first_start_that_failed_decides_nothing(checkpoint: Path) -> None:
     assert names(in_order(folder, ingresses("b", "a"))) == ["b", "a"]
 
 
-def test_looking_writes_nothing(checkpoint: Path) -> None:
-    """Tools look at checkpoints as well, also at such that there are not yet."""
+def test_reading_the_order_writes_nothing(checkpoint: Path) -> None:
+    """Tools read checkpoints as well, also those that do not exist."""
     in_order(Folder.at(checkpoint), ingresses("a"))
 
     assert not checkpoint.exists()
@@ -75,7 +75,7 @@ def test_other_ingresses_are_refused(checkpoint: Path, now: tuple[str, ...]) -> 
 
 
 def test_a_foreign_checkpoint_is_refused(checkpoint: Path) -> None:
-    """One of another streaming query, or a damaged one."""
+    """Either it belongs to another streaming query, or it is damaged."""
     folder = Folder.at(checkpoint)
     plan(folder)
     with pytest.raises(CheckpointError, match="was not made by statefun"):
@@ -98,7 +98,7 @@ def test_a_foreign_checkpoint_is_refused(checkpoint: Path) -> None:
 def test_a_checkpoint_of_another_format_is_refused(
     checkpoint: Path, content: object, found: str
 ) -> None:
-    """Whatever else is in the file; the error names both formats, and what to do."""
+    """The rest of the file does not matter; the error has both formats, and a remedy."""
     folder = Folder.at(checkpoint)
     write_framed(folder, INGRESSES, json.dumps(content).encode())
 
@@ -109,7 +109,7 @@ def test_a_checkpoint_of_another_format_is_refused(
 
 
 def test_a_new_checkpoint_gets_the_present_format(checkpoint: Path) -> None:
-    """It is written with the ingresses; before that there is nothing to check."""
+    """The format is written with the ingresses; before that, there is none to check."""
     folder = Folder.at(checkpoint)
 
     check_format(folder)
@@ -122,7 +122,7 @@ def test_a_new_checkpoint_gets_the_present_format(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     "content", [{"format": CHECKPOINT_FORMAT}, {"format": CHECKPOINT_FORMAT, "ingresses": 5}]
 )
-def test_a_list_of_ingresses_that_is_none_is_damaged(checkpoint: Path, content: object) -> None:
+def test_a_file_without_a_list_of_ingresses_is_damaged(checkpoint: Path, content: object) -> None:
     """The error names the file."""
     folder = Folder.at(checkpoint)
     write_framed(folder, INGRESSES, json.dumps(content).encode())

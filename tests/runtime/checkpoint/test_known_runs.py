@@ -16,8 +16,8 @@ def added(folder: Folder, run: str, *egresses: str) -> Runs:
     return runs
 
 
-def test_a_run_knows_those_before_it(tmp_path: Path) -> None:
-    """Whether they have got as far as publishing or not."""
+def test_a_run_knows_the_earlier_runs(tmp_path: Path) -> None:
+    """It does not matter whether they have published."""
     folder = Folder.at(tmp_path)
 
     assert added(folder, "a", "t/out").earlier == set()
@@ -26,7 +26,7 @@ def test_a_run_knows_those_before_it(tmp_path: Path) -> None:
 
 
 def test_runs_without_markers_are_forgotten(tmp_path: Path) -> None:
-    """Runs that markers name stay known, and so does the run itself."""
+    """Runs that markers name stay known, and so does the present run."""
     folder = Folder.at(tmp_path)
     for run in "abc":
         added(folder, run, "t/out")
@@ -50,7 +50,7 @@ def test_a_run_that_began_meanwhile_is_not_forgotten(tmp_path: Path) -> None:
 
 
 def test_runs_are_kept_for_egresses_that_are_not_declared_now(tmp_path: Path) -> None:
-    """Their markers cannot be asked; they may be declared again."""
+    """The markers of such egresses are not read, and the egresses may be declared again."""
     folder = Folder.at(tmp_path)
     added(folder, "a", "t/out", "t/gone")
     last = added(folder, "b", "t/out")
@@ -61,8 +61,8 @@ def test_runs_are_kept_for_egresses_that_are_not_declared_now(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"7", b"[[]]"])
-def test_damaged_files_do_no_harm(tmp_path: Path, content: bytes) -> None:
-    """They are kept: their names are all that matters."""
+def test_damaged_files_of_runs_do_no_harm(tmp_path: Path, content: bytes) -> None:
+    """They are kept: only their names are needed."""
     folder = Folder.at(tmp_path)
     folder.child("runs").write("a", content)
     last = added(folder, "b", "t/out")

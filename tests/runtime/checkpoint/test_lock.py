@@ -125,7 +125,7 @@ def test_a_jvm_that_has_outlived_its_program_keeps_the_next_one_off(checkpoint: 
 
 
 def test_one_process_has_one_driver(checkpoint: Path) -> None:
-    """A second application in the same process is refused just so."""
+    """A second application in the same process is refused in the same way."""
     folder = Folder.at(checkpoint)
     with (
         checkpoint_lock(folder),
@@ -194,7 +194,7 @@ def test_a_checkpoint_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_a_jvm_that_has_outlived_its_program_is_noticed(checkpoint: Path) -> None:
-    """It would still commit; the error says how to find it, and its end lets the next one in."""
+    """It could still commit; the error says how to find it, and the next driver starts when it has ended."""
     SparkContext._ensure_initialized()  # noqa: SLF001 - starts a JVM
     jvm, folder = SparkContext._jvm, Folder.at(checkpoint)  # noqa: SLF001 - the way to it
     file = checkpoint / "jvm.lock"
@@ -238,8 +238,8 @@ def test_other_file_systems_are_refused() -> None:
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_who_sees_to_it_otherwise_can_do_without(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """The files of the locks do not even come to be; whether such a run goes on is known."""
+def test_the_lock_can_be_switched_off(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """Then there are no lock files, and tools know that such a run may go on."""
     module = parse_module(kafka.module({kafka.topic("users"): ["test.fns/any"]}))
     functions = StatefulFunctions()
     functions.register("test.fns/any", lambda ctx, message: None)

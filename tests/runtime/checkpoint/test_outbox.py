@@ -123,7 +123,7 @@ def outbox(checkpoint: Path) -> Outbox:
     return Outbox(Folder.at(checkpoint))
 
 
-def test_a_manifest_says_whose_effects_it_holds(checkpoint: Path) -> None:
+def test_a_manifest_identifies_the_batch_of_its_effects(checkpoint: Path) -> None:
     """Batch, checkpoint, run and segments are the staged ones, in order."""
     segments = [
         Segment(partition=2, egress={"e": effect_stream(b"", 0)}),
@@ -141,7 +141,7 @@ def test_a_manifest_says_whose_effects_it_holds(checkpoint: Path) -> None:
 
 
 def test_files_of_failed_attempts_are_not_in_the_batch(outbox: Outbox) -> None:
-    """A zombie's files beside the winners are not read, and go with the batch."""
+    """Files of a failed attempt are not read, and are deleted with the batch."""
     outbox.batch_folder(3).write("1-1.arrow", b"zombie")
     outbox.batch_folder(3).write("1-2.arrow", b"winner")
     outbox.stage(
@@ -159,10 +159,10 @@ def test_files_of_failed_attempts_are_not_in_the_batch(outbox: Outbox) -> None:
     assert outbox.batches() == []
 
 
-def test_a_crash_while_a_batch_is_removed_leaves_it_done(
+def test_a_batch_counts_as_removed_after_a_crash_during_its_removal(
     outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The manifest goes first; the rest is found, and removed, at the next start."""
+    """The manifest is deleted first; the next start finds and deletes the other files."""
     outbox.batch_folder(3).write("1-1.arrow", b"content")
     outbox.stage(
         Manifest(batch=3, segments=[Segment(egress={"e": effect_stream(b"", 0, "1-1.arrow")})])
@@ -182,8 +182,8 @@ def test_a_crash_while_a_batch_is_removed_leaves_it_done(
     assert outbox.batches() == []
 
 
-def test_a_file_that_is_gone_is_an_error(outbox: Outbox) -> None:
-    """A batch is not published in part without a word."""
+def test_a_missing_file_of_effects_is_an_error(outbox: Outbox) -> None:
+    """A batch is never published in part silently."""
     with pytest.raises(CheckpointError, match=r"3/1-1\.arrow is missing"):
         outbox.open(3, effect_stream(b"", 0, "1-1.arrow"))
 
@@ -199,8 +199,8 @@ def test_a_damaged_manifest_is_named(outbox: Outbox, checkpoint: Path) -> None:
     assert caught.value.message.endswith("); restore the checkpoint from a copy")
 
 
-def test_what_is_no_batch_is_left_alone(outbox: Outbox, checkpoint: Path) -> None:
-    """Only folders with a batch's number are batches, in the order of numbers."""
+def test_other_folders_in_the_outbox_are_ignored(outbox: Outbox, checkpoint: Path) -> None:
+    """Only folders with numbers are batches; they are listed in order."""
     for name in ("README", "7.tmp", "-1"):
         Folder.at(checkpoint / "outbox").write(name, b"")
     for batch in (10, 9):

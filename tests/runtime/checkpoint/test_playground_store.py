@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> Iterator[PlaygroundStore]:
 
 
 def test_messages_are_numbered_over_restarts(tmp_path: Path) -> None:
-    """A number that an offset holds is never given again, even if the database is lost."""
+    """A number that an offset has is never used again, even if the database is lost."""
     with closing(PlaygroundStore(Folder.at(tmp_path))) as store:
         store.post(b"a", "a/T", b"1")
         store.post(b"b", "a/T", b"")
@@ -43,10 +43,10 @@ def test_messages_are_numbered_over_restarts(tmp_path: Path) -> None:
         assert [each.number for each in store.posted(3, store.readable(3))] == [4]
 
 
-def test_a_message_that_is_not_kept_leaves_no_gap(
+def test_a_message_that_cannot_be_stored_leaves_no_gap(
     store: PlaygroundStore,
 ) -> None:
-    """What Spark's offsets hold was accepted, every number of it."""
+    """All numbers up to the one in Spark's offset belong to accepted messages."""
     store.post(b"a", "a/T", b"1")
     store._database.execute("PRAGMA max_page_count = 8")  # noqa: SLF001 - as a full disk
     with pytest.raises(CheckpointError, match="full"):
@@ -57,8 +57,8 @@ def test_a_message_that_is_not_kept_leaves_no_gap(
     assert [each.number for each in store.posted(0, 2)] == [1, 2]
 
 
-def test_a_micro_batch_reads_so_much_at_once(store: PlaygroundStore) -> None:
-    """A large message comes alone, and all come."""
+def test_a_micro_batch_reads_a_limited_number_of_bytes(store: PlaygroundStore) -> None:
+    """A large message comes alone, and all messages come."""
     for _ in range(5):
         store.post(b"a", "a/T", bytes(5_000_000))
     ends = [0]
@@ -68,7 +68,7 @@ def test_a_micro_batch_reads_so_much_at_once(store: PlaygroundStore) -> None:
 
 
 def test_records_are_taken_in_order_and_once(store: PlaygroundStore) -> None:
-    """What does not arrive is the next again."""
+    """A record that has not arrived at a client is the next one again."""
     store.publish("a/out", None, "{}", [("t", b"1"), ("u", b"other"), ("t", b"2")])
     first = store.take("t", 0)
     second = store.take("t", 0)
@@ -84,7 +84,7 @@ def test_records_are_taken_in_order_and_once(store: PlaygroundStore) -> None:
 
 
 def test_records_come_with_the_progress_of_their_lane(store: PlaygroundStore) -> None:
-    """Both or neither: what fails in between leaves nothing."""
+    """If a record cannot be added, the marker does not change either."""
     store.publish("a/out/0", None, "one", [("t", b"1")])
 
     def failing() -> Iterator[tuple[str, bytes]]:
@@ -103,10 +103,10 @@ def test_records_come_with_the_progress_of_their_lane(store: PlaygroundStore) ->
     assert store.take("t", 0) is None
 
 
-def test_of_records_that_nobody_takes_the_newest_are_kept(
+def test_the_newest_records_that_no_client_takes_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A topic has so many records, and so many bytes; that older ones go is said once, also later."""
+    """Number and bytes of a topic's records are limited, also over restarts; one warning is logged."""
     monkeypatch.setattr(playground_store, "MOST_RECORDS", 3)
     monkeypatch.setattr(playground_store, "MOST_ACCEPTED_BYTES", 100)
 
@@ -138,8 +138,8 @@ def test_of_records_that_nobody_takes_the_newest_are_kept(
         assert taken(store, "u") == [b"u", b"u"]
 
 
-def test_who_does_not_know_the_progress_adds_nothing(store: PlaygroundStore) -> None:
-    """Another connection has gone on meanwhile."""
+def test_a_writer_with_an_old_marker_adds_nothing(store: PlaygroundStore) -> None:
+    """Another connection has published in the lane meanwhile."""
     assert store.publish("a/out/0", None, "one", [("t", b"1")])
     assert not store.publish("a/out/0", None, "two", [("t", b"2")])
 
@@ -149,7 +149,7 @@ def test_who_does_not_know_the_progress_adds_nothing(store: PlaygroundStore) -> 
 
 
 def test_a_record_ends_a_wait(store: PlaygroundStore) -> None:
-    """So does the end of the store."""
+    """The end of the store ends it as well."""
     found: list[object] = []
     waiting = [threading.Thread(target=lambda: found.append(store.take("t", 60))) for _ in range(2)]
     for thread in waiting:
@@ -163,14 +163,14 @@ def test_a_record_ends_a_wait(store: PlaygroundStore) -> None:
     assert [record is None for record in found] == [False, True]
 
 
-def test_needs_a_local_checkpoint() -> None:
-    """A database needs a disk."""
+def test_the_store_needs_a_local_checkpoint() -> None:
+    """SQLite needs a local disk."""
     with pytest.raises(ConfigurationError, match="needs a checkpoint on a local disk"):
         PlaygroundStore(Folder("s3://bucket/checkpoint"))
 
 
 def test_a_damaged_database_is_an_error(tmp_path: Path) -> None:
-    """It names the file."""
+    """The error names the file."""
     (tmp_path / PLAYGROUND_FILE).write_bytes(
         b"this is no database, and long enough to look like one" * 99
     )

@@ -21,7 +21,7 @@ buckets = st.sets(st.integers(0, 2**43), max_size=30)
 
 @given(st.lists(buckets, max_size=5))
 def test_the_buckets_of_a_batch_are_those_of_its_segments(segments: list[set[int]]) -> None:
-    """Each task writes down its own."""
+    """Each task writes the buckets of its own messages into its segment."""
     manifest = Manifest(segments=[Segment(buckets=sorted(some)) for some in segments])
 
     assert timer_buckets(Manifest.FromString(manifest.SerializeToString())) == set().union(
@@ -30,7 +30,7 @@ def test_the_buckets_of_a_batch_are_those_of_its_segments(segments: list[set[int
 
 
 def test_the_log_outlives_its_writer(checkpoint: Path) -> None:
-    """Whoever loads it knows all that was added, before and after snapshots."""
+    """A new object loads all buckets that were added, before and after snapshots."""
     folder = Folder.at(checkpoint)
     writer, pending = TimerLog(folder), PendingBuckets()
     assert len(writer.load()) == 0
@@ -52,7 +52,7 @@ def test_the_log_outlives_its_writer(checkpoint: Path) -> None:
 
 
 def test_a_reader_gets_over_files_that_a_snapshot_replaces(checkpoint: Path) -> None:
-    """It lists the folder before the snapshot and reads after it."""
+    """The reader lists the folder before the snapshot, and reads the files after it."""
     folder = Folder.at(checkpoint)
     writer, pending = TimerLog(folder), PendingBuckets()
     pending.add({7})
@@ -83,8 +83,8 @@ def test_a_damaged_log_is_an_error(checkpoint: Path) -> None:
         TimerLog(folder).load()
 
 
-def test_what_a_start_relies_on_is_on_the_disk() -> None:
-    """Also if the one that wrote it has ended before it was."""
+def test_a_recovered_log_is_on_the_disk() -> None:
+    """The process that wrote it may have ended before it was on the disk."""
     for seed in range(10):
         chaos, disk = Chaos(seed), Disk()
         chaos.active = False

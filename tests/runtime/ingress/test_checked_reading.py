@@ -109,14 +109,14 @@ WRONG: list[tuple[Callable[[SparkSession], object], str]] = [
 def test_what_a_reader_returns_is_checked(
     spark: SparkSession, returned: Callable[[SparkSession], object], problem: str
 ) -> None:
-    """Before the query starts."""
+    """The query does not start if the reader does not return a streaming DataFrame of records."""
     with pytest.raises(ConnectorError, match=f"{NAMED}.*{re.escape(problem)}"):
         read_connector(Read(spark, returned))  # type: ignore[arg-type]
 
 
 @pytest.mark.spark
 def test_further_columns_are_left_out(spark: SparkSession) -> None:
-    """Also those that routing has a name for, and of whatever spelling."""
+    """Routing neither sees further columns of a reader nor confuses them with its own, whatever their names."""
     made = streaming(spark, key="", KEY="binary", id="int", suffix="string")
     rows = read_connector(Read(spark, lambda _: made))  # type: ignore[arg-type]
 
@@ -146,7 +146,7 @@ def checked(spark: SparkSession, record: dict[str, Any]) -> list[Any]:
 def test_records_with_a_route_and_a_place_are_taken(
     spark: SparkSession, change: dict[str, Any]
 ) -> None:
-    """As they are; what has no key or value is rejected later, under the ingress's policy."""
+    """The check does not change such records; one without key or value is rejected later, by the ingress's policy."""
     record = RECORD | {"key": None, "value": None} | change
 
     [row] = checked(spark, record)
@@ -168,7 +168,7 @@ def test_records_with_a_route_and_a_place_are_taken(
 def test_a_record_without_a_route_or_a_place_ends_the_run(
     spark: SparkSession, change: dict[str, Any]
 ) -> None:
-    """It would have no target, or no order, and be gone or moved without a word."""
+    """Without the check, the record would have no target or no order, and would be lost or moved silently."""
     with pytest.raises(Exception, match="a topic that a route takes") as failed:
         checked(spark, RECORD | change)
 
@@ -207,8 +207,8 @@ class Source:
         """Hold nothing."""
 
 
-def test_what_a_source_plans_is_checked() -> None:
-    """Spark would take 'null' for an offset, and a number for as many bytes."""
+def test_offsets_and_tasks_of_a_source_are_checked() -> None:
+    """Otherwise Spark would take 'null' for an offset, and a number for as many bytes."""
     problem = f"{NAMED}: initial_offset returns None; an offset is a dict that JSON can hold"
     with pytest.raises(ConnectorError, match=problem):
         CheckedSource(OWNER, Source(offset=None)).initial_offset()
@@ -222,8 +222,8 @@ def test_what_a_source_plans_is_checked() -> None:
         CheckedSource(OWNER, object())  # type: ignore[arg-type]
 
 
-def test_what_a_source_plans_is_passed_on() -> None:
-    """With its metrics, if it has any."""
+def test_offsets_tasks_and_metrics_of_a_source_are_passed_on() -> None:
+    """A source without metrics stays without them."""
     source = CheckedSource(OWNER, Source())
     assert (source.initial_offset(), source.tasks({}, {})) == ({"records": 0}, [b""])
     assert not hasattr(source, "metrics")
@@ -237,8 +237,8 @@ def batches(read: Callable[[bytes], Any]) -> list[pa.RecordBatch]:
     return list(checked_batches(OWNER, read, b"task", RECORDS_ARROW))
 
 
-def test_what_a_task_yields_is_checked() -> None:
-    """Spark takes columns by their positions."""
+def test_batches_of_a_task_are_checked() -> None:
+    """Spark identifies their columns by position, so wrong columns would go unnoticed."""
 
     def failing(task: bytes) -> Iterator[pa.RecordBatch]:
         yield good
@@ -257,7 +257,7 @@ def test_what_a_task_yields_is_checked() -> None:
 
 
 def test_errors_of_statefun_stay_as_they_are() -> None:
-    """They say whose they are, and what to do."""
+    """They name their component and a remedy already."""
     error = ConnectorError("there is no such list; make it")
 
     with pytest.raises(ConnectorError) as raised, named_failures(OWNER):
@@ -267,5 +267,5 @@ def test_errors_of_statefun_stay_as_they_are() -> None:
 
 
 def test_a_component_is_described_by_its_kind_and_place() -> None:
-    """For whoever has to mend it."""
+    """The description has all that its author needs to find it."""
     assert owner_of(INGRESS) == OWNER

@@ -101,8 +101,8 @@ def test_a_chain_is_followed_to_its_end(obey: Obey) -> None:
 
 @spark
 @broker
-def test_a_fan_out_of_thousands_and_back(obey: Obey) -> None:
-    """Ten thousand messages of one call arrive once each, and so do their answers."""
+def test_thousands_of_messages_and_their_answers_arrive_once(obey: Obey) -> None:
+    """One call sends ten thousand messages; each arrives once, and so does its answer."""
     answer = [["send", "a", "Ada", [["add"], ["emit", ""]]]]
 
     emitted = obey(("Ada", [["send", "b", f"{n}", answer] for n in range(10_000)]))
@@ -113,7 +113,7 @@ def test_a_fan_out_of_thousands_and_back(obey: Obey) -> None:
 
 @spark
 @broker
-def test_to_oneself_and_in_circles(obey: Obey) -> None:
+def test_messages_to_oneself_and_in_circles_arrive(obey: Obey) -> None:
     """An address can send to itself, and two addresses to each other."""
     to_self = [["add"], ["send", "a", "Ada", [["add"], ["send", "a", "Ada", [["emit", ""]]]]]]
     circle = [["send", "b", "x", [["send", "a", "Alan", [["add"], ["emit", ""]]]]]]
@@ -128,7 +128,7 @@ def test_to_oneself_and_in_circles(obey: Obey) -> None:
 
 @spark
 @broker
-def test_order_per_sender_and_target(obey: Obey) -> None:
+def test_messages_keep_their_order_per_sender_and_target(obey: Obey) -> None:
     """Messages of one address to another arrive in the order of sending, over micro-batches."""
     programs = [
         (sender, [["send", "b", target, [["emit", number]]] for target in "xy"])
@@ -147,8 +147,8 @@ def test_order_per_sender_and_target(obey: Obey) -> None:
 
 @spark
 @broker
-def test_what_waits_for_delivery_survives_a_failure(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """A message whose delivery failed is delivered by the next run, once, and nothing before it."""
+def test_undelivered_messages_survive_a_failure(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """The next run delivers a message whose delivery failed, once; it repeats no earlier message."""
     inputs, out = kafka.topic("in"), kafka.topic("out")
     module = kafka.module({inputs: ["t.fns/a"]})
     program = [["add"], ["emit", "sent"], ["send", "b", "x", [["add"], ["emit", "arrived"]]]]
@@ -176,9 +176,9 @@ def test_what_waits_for_delivery_survives_a_failure(kafka: KafkaHarness, checkpo
 def test_messages_of_an_earlier_run_are_not_overtaken(
     kafka: KafkaHarness, checkpoint: Path, changed: str
 ) -> None:
-    """What was sent the long way comes first, though the functions would have no need of it now.
+    """Messages that went through the outbox come first, even if the functions now deliver messages at once.
 
-    Either the target has become one without state, or the sender one with state.
+    Either the target has become a function without state, or the sender one with state.
     """
     inputs, out = kafka.topic("in"), kafka.topic("out")
     module = kafka.module({inputs: ["t.fns/a"]})
@@ -212,7 +212,7 @@ def test_messages_of_an_earlier_run_are_not_overtaken(
 @spark
 @broker
 def test_an_unknown_target_is_named(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """The error says who sent to whom, and which name is nearest."""
+    """The error names the sender, the target, and the most similar name of a function."""
     inputs = kafka.topic("in")
     functions = StatefulFunctions()
 
@@ -270,8 +270,8 @@ def offset(batch: int, tick: int = -1) -> dict[str, int]:
     return {"batch": batch, "tick": tick}
 
 
-def test_only_what_is_committed_is_released(checkpoint: Path) -> None:
-    """A staged batch may run again and send something else."""
+def test_only_messages_of_committed_batches_are_released(checkpoint: Path) -> None:
+    """A staged batch may run again and send other messages."""
     files = Checkpoint(checkpoint)
     reader = FeedbackReader(files.folder, SystemClock())
     assert reader.initial_offset() == offset(-1)
@@ -287,7 +287,7 @@ def test_only_what_is_committed_is_released(checkpoint: Path) -> None:
 
 
 def test_batches_that_send_nothing_do_not_wake_the_stream(checkpoint: Path) -> None:
-    """The offset stays, so that Spark sees nothing to do."""
+    """The offset stays the same, so that Spark starts no micro-batch."""
     files = Checkpoint(checkpoint)
     reader = FeedbackReader(files.folder, SystemClock())
     files.send(0, 0, 2)
@@ -300,8 +300,8 @@ def test_batches_that_send_nothing_do_not_wake_the_stream(checkpoint: Path) -> N
     assert reader.tasks(offset(0), offset(0)) == []
 
 
-def test_a_new_reader_finds_what_is_left(checkpoint: Path) -> None:
-    """After a restart, Spark's log of commits no longer begins where messages may wait."""
+def test_a_new_reader_finds_the_messages_of_an_earlier_run(checkpoint: Path) -> None:
+    """After a restart, Spark's log of commits may begin after the batch whose messages wait."""
     files = Checkpoint(checkpoint)
     files.send(500, 3)
     for batch in (500, 501, 502):
@@ -316,7 +316,7 @@ def test_a_new_reader_finds_what_is_left(checkpoint: Path) -> None:
 
 
 def test_messages_are_numbered_across_segments_and_batches(checkpoint: Path) -> None:
-    """The order of senders' messages is that of batch, segment and row, however many tasks read."""
+    """Messages are ordered by batch, segment and row, however many tasks read them."""
     files = Checkpoint(checkpoint)
     files.send(3, 2, 0, 60_000)
     files.send(4, 5)
@@ -335,8 +335,8 @@ def test_messages_are_numbered_across_segments_and_batches(checkpoint: Path) -> 
     assert rows["topic"].null_count == rows["partition"].null_count == len(rows)
 
 
-def test_messages_that_are_gone_are_an_error(checkpoint: Path) -> None:
-    """After a deletion of the outbox, the error tells what it had."""
+def test_missing_messages_are_an_error(checkpoint: Path) -> None:
+    """The error names the batch and the folder from which its messages were deleted."""
     files = Checkpoint(checkpoint)
     files.send(3, 2)
     reader = FeedbackReader(files.folder, SystemClock())
@@ -367,7 +367,7 @@ def inboxes(stores: Mapping[str, PlaygroundStore]) -> dict[str, Inbox]:
 def test_each_inbox_has_a_number_of_its_own(
     checkpoint: Path, stores: dict[str, PlaygroundStore]
 ) -> None:
-    """Their messages come after those of functions, and each of them once."""
+    """Messages of inboxes come after those of functions, and each is delivered once."""
     files = Checkpoint(checkpoint)
     reader = FeedbackReader(files.folder, SystemClock(), inboxes(stores))
     stores["replies"].post(b"a", "t/v", b"reply")
@@ -414,7 +414,7 @@ def test_delivered_messages_of_inboxes_are_forgotten(
 
 
 def test_an_inbox_may_come_and_go(checkpoint: Path, stores: dict[str, PlaygroundStore]) -> None:
-    """A run without it keeps its number; messages that it has to deliver are not left out."""
+    """A run without the inbox keeps its number; messages that such a run would have to deliver are an error."""
     files = Checkpoint(checkpoint)
     reader = FeedbackReader(files.folder, SystemClock())
     start = {**offset(-1), "inboxes": {"requests": 2}}

@@ -20,7 +20,7 @@ from statefun.sdk.errors import CheckpointError
     [FeedbackOffset(), FeedbackOffset(3, 4), FeedbackOffset(3, 4, {"b": 1, "a": 2, "new": 0})],
 )
 def test_offsets_go_through_json(offset: FeedbackOffset) -> None:
-    """Spark compares offsets by their JSON: equal ones have the same."""
+    """Spark compares offsets by their JSON, so equal offsets have equal JSON."""
     text = json.dumps(offset.encode())
 
     assert FeedbackOffset.decode(json.loads(text)) == offset

@@ -48,10 +48,10 @@ def send(checkpoint: Path) -> Send:
     return look
 
 
-def test_a_growing_number_is_warned_of_at_each_doubling(
+def test_a_warning_is_logged_at_each_doubling_of_messages(
     send: Send, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The functions that send most are named."""
+    """The warning names the functions that send most messages."""
     with caplog.at_level(logging.WARNING, "statefun"):
         for batch, count in enumerate([0, 1, 9, 10, 19, 12, 20, 39, 100]):
             send(batch, count)
@@ -63,7 +63,7 @@ def test_a_growing_number_is_warned_of_at_each_doubling(
     ]
 
 
-def test_too_many_end_the_application(send: Send) -> None:
+def test_too_many_messages_end_the_application(send: Send) -> None:
     """The error names the senders and a remedy."""
     with pytest.raises(InvocationError) as caught:
         send(7, 101)

@@ -17,10 +17,10 @@ def _adding(size: int) -> list[Outcome]:
     return [Outcome(waiting_bytes=size)]
 
 
-def test_reading_is_held_by_the_total_of_what_waits(
+def test_reading_slows_down_while_too_much_waits(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Over restarts, with a line in the log; what takes messages away is not held."""
+    """The total counts over restarts; a log line says so, and batches that take messages away are not delayed."""
     folder, pauses = Folder.at(tmp_path / "checkpoint"), list[float]()
     WaitingGauge(folder, pauses.append).add(0, _adding(MOST_WAITING_BYTES // 2) * 2)
     assert pauses == []
@@ -39,7 +39,7 @@ def test_reading_is_held_by_the_total_of_what_waits(
 
 
 def test_a_batch_that_is_repeated_counts_once(tmp_path: Path) -> None:
-    """A crash before its commit leaves the count of what it was to add."""
+    """After a crash before its commit, the repeated batch replaces the count of the first attempt."""
     folder, pauses = Folder.at(tmp_path / "checkpoint"), list[float]()
     for size in (MOST_WAITING_BYTES, 0, MOST_WAITING_BYTES - 1):
         WaitingGauge(folder, pauses.append).add(7, _adding(size))
@@ -50,7 +50,7 @@ def test_a_batch_that_is_repeated_counts_once(tmp_path: Path) -> None:
 
 
 def test_a_damaged_count_is_refused(tmp_path: Path) -> None:
-    """As other files of a checkpoint are."""
+    """A damaged file is an error, as any other file of a checkpoint."""
     folder = Folder.at(tmp_path / "checkpoint")
     WaitingGauge(folder).add(1, _adding(5))
     path = tmp_path / "checkpoint" / WAITING
@@ -60,7 +60,7 @@ def test_a_damaged_count_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_count_that_was_read_is_on_the_disk() -> None:
-    """Also if the one that wrote it has ended before it was."""
+    """The process that wrote the file may have ended before it was on the disk."""
     for seed in range(10):
         chaos, disk = Chaos(seed), Disk()
         chaos.active = False

@@ -49,8 +49,8 @@ def renew(kafka: KafkaHarness, topic: str) -> None:
     kafka.broker.create_topic(topic)
 
 
-def test_the_same_cluster_and_topics_are_fine(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """New topics are accepted, and so are checkpoints without stored ids."""
+def test_the_same_cluster_and_topics_are_accepted(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """New topics are accepted as well, and so are checkpoints without stored ids."""
     folder, one, two = Folder.at(checkpoint), kafka.topic("one"), kafka.topic("two")
 
     check(folder, ingress(kafka, one), one)
@@ -80,8 +80,10 @@ def test_a_topic_that_was_created_anew_is_refused(kafka: KafkaHarness, checkpoin
     )
 
 
-def test_topics_that_are_found_later_are_noted(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """By the newest batch that is committed; one in the place of such a topic is refused."""
+def test_ids_of_topics_that_are_found_later_are_stored(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """The topics of the newest committed batch count; another topic of the same name is refused afterwards."""
     folder, first, later = Folder.at(checkpoint), kafka.topic("one"), kafka.topic("two")
     check(folder, ingress(kafka, first), first)
     both = ingress(kafka, first, later)
@@ -102,10 +104,10 @@ def test_topics_that_are_found_later_are_noted(kafka: KafkaHarness, checkpoint: 
         check(folder, both, first, later)
 
 
-def test_a_topic_that_nobody_knows_yet_is_asked_for_again(
+def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Brokers hear of topics one after the other; and a damaged note ends no application."""
+    """Brokers learn of topics one after the other; a damaged file of ids ends no application."""
     folder, first, later = Folder.at(checkpoint), kafka.topic("one"), f"{kafka.topic('two')}.later"
     both = ingress(kafka, first, later)
     check(folder, ingress(kafka, first), first)
@@ -132,7 +134,7 @@ def test_a_topic_that_nobody_knows_yet_is_asked_for_again(
 
 
 def test_a_topic_without_offsets_may_be_new(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """It is read from its beginning; from then on it is this one."""
+    """It is read from its beginning; from then on, its id is stored."""
     folder, topic, kept = Folder.at(checkpoint), kafka.topic("users"), kafka.topic("kept")
     check(folder, ingress(kafka, topic, kept), topic, kept)
     renew(kafka, topic)
@@ -141,7 +143,7 @@ def test_a_topic_without_offsets_may_be_new(kafka: KafkaHarness, checkpoint: Pat
     check(folder, ingress(kafka, topic, kept), topic, kept)
 
 
-def test_a_topic_that_is_away_for_a_start_is_still_known(
+def test_a_topic_that_is_missing_at_a_start_keeps_its_id(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
     """The id stays stored for as long as the checkpoint has offsets of the topic."""
@@ -155,7 +157,7 @@ def test_a_topic_that_is_away_for_a_start_is_still_known(
 
 
 def test_another_cluster_is_refused(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """Even if the address is the same; the error names both."""
+    """It is refused even at the same address; the error has both ids."""
     folder, topic = Folder.at(checkpoint), kafka.topic("users")
     check(folder, ingress(kafka, topic))
     noted = read_framed(folder, CLUSTERS_FILE)
@@ -174,10 +176,10 @@ def test_another_cluster_is_refused(kafka: KafkaHarness, checkpoint: Path) -> No
 
 
 @pytest.mark.spark
-def test_an_application_does_not_skip_what_is_in_a_new_topic(
+def test_an_application_does_not_skip_records_of_a_new_topic(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """The first record of the new topic has an offset that was read before."""
+    """The first record of the new topic has an offset that was read in the former topic."""
     users, out = kafka.topic("users"), kafka.topic("out")
     functions = StatefulFunctions()
 

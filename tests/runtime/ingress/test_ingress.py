@@ -36,8 +36,10 @@ def forwarding(topic: str) -> StatefulFunctions:
     return functions
 
 
-def test_offsets_are_not_committed_if_told_so(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """The checkpoint knows them all the same."""
+def test_offsets_are_not_committed_to_the_group_if_switched_off(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """The checkpoint has the offsets all the same."""
     users, out = kafka.topic("users"), kafka.topic("out")
     module = kafka.module({users: ["test.fns/forward"]}, group="silent").replace(
         "startupPosition", "commitOffsets: false\n  startupPosition"
@@ -51,7 +53,7 @@ def test_offsets_are_not_committed_if_told_so(kafka: KafkaHarness, checkpoint: P
 
 
 @pytest.mark.parametrize("on_data_loss", ["fail", "go-on"])
-def test_records_that_are_gone_are_an_error_or_left_out(
+def test_deleted_records_are_an_error_or_left_out(
     kafka: KafkaHarness, checkpoint: Path, on_data_loss: str
 ) -> None:
     """Retention has deleted records that were not read yet."""
@@ -80,10 +82,10 @@ def test_records_that_are_gone_are_an_error_or_left_out(
 
 
 @pytest.mark.parametrize("on_data_loss", ["fail", "go-on"])
-def test_a_topic_that_is_gone_is_an_error_or_left_out(
+def test_a_deleted_topic_is_an_error_or_left_out(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture, on_data_loss: str
 ) -> None:
-    """If it comes back, it is read from its beginning."""
+    """If the topic is created again, it is read from its beginning."""
     kept, gone, out = kafka.topic("kept"), kafka.topic("gone"), kafka.topic("out")
     module = kafka.module({kept: ["test.fns/forward"], gone: ["test.fns/forward"]}).replace(
         "startupPosition", f"onDataLoss: {on_data_loss}\n  startupPosition"
@@ -113,7 +115,7 @@ def test_a_topic_that_is_gone_is_an_error_or_left_out(
 def test_a_topic_that_is_no_longer_named_is_an_error_or_left_out(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """The error has the offsets of its unread records; onDataLoss: go-on goes on without them."""
+    """The error has the offsets of its unread records; with onDataLoss: go-on they are left out."""
     kept, removed, out = kafka.topic("kept"), kafka.topic("removed"), kafka.topic("out")
     both = kafka.module({kept: ["test.fns/forward"], removed: ["test.fns/forward"]})
     one = kafka.module({kept: ["test.fns/forward"]})
@@ -133,7 +135,7 @@ def test_a_topic_that_is_no_longer_named_is_an_error_or_left_out(
 def test_new_partitions_are_read_from_their_beginning(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """Although the ingress itself starts at the latest records."""
+    """This holds although the ingress itself starts at the latest records."""
     users, out = kafka.topic("users"), kafka.topic("out")
     module = kafka.module({users: ["test.fns/forward"]}, start="{type: latest}")
     kafka.send(users, [("Ada", "old")])
@@ -148,10 +150,10 @@ def test_new_partitions_are_read_from_their_beginning(
 
 
 @pytest.mark.parametrize("level", ["", "read_uncommitted"])
-def test_what_a_transaction_took_back_is_no_message(
+def test_records_of_aborted_transactions_are_no_messages(
     kafka: KafkaHarness, checkpoint: Path, level: str
 ) -> None:
-    """Unless the properties say that it is one."""
+    """They are messages only if the ingress reads uncommitted records."""
     users, out = kafka.topic("users"), kafka.topic("out")
     producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": users})
     producer.init_transactions(30)

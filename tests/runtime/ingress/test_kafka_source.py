@@ -17,7 +17,7 @@ def properties(given: str) -> dict[str, str]:
 
 
 def test_no_fetch_waits_long_and_a_poll_returns_many_records() -> None:
-    """Spark asks for offsets after each poll, and the broker answers that behind a waiting fetch."""
+    """Spark asks for offsets after each poll, and the broker answers only after a fetch that waits."""
     assert properties("") == {
         "isolation.level": "read_committed",
         "max.poll.records": "10000",
@@ -26,7 +26,7 @@ def test_no_fetch_waits_long_and_a_poll_returns_many_records() -> None:
 
 
 def test_the_ingress_s_own_properties_win() -> None:
-    """Also those that are set here."""
+    """They take precedence over the properties that the runtime sets."""
     found = properties("fetch.max.wait.ms: 100, client.rack: here")
 
     assert found["fetch.max.wait.ms"] == "100"
@@ -35,7 +35,7 @@ def test_the_ingress_s_own_properties_win() -> None:
 
 
 def test_large_fetches_that_an_ingress_asks_for_may_wait() -> None:
-    """Our limit would end each of them after a moment."""
+    """The runtime's limit would end each large fetch after a moment."""
     found = properties("fetch.min.bytes: 100000")
 
     assert found == {"isolation.level": "read_committed", "fetch.min.bytes": "100000"}

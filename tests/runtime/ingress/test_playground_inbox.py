@@ -21,8 +21,10 @@ def store(tmp_path: Path) -> Iterator[PlaygroundStore]:
         yield store
 
 
-def test_what_somebody_types_comes_in_order_with_what_it_causes(store: PlaygroundStore) -> None:
-    """The next message for an address waits until the last one's messages are delivered."""
+def test_typed_messages_wait_for_the_messages_that_earlier_ones_cause(
+    store: PlaygroundStore,
+) -> None:
+    """The next message for an address waits until the messages that the last one has caused are delivered."""
     inbox = PlaygroundInbox(store)
     for name in (b"stock", b"cart", b"cart"):
         store.post(name, "t/v", b"")
@@ -34,8 +36,8 @@ def test_what_somebody_types_comes_in_order_with_what_it_causes(store: Playgroun
     assert numbers == [2, 2, 2, 3]
 
 
-def test_functions_that_send_without_end_hold_nothing_up(store: PlaygroundStore) -> None:
-    """Neither does a program that sends more than anybody types."""
+def test_typed_messages_wait_for_a_few_batches_only(store: PlaygroundStore) -> None:
+    """Functions may send without end; and messages of a program, which are many, do not wait at all."""
     inbox = PlaygroundInbox(store)
     store.post(b"a", "t/v", b"")
     assert [inbox.readable(0, is_busy=True) for _ in range(17)] == [0] * 16 + [1]
@@ -46,7 +48,7 @@ def test_functions_that_send_without_end_hold_nothing_up(store: PlaygroundStore)
 
 
 def test_delivered_messages_are_forgotten(store: PlaygroundStore) -> None:
-    """The other ones stay."""
+    """Messages with higher numbers stay."""
     inbox = PlaygroundInbox(store)
     for value in (b"1", b"2", b"3"):
         store.post(b"a", "t/v", value)

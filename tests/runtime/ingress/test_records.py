@@ -59,7 +59,7 @@ def records_of(
 def test_a_function_sees_the_record_and_its_trace_goes_on(
     kafka: KafkaHarness, checkpoint: Path, dispatch: str
 ) -> None:
-    """Also when it is tried again; messages carry the trace, now, later and to oneself."""
+    """Also in a further attempt; all kinds of messages that the function sends carry the trace."""
     users, out = kafka.topic("users"), kafka.topic("out")
     functions = StatefulFunctions()
     failed_once = checkpoint.parent / "failed-once"
@@ -109,7 +109,7 @@ def test_a_function_sees_the_record_and_its_trace_goes_on(
 def test_records_are_written_as_they_were_sent(
     kafka: KafkaHarness, checkpoint: Path, semantic: str
 ) -> None:
-    """Headers, partition, timestamp and tombstones; without them, the key decides where."""
+    """Headers, partition, timestamp and tombstones are kept; without a partition, the key decides."""
     users, out = kafka.topic("users"), kafka.topic("out", partitions=3)
     functions = StatefulFunctions()
 
@@ -145,7 +145,7 @@ def test_records_are_written_as_they_were_sent(
 def test_properties_of_an_egress_reach_its_records(
     kafka: KafkaHarness, checkpoint: Path, semantic: str
 ) -> None:
-    """Partitioner and compression as asked for; idempotence is on by default."""
+    """Partitioner and compression are those of the properties; idempotence is on by default."""
     users, out = kafka.topic("users"), kafka.topic("out", partitions=3)
     functions = StatefulFunctions()
 
@@ -187,7 +187,7 @@ def murmur2(key: bytes) -> int:
     return (value ^ (value >> 15)) & 0x7FFFFFFF
 
 
-def test_a_partition_that_is_not_there_is_named(kafka: KafkaHarness, checkpoint: Path) -> None:
+def test_a_missing_partition_is_named(kafka: KafkaHarness, checkpoint: Path) -> None:
     """The application stops, and keeps the record."""
     users, out = kafka.topic("users"), kafka.topic("out")
     functions = StatefulFunctions()

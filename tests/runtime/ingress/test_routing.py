@@ -82,7 +82,7 @@ def test_rows_have_the_form_of_all_messages(spark: SparkSession) -> None:
 
 
 def test_a_record_becomes_a_message_to_the_address_of_its_key(spark: SparkSession) -> None:
-    """The row holds the value as it is, its type, and where the record came from."""
+    """The row has the unchanged value, its type, and the origin of the record."""
     headers = [("a", b"1"), ("a", None)]
     record = Record(b"Ada", b"\0\xff", partition=3, offset=2**40, headers=headers)
 
@@ -105,8 +105,8 @@ def test_a_record_becomes_a_message_to_the_address_of_its_key(spark: SparkSessio
     }
 
 
-def test_headers_survive_their_row(spark: SparkSession) -> None:
-    """Any names and values come back, in order; no headers are null."""
+def test_headers_are_the_same_after_their_row(spark: SparkSession) -> None:
+    """Any names and values come back in order; a record without headers has null."""
     generator = random.Random(7)
     characters = '"\\/\n\0\x7f\u2028aé€😀'
     sent = [
@@ -146,7 +146,7 @@ def test_headers_survive_their_row(spark: SparkSession) -> None:
 def test_trace_context_is_taken_from_headers(
     spark: SparkSession, headers: list[tuple[str, bytes | None]] | None, trace: str | None
 ) -> None:
-    """It is W3C's three headers, as far as they are a line of text."""
+    """The three headers of W3C count, if their values are one line of text."""
     (row,) = routed(spark, [Record(b"Ada", headers=headers)], to("users", "test.fns/one"))
 
     assert row.trace == trace
@@ -187,10 +187,10 @@ def test_no_records_are_no_rows(spark: SparkSession) -> None:
         (Record(b"Ada", None), "Ada", "null-value"),
     ],
 )
-def test_what_no_function_can_receive_is_rejected_once(
+def test_a_record_that_no_function_can_receive_is_rejected_once(
     spark: SparkSession, record: Record, id_: str, reason: str
 ) -> None:
-    """However many targets there are, one row goes to the address of the rejection's reason."""
+    """However many targets it has, one row goes to the address of the rejection's reason."""
     (row,) = routed(spark, [record], to("users", "test.fns/one", "test.fns/two"))
 
     assert address(row) == Address(REJECTION_NAMESPACE, reason, id_)
@@ -221,10 +221,10 @@ def test_a_value_without_bytes_is_a_value(spark: SparkSession) -> None:
         (b"t.fns/one", b"statefun.failures/retry", "statefun.rejected/no-target"),
     ],
 )
-def test_replays_go_where_their_headers_say(
+def test_replays_go_to_the_target_in_their_headers(
     spark: SparkSession, target: bytes | None, typename: bytes | None, expected: str
 ) -> None:
-    """To any function but the runtime's own; the first header of a name counts."""
+    """The target may be any function except the runtime's own; the first header of a name counts."""
     headers = [
         ("other", b"x"),
         ("statefun-target-type", target),
@@ -240,8 +240,8 @@ def test_replays_go_where_their_headers_say(
     assert (row.topic, row.flags) == ("users", REPLAYED)
 
 
-def test_a_replayed_record_is_read_as_at_first(spark: SparkSession) -> None:
-    """A value that no deserializer has read goes through it again, also if there is none."""
+def test_a_replayed_record_is_deserialized_like_the_first_time(spark: SparkSession) -> None:
+    """A value that no deserializer has read goes through it again, also a missing value."""
     headers: list[tuple[str, bytes | None]] = [
         ("statefun-target-type", b"t/f"),
         ("statefun-type", b"t/v"),
@@ -293,8 +293,8 @@ def decodes(key: bytes) -> bool:
     return True
 
 
-def test_spark_and_python_agree_on_what_utf8_is(spark: SparkSession) -> None:
-    """A key that the JVM lets through decodes in a worker, and none is refused that would."""
+def test_spark_and_python_agree_on_valid_utf8(spark: SparkSession) -> None:
+    """A key that the JVM accepts can be decoded in a worker, and it accepts all such keys."""
     drawn = keys()
     records = [Record(key, offset=offset) for offset, key in enumerate(drawn)]
 

@@ -67,7 +67,7 @@ def delete_before(kafka: KafkaHarness, topic: str, offset: int) -> None:
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("earliest", EARLIEST), ("latest", LATEST)])
-def test_both_ends_are_left_to_spark(kafka: KafkaHarness, kind: str, expected: int) -> None:
+def test_spark_resolves_earliest_and_latest(kafka: KafkaHarness, kind: str, expected: int) -> None:
     """Every partition of every topic has Spark's number, regardless of the group's offsets."""
     one, two = kafka.topic("one", partitions=2), kafka.topic("two")
     fill(kafka, one, [3, 3])
@@ -82,7 +82,7 @@ def test_both_ends_are_left_to_spark(kafka: KafkaHarness, kind: str, expected: i
 def test_group_offsets_or_else_the_reset_position(
     kafka: KafkaHarness, reset: str, expected: int
 ) -> None:
-    """Committed offsets in range count; missing ones and those behind the end do not."""
+    """Committed offsets in range count; for missing offsets, and those after the end, the reset position does."""
     topic = kafka.topic("users", partitions=5)
     fill(kafka, topic, [3, 3, 3, 3, 0])
     commit(kafka, topic, topic, {0: 0, 1: 3, 2: 4, 4: 0})
@@ -99,7 +99,7 @@ def test_group_offsets_or_else_the_reset_position(
 def test_offsets_of_deleted_records_are_out_of_range(
     kafka: KafkaHarness, start: str, reset: str, expected: int
 ) -> None:
-    """An offset below the first record that is left counts as missing."""
+    """An offset before the first existing record counts as missing."""
     topic = kafka.topic("users")
     fill(kafka, topic, [4])
     commit(kafka, topic, topic, {0: 1})
@@ -112,8 +112,8 @@ def test_offsets_of_deleted_records_are_out_of_range(
     assert found == {topic: {"0": expected}}
 
 
-def test_the_first_record_that_is_left_is_in_range(kafka: KafkaHarness) -> None:
-    """A group that is exactly at the first record loses nothing."""
+def test_the_first_existing_record_is_in_range(kafka: KafkaHarness) -> None:
+    """A group whose offset is exactly that of the first record loses nothing."""
     topic = kafka.topic("users")
     fill(kafka, topic, [4])
     commit(kafka, topic, topic, {0: 2})
@@ -124,8 +124,10 @@ def test_the_first_record_that_is_left_is_in_range(kafka: KafkaHarness) -> None:
     assert found == {topic: {"0": 2}}
 
 
-def test_a_start_behind_an_open_transaction_is_no_guess(kafka: KafkaHarness) -> None:
-    """Readers of uncommitted records see it; others wait for the transaction's end."""
+def test_a_start_after_the_beginning_of_an_open_transaction_is_an_error(
+    kafka: KafkaHarness,
+) -> None:
+    """Readers of uncommitted records can start there; others have to wait for the transaction's end."""
     topic = kafka.topic("users")
     producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": topic})
     producer.init_transactions(30)
@@ -159,7 +161,7 @@ def test_a_start_behind_an_open_transaction_is_no_guess(kafka: KafkaHarness) -> 
 def test_specific_offsets_or_group_offsets_or_else_the_reset_position(
     kafka: KafkaHarness, reset: str, expected: int
 ) -> None:
-    """Listed partitions start where they are told to, others at the group's offsets."""
+    """Listed partitions start at their offsets, others at the group's offsets."""
     topic, other = kafka.topic("users", partitions=4), kafka.topic("other")
     fill(kafka, topic, [3, 3, 3, 3])
     commit(kafka, topic, topic, {0: 3, 1: 2})
@@ -173,10 +175,10 @@ def test_specific_offsets_or_group_offsets_or_else_the_reset_position(
     }
 
 
-def test_specific_offsets_of_no_partition_of_the_ingress_are_left_out(
+def test_specific_offsets_of_other_partitions_are_left_out(
     kafka: KafkaHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Spark is told of partitions that it reads, and of no other; the user is told which."""
+    """Spark gets offsets of the ingress's partitions only; a warning lists the others."""
     topic = kafka.topic("users")
     fill(kafka, topic, [3])
     listed = (
@@ -193,7 +195,7 @@ def test_specific_offsets_of_no_partition_of_the_ingress_are_left_out(
 
 
 def test_without_a_group_nothing_is_committed(kafka: KafkaHarness) -> None:
-    """The client's own group is not asked for offsets of the ingress's group."""
+    """The placeholder group of the client has no offsets that count."""
     topic = kafka.topic("users", partitions=2)
     fill(kafka, topic, [3, 3])
     listed = f"{{type: specific-offsets, offsets: [{{{topic}/0: 1}}]}}"
@@ -209,7 +211,7 @@ def test_without_a_group_nothing_is_committed(kafka: KafkaHarness) -> None:
 
 @RESETS
 def test_date_or_else_the_reset_position(kafka: KafkaHarness, reset: str, expected: int) -> None:
-    """The first record at or after the date, to the millisecond; group offsets play no part."""
+    """The first record at or after the date counts, to the millisecond; group offsets have no effect."""
     topic = kafka.topic("users", partitions=4)
     date = datetime(2024, 2, 1, 4, 15, 0, 250_000, tzinfo=timezone.utc)
     millis = (date - EPOCH) // timedelta(milliseconds=1)
@@ -228,7 +230,7 @@ def test_date_or_else_the_reset_position(kafka: KafkaHarness, reset: str, expect
 
 
 def test_topics_have_their_partitions(kafka: KafkaHarness) -> None:
-    """Every topic of the ingress is looked up."""
+    """The partitions of every topic of the ingress are looked up."""
     one, two = kafka.topic("one", partitions=3), kafka.topic("two")
 
     found = check_topics(ingress(kafka, [one, two], "{type: latest}", group=one), TIMEOUT)
@@ -249,8 +251,8 @@ def test_a_missing_topic_is_named(kafka: KafkaHarness) -> None:
 
 
 @pytest.mark.parametrize("start", ["group-offsets", "date, date: '2020-02-01T04:15:00Z'"])
-def test_offsets_that_nobody_tells_are_an_error(kafka: KafkaHarness, start: str) -> None:
-    """A cluster that has gone is not taken for one without offsets."""
+def test_a_cluster_that_returns_no_offsets_is_an_error(kafka: KafkaHarness, start: str) -> None:
+    """A cluster that no longer answers is not mistaken for one without offsets."""
     nowhere = "127.0.0.1:1"
     module = kafka.module({"users": ["test.fns/one"]}, start=f"{{type: {start}}}")
     declared = parse_module(module.replace(kafka.address, nowhere)).ingresses[0]
@@ -263,10 +265,10 @@ def test_offsets_that_nobody_tells_are_an_error(kafka: KafkaHarness, start: str)
     )
 
 
-def test_a_partition_that_nobody_tells_of_is_an_error(
+def test_an_error_of_one_partition_is_an_error(
     kafka: KafkaHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error of one partition is not taken for "nothing committed"."""
+    """An error of one partition is not mistaken for "nothing committed"."""
 
     class Refusing(Consumer):
         def committed(
@@ -291,7 +293,7 @@ def test_a_partition_that_nobody_tells_of_is_an_error(
 
 
 def test_clients_neither_join_nor_commit_by_themselves(kafka: KafkaHarness) -> None:
-    """Named keys win over properties, and the user's own properties are kept."""
+    """Named keys take precedence over properties; all other properties of the user are kept."""
     module = kafka.module({"users": ["test.fns/one"]}, group="mine").replace(
         "  topics:",
         "  properties:\n    - isolation.level: read_committed\n    - client.id: me\n  topics:",

@@ -83,7 +83,7 @@ def expected(*ranges: range) -> list[str]:
 def test_a_run_stops_at_offsets_and_the_next_one_goes_on_there(
     kafka: KafkaHarness, checkpoint: Path, *, available_now: bool
 ) -> None:
-    """Spark has read further, in one go; the group's offsets and a later run know nothing of it."""
+    """Spark has read further, at once; neither the group's offsets nor a later run show it."""
     topic, out = kafka.topic("in", 3), kafka.topic("out")
     for partition in range(3):
         fill(kafka, topic, partition, range(10))
@@ -100,8 +100,8 @@ def test_a_run_stops_at_offsets_and_the_next_one_goes_on_there(
     assert not (checkpoint / "stops.json").exists()
 
 
-def test_a_run_stops_at_what_is_there(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """In small batches, with all messages delivered that this causes; also if nothing is there."""
+def test_a_run_stops_at_the_present_ends(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """It reads small batches, and delivers all messages that they cause; empty topics end it as well."""
     topic, out = kafka.topic("in", 2), kafka.topic("out")
     text = module(kafka, topic, "{type: latest}")
     summary = run(text, echo(out), checkpoint, available_now=False)
@@ -118,7 +118,7 @@ def test_a_run_stops_at_what_is_there(kafka: KafkaHarness, checkpoint: Path) -> 
 def test_runs_from_end_to_end_leave_nothing_out(
     kafka: KafkaHarness, checkpoint: Path, start: str
 ) -> None:
-    """A first run that finds nothing to read still is where the next one goes on."""
+    """The next run goes on at the end of the first run, even if that run found no records."""
     topic, out = kafka.topic("in"), kafka.topic("out")
     fill(kafka, topic, 0, range(2))
     text = module(kafka, topic, "{type: latest}").replace("{type: earliest}", start)
@@ -130,7 +130,7 @@ def test_runs_from_end_to_end_leave_nothing_out(
 
 @pytest.mark.parametrize("type_", ["date", "at-timestamp"])
 def test_a_run_stops_before_a_date(kafka: KafkaHarness, checkpoint: Path, type_: str) -> None:
-    """Partitions without a record of that time or later are read to their end."""
+    """Partitions without a record of that time or later are read to their ends."""
     topic, out = kafka.topic("in", 2), kafka.topic("out")
     producer = Producer({"bootstrap.servers": kafka.address})
     for number in range(6):
@@ -148,7 +148,7 @@ def test_a_run_stops_before_a_date(kafka: KafkaHarness, checkpoint: Path, type_:
 def test_a_run_waits_for_records_that_are_still_to_come(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """Partitions that are added in the meantime are of a later run."""
+    """Partitions that are added in the meantime are left to a later run."""
     topic, out = kafka.topic("in"), kafka.topic("out")
     fill(kafka, topic, 0, range(2))
     text = module(kafka, topic, f"{{type: specific-offsets, offsets: {{{topic}/0: 3}}}}")
@@ -169,8 +169,10 @@ def test_a_run_waits_for_records_that_are_still_to_come(
     assert received(kafka, out) == expected(range(5), range(3))
 
 
-def test_a_planned_batch_is_cut_as_well(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """A crash may leave one that is not committed, and that begins where the cut one ends."""
+def test_the_offsets_of_a_planned_batch_are_cut_back_as_well(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """After a crash, a planned batch may begin where the batch that is cut back ends."""
     topic, out = kafka.topic("in"), kafka.topic("out")
     fill(kafka, topic, 0, range(10))
     text = module(kafka, topic, f"{{type: specific-offsets, offsets: {{{topic}/0: 4}}}}")
@@ -198,8 +200,8 @@ def test_a_stop_position_is_one_of_these(kafka: KafkaHarness, stop: str, message
     assert message in str(refused.value)
 
 
-def test_only_what_says_so_rewrites_the_log_of_offsets(checkpoint: Path) -> None:
-    """Whoever asks where a run stops changes nothing."""
+def test_reading_the_stops_changes_no_files(checkpoint: Path) -> None:
+    """Only the function that rewrites the log of offsets changes it."""
     folder = Folder.at(checkpoint)
     declared = [KafkaIngress(TypeName("t", "in"), "kafka:9092", (), Location("module.yaml", 1, 1))]
     write_framed(folder, "stops.json", json.dumps({"t/in": {"users": {"0": 4}}}).encode())
@@ -217,8 +219,8 @@ def test_only_what_says_so_rewrites_the_log_of_offsets(checkpoint: Path) -> None
     assert after == [{"users": {"0": 4}}] * 2
 
 
-def test_damaged_notes_are_told(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """With the name of the file."""
+def test_a_damaged_file_of_stops_is_an_error(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """The error names the file."""
     topic, out = kafka.topic("in"), kafka.topic("out")
     checkpoint.mkdir()
     (checkpoint / "stops.json").write_text("{")

@@ -120,8 +120,8 @@ def test_a_pattern_takes_whole_names(kafka: KafkaHarness, checkpoint: Path) -> N
     assert [record.value for record in kafka.receive(out)] == ["one within a"]
 
 
-def test_an_own_progress_topic_is_no_input(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """However wide the pattern: the markers of an egress would set off batch after batch."""
+def test_progress_topics_are_no_input(kafka: KafkaHarness, checkpoint: Path) -> None:
+    """However wide the pattern: otherwise the markers of an egress would cause batch after batch."""
     out, users = kafka.topic("out"), kafka.topic("users")
     prefix = re.escape(out.removesuffix("out"))
     text = module(kafka, f"topicPattern: '({prefix}users|statefun.*)', targets: [test.fns/one]")
@@ -137,7 +137,7 @@ def test_an_own_progress_topic_is_no_input(kafka: KafkaHarness, checkpoint: Path
 def test_only_the_partitions_that_are_listed_are_read(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """Each topic has its own; group offsets are those of these partitions alone."""
+    """Each topic has its own list, and group offsets are those of the listed partitions."""
     one, two, out = kafka.topic("one", 3), kafka.topic("two", 3), kafka.topic("out")
     for topic in (one, two):
         for partition in range(3):
@@ -153,8 +153,10 @@ def test_only_the_partitions_that_are_listed_are_read(
     assert kafka.group_offsets("tests", one, 3) == [1, -1001, 1]
 
 
-def test_a_partition_that_is_not_there_is_told(kafka: KafkaHarness, checkpoint: Path) -> None:
-    """The error lists the existing ones."""
+def test_a_listed_partition_that_does_not_exist_is_an_error(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """The error has the number of existing partitions."""
     topic = kafka.topic("one", 2)
     text = module(kafka, f"topic: '{topic}', partitions: [1, 2], targets: [test.fns/one]")
     with pytest.raises(TopicError, match=r"has no partition 2; it has 2, numbered from 0"):

@@ -62,7 +62,7 @@ def rows(
 
 
 def test_keys_of_some_topics_are_transformed(spark: SparkSession) -> None:
-    """Others stay as they are, and records keep the key that they came with."""
+    """Keys of other topics stay as they are, and all records keep their original keys."""
     found = rows(
         spark,
         [
@@ -92,8 +92,8 @@ def test_keys_of_some_topics_are_transformed(spark: SparkSession) -> None:
     assert [row.flags & KEYLESS for row in found] == [0, KEYLESS, 0, 0, 0, 0, 0]
 
 
-def test_a_record_without_a_value_may_have_one_afterwards(spark: SparkSession) -> None:
-    """If it is hoisted; other transforms leave null, which functions do not get."""
+def test_a_transform_may_give_a_tombstone_a_value(spark: SparkSession) -> None:
+    """HoistField does; other transforms leave null, which functions do not receive."""
     found = rows(
         spark,
         [(b"k", None, "hoisted"), (b"k", None, "flat")],
@@ -118,7 +118,7 @@ def test_a_record_without_a_value_may_have_one_afterwards(spark: SparkSession) -
 def test_only_keys_take_a_step_before_the_shuffle(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], topic: str, expected: int
 ) -> None:
-    """One vectorised step for all of them, and none where no key is transformed."""
+    """All keys take one vectorised step; without transforms of keys there is none."""
     frame = route(spark.createDataFrame([], COLUMNS), TypeName("a", "in"), routes(topic))
     frame.explain(mode="simple")
     plan = capsys.readouterr().out

@@ -12,8 +12,10 @@ from statefun.runtime.ingress.watch import IngressWatch
 
 
 @pytest.mark.broker
-def test_a_cluster_that_goes_and_comes_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """One word when the ingress begins to wait, one when it reads on, and none in between."""
+def test_a_cluster_that_stops_answering_and_answers_again_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One line is logged when the ingress begins to wait, and one when it reads on."""
     caplog.set_level("INFO", "statefun")
     with EmbeddedKafka() as own:
         module = KafkaHarness(own, "").module({"users": ["t/f"]})

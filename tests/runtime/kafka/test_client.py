@@ -55,7 +55,7 @@ def test_properties_of_the_java_client_are_left_out(caplog: pytest.LogCaptureFix
 
 
 def test_a_value_that_the_client_refuses_is_named() -> None:
-    """The error says who needs the client, which property is wrong, and how."""
+    """The error names the component and the property, and has the client's reason."""
     properties = {"bootstrap.servers": NOWHERE, "group.id": "g", "session.timeout.ms": "long"}
 
     with pytest.raises(ConfigurationError) as caught:
@@ -67,7 +67,7 @@ def test_a_value_that_the_client_refuses_is_named() -> None:
 
 
 def test_the_client_does_not_write_to_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    """Complaints of librdkafka during reconnects do not reach the user's log."""
+    """Warnings of librdkafka during reconnects do not reach the user's log."""
     shown = logging.handlers.BufferingHandler(1000)
     logging.getLogger("statefun").addHandler(shown)
     admin = connect(AdminClient, "ingress test/in", {"bootstrap.servers": NOWHERE})
@@ -96,7 +96,7 @@ def test_a_cluster_that_does_not_answer_is_named() -> None:
 
 @pytest.mark.broker
 def test_partitions_of_a_topic_are_in_order(kafka: KafkaHarness) -> None:
-    """A topic that is there has its partitions."""
+    """A topic that exists has its partitions."""
     topic = kafka.topic("users", partitions=12)
     admin = connect(AdminClient, "ingress test/in", {"bootstrap.servers": kafka.address})
 
@@ -106,8 +106,8 @@ def test_partitions_of_a_topic_are_in_order(kafka: KafkaHarness) -> None:
 
 
 @pytest.mark.broker
-def test_a_topic_that_is_not_there_is_named(kafka: KafkaHarness) -> None:
-    """The error says who needs which topic where, and how to create it."""
+def test_a_missing_topic_of_a_cluster_is_named(kafka: KafkaHarness) -> None:
+    """The error names the component, the topic and the address, and the command that creates the topic."""
     admin = connect(AdminClient, "ingress test/in", {"bootstrap.servers": kafka.address})
     metadata = cluster_metadata("ingress test/in", kafka.address, admin, LONG)
 
@@ -136,7 +136,7 @@ def test_a_topic_that_the_cluster_refuses_is_named(kafka: KafkaHarness) -> None:
 
 @pytest.mark.broker
 def test_a_cluster_that_has_just_started_is_asked_again() -> None:
-    """Its first answers may be that it does not know yet who looks after a group."""
+    """At first it may not know yet which broker coordinates a group."""
     for number in range(2):
         with EmbeddedKafka() as broker:
             broker.create_topic("users")
@@ -148,8 +148,8 @@ def test_a_cluster_that_has_just_started_is_asked_again() -> None:
 
 
 @pytest.mark.broker
-def test_offsets_of_many_partitions_are_one_question(kafka: KafkaHarness) -> None:
-    """One request per kind of offset; read-committed readers stop before an open transaction."""
+def test_offsets_of_many_partitions_take_one_request(kafka: KafkaHarness) -> None:
+    """There is one request for each kind of offset; read-committed readers stop before an open transaction."""
     topic = kafka.topic("users", 50)
     kafka.send(topic, [("k", "v")] * 3, partition=7)
     producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": topic})
@@ -184,7 +184,7 @@ def test_offsets_of_many_partitions_are_one_question(kafka: KafkaHarness) -> Non
 
 @pytest.mark.broker
 def test_a_partition_that_moves_is_asked_for_again(kafka: KafkaHarness) -> None:
-    """A broker may still have to learn that it leads the partition; other answers are final."""
+    """A broker may still have to learn that it leads the partition; all other errors are final."""
     topic = kafka.topic("users")
     kafka.send(topic, [("k", "v")])
     first, forbidden = ClientError.NOT_LEADER_FOR_PARTITION, ClientError.TOPIC_AUTHORIZATION_FAILED

@@ -119,7 +119,7 @@ STORE_PASSWORD = "st0re-s3cret"  # noqa: S105 - the same
     ],
 )
 def test_javas_names_are_translated(properties: dict[str, str], expected: dict[str, str]) -> None:
-    """Each kind of login and store says the same to both clients."""
+    """Each kind of login and store means the same to both clients."""
     assert translate("ingress a/b", properties) == expected
 
 
@@ -142,7 +142,9 @@ def test_javas_names_are_translated(properties: dict[str, str], expected: dict[s
         ({"sasl.login.callback.handler.class": "a.B"}, "only Kafka's own OAuthBearerLogin"),
     ],
 )
-def test_what_has_no_counterpart_is_an_error(properties: dict[str, str], reason: str) -> None:
+def test_a_setting_without_a_counterpart_is_an_error(
+    properties: dict[str, str], reason: str
+) -> None:
     """The error names the property and a remedy, and shows no value."""
     with pytest.raises(ConfigurationError) as caught:
         translate("egress a/b", properties)
@@ -260,7 +262,7 @@ if __name__ == "__main__":
 def test_records_travel_encrypted_and_nobody_sees_the_password(
     secured: Secured, tmp_path: Path
 ) -> None:
-    """In and out by TLS and SCRAM; no log, error, page of Spark's UI or checkpoint has the secret."""
+    """Reading and writing use TLS and SCRAM; no log, error, page of Spark's UI or checkpoint has the secret."""
     kafka = KafkaHarness(secured.broker, "secured")
     topics = {name: kafka.topic(name) for name in ("in", "out")}
     (tmp_path / "secret").write_text(SECRET)
@@ -319,7 +321,7 @@ def page(port: int, path: str) -> str:
 def test_a_wrong_password_is_an_error_without_it(
     secured: Secured, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever reads the error learns which address refuses, and no more."""
+    """The error has the address that refuses the login, and no secret."""
     kafka = KafkaHarness(secured.broker, "wrong")
     module = kafka.module({"in": ["t.fns/relay"]}).replace(kafka.address, secured.address)
     properties = secured.properties(f"wrong-{SECRET}")

@@ -14,7 +14,7 @@ PATIENCE = timedelta(seconds=5)
 
 
 @pytest.mark.broker
-def test_a_declared_topic_has_to_be_there(kafka: KafkaHarness) -> None:
+def test_a_declared_topic_has_to_exist(kafka: KafkaHarness) -> None:
     """The topics of dead letters and of their replays are checked."""
     dead = kafka.topic("dead")
     module = kafka.module({"in": ["t/f"]}, dead_letters=dead)
@@ -25,10 +25,10 @@ def test_a_declared_topic_has_to_be_there(kafka: KafkaHarness) -> None:
 
 
 @pytest.mark.broker
-def test_a_cluster_that_is_gone_does_not_hold_up_a_start(
+def test_a_cluster_that_does_not_answer_does_not_delay_a_start(
     kafka: KafkaHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its records are kept; a log line says so."""
+    """A log line says that the records of its egress are kept."""
     module = kafka.module({"in": ["t/f"]}, dead_letters="dead").replace(
         kafka.address, "127.0.0.1:1"
     )

@@ -19,10 +19,10 @@ from statefun.runtime.settings import Settings
 
 @pytest.mark.spark
 @pytest.mark.broker
-def test_other_state_partitions_than_at_the_first_start_are_without_effect(
+def test_a_later_number_of_state_partitions_has_no_effect(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A warning has both numbers; the same number, or none, is no reason for one."""
+    """A warning has both numbers; the same number, or none, causes no warning."""
     inputs, out = kafka.topic("in"), kafka.topic("out")
     module = kafka.module({inputs: ["t.fns/a"]})
     kafka.send(inputs, [("Ada", "[]")])

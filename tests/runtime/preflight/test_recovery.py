@@ -38,10 +38,10 @@ def written(checkpoint: Path, contents: dict[str, str]) -> Folder:
 
 
 @pytest.mark.parametrize(("committed", "planned"), [(-1, -1), (-1, 0), (0, 0), (6, 7), (7, 7)])
-def test_a_crash_at_any_point_leaves_logs_that_fit(
+def test_logs_are_consistent_after_a_crash_at_any_point(
     checkpoint: Path, committed: int, planned: int
 ) -> None:
-    """Also one in the very first batch, planned and staged, when there are no commits yet."""
+    """This includes the first batch, planned and staged, when nothing is committed."""
     folder = written(checkpoint, files(committed=committed, planned=planned))
     if planned >= 0:
         Outbox(folder).stage(Manifest(batch=planned))
@@ -77,7 +77,7 @@ def test_logs_that_lack_batches_are_refused(
 
 
 def test_an_outbox_that_is_ahead_of_the_logs_is_refused(checkpoint: Path) -> None:
-    """A staged batch was planned before, and a published batch was committed before."""
+    """A staged batch must have been planned, and a published batch must have been committed."""
     folder = written(checkpoint, files(committed=-1, planned=0))
     Outbox(folder).stage(Manifest(batch=0))
     Outbox(folder).mark_published(0)
@@ -90,7 +90,7 @@ def test_an_outbox_that_is_ahead_of_the_logs_is_refused(checkpoint: Path) -> Non
 
 
 def test_timers_without_commits_are_refused(checkpoint: Path) -> None:
-    """Timers are noted when a batch is committed."""
+    """Timer buckets are written into the log only after a batch is committed."""
     folder = written(checkpoint, files(committed=-1, planned=0))
     TimerLog(folder).add(0, {1}, PendingBuckets())
 
@@ -99,7 +99,7 @@ def test_timers_without_commits_are_refused(checkpoint: Path) -> None:
 
 
 def test_a_checkpoint_without_its_id_is_refused(checkpoint: Path) -> None:
-    """Another id would publish under other names."""
+    """With another id, the application would publish under other transactional names."""
     folder = written(checkpoint, files(committed=0, planned=0))
     folder.remove("metadata")
 
@@ -111,7 +111,7 @@ def test_a_checkpoint_without_its_id_is_refused(checkpoint: Path) -> None:
     "content", ["", "v", "v1", "v1\n", "v1\n{", "v3\n{}", "v1\n[]", "v1\n{}\n"]
 )
 def test_a_torn_commit_is_refused(checkpoint: Path, content: str) -> None:
-    """The newest one determines the state."""
+    """The newest commit determines the state."""
     folder = written(checkpoint, {**files(committed=4, planned=4), "commits/4": content})
 
     with pytest.raises(CheckpointError, match=r"commits/4 is not what Spark writes"):
@@ -119,7 +119,7 @@ def test_a_torn_commit_is_refused(checkpoint: Path, content: str) -> None:
 
 
 def test_batches_of_a_run_follow_each_other() -> None:
-    """The first batch follows the newest commit at the start."""
+    """The first batch comes after the newest commit at the start."""
     succession = Succession(committed=4)
 
     assert [succession.check(batch) for batch in (5, 6, 7)] == [True, False, False]
@@ -205,10 +205,10 @@ def test_a_commit_in_the_midst_of_a_batch_is_noticed(
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_what_was_staged_and_not_committed_is_replaced_also_by_nothing(
+def test_a_staged_batch_is_removed_if_its_repetition_sends_nothing(
     kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch that runs again sends nothing this time."""
+    """Effects of an attempt that was not committed do not outlive the next attempt."""
     users, out = kafka.topic("users"), kafka.topic("out")
     module = kafka.module({users: ["test.fns/tell"]})
     kafka.send(users, [("Ada", "a")])
@@ -235,7 +235,7 @@ def test_what_was_staged_and_not_committed_is_replaced_also_by_nothing(
 def test_a_checkpoint_that_has_lost_its_commits_is_left_as_it_is(
     kafka: KafkaHarness, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of its outbox is deleted, so that it can be repaired."""
+    """The start deletes nothing of its outbox, so that it can be repaired."""
     users, out = kafka.topic("users"), kafka.topic("out")
     module, functions = kafka.module({users: ["test.fns/tell"]}), telling(out)
     with monkeypatch.context() as patch:

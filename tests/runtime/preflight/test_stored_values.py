@@ -76,7 +76,7 @@ def findings(stored: TypedValue, declared: Type[Any]) -> list[str]:
 
 
 def test_values_of_another_type_are_found() -> None:
-    """Unless the type declares that it upgrades them."""
+    """They are no problem if the declared type has upgrades= for them."""
     stored = TypedValue("io.statefun.types/float", FloatType.serializer().serialize(1.5))
     upgraded = make_json_type("test.stored/Number", float, upgrades={FloatType: float})
 
@@ -91,7 +91,7 @@ def test_values_of_another_type_are_found() -> None:
 
 
 def test_values_that_no_longer_decode_are_found() -> None:
-    """A new required field is found in what is stored; one with a default is no finding."""
+    """A new required field is a problem for stored values; a field with a default is none."""
     stored = TypedValue("test.stored/Payment", b'{"amount": 3}')
 
     assert findings(stored, payment(Payment)) == findings(stored, payment(Defaulted)) == []
@@ -102,8 +102,8 @@ def test_values_that_no_longer_decode_are_found() -> None:
     assert "give new fields defaults" in finding
 
 
-def test_values_of_others_do_not_keep_a_function_from_its_change() -> None:
-    """What nobody can read since long ago, and whose declaration is as it was, is no reason."""
+def test_only_values_with_changed_declarations_are_problems() -> None:
+    """A value that could not be decoded before, and whose declaration is the same, does not prevent a start."""
     stored = TypedValue("test.stored/Payment", b'{"amount": 3}')
     values = StoredValues([(Address(COUNTER, "Ada"), {"last": stored})], keeping(payment(Grown)))
 
@@ -112,7 +112,7 @@ def test_values_of_others_do_not_keep_a_function_from_its_change() -> None:
 
 
 def test_only_changed_declarations_are_read_again() -> None:
-    """New functions and values have nothing stored; other fields or types are a change."""
+    """New functions and values have nothing stored; other fields or types are changes."""
     first, grown = shapes_of(keeping(payment(Payment))), shapes_of(keeping(payment(Grown)))
 
     assert changed_values({}, first) == []
@@ -127,7 +127,7 @@ def test_only_changed_declarations_are_read_again() -> None:
 def test_a_start_that_cannot_read_the_state_is_refused(
     kafka: KafkaHarness, checkpoint: Path
 ) -> None:
-    """It is refused each time, before a message is handled; what can be read goes on."""
+    """Each such start is refused before a message is handled; functions that can read their values go on."""
     users = kafka.topic("users")
     module = kafka.module({users: [COUNTER]})
     kafka.send(users, [("Ada", "a")])

@@ -61,10 +61,10 @@ def functions(*names: str) -> StatefulFunctions:
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_messages_for_a_function_that_is_gone_refuse_the_start(
+def test_messages_for_a_removed_function_refuse_the_start(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A start is refused until a policy is set: then they are dead letters, and none is lost."""
+    """Starts are refused until a policy is set: then the messages become dead letters, and none is lost."""
     users, dead = kafka.topic("users"), kafka.topic("dead")
     kafka.send(users, [("Ada", "a"), ("Alan", "b")])
     run(kafka.module({users: ["t.fns/old", "t.fns/kept"]}), functions("old", "kept"), checkpoint)
@@ -103,10 +103,10 @@ def test_messages_for_a_function_that_is_gone_refuse_the_start(
     ("counted", "as_of"),
     [({"counted": "2026-01-31"}, "2026-01-31"), ({}, "some earlier start")],
 )
-def test_a_count_that_is_not_of_today_says_so(
+def test_an_older_count_of_addresses_has_its_date(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, counted: dict[str, str], as_of: str
 ) -> None:
-    """The state is not read at each start, and some of it may have expired since."""
+    """Not each start reads the state, and some of it may have expired since."""
     content = {"registered": ["t.fns/kept"], "left": {"t.fns/old": 2}, **counted}
     write_framed(Folder.at(tmp_path), FUNCTIONS_FILE, json.dumps(content).encode())
     nobody, folder = cast("SparkSession", None), Folder.at(tmp_path)
@@ -120,10 +120,10 @@ def test_a_count_that_is_not_of_today_says_so(
     ] * 2
 
 
-def test_messages_that_are_not_delivered_yet_are_found(tmp_path: Path) -> None:
-    """In the outbox, delayed ones on their way to their bucket included; not those of others.
+def test_undelivered_messages_are_counted(tmp_path: Path) -> None:
+    """Delayed messages on their way to a bucket count; delivered messages do not.
 
-    Nor what wakes an address up whose values may have expired: no function is invoked for it.
+    Wake-ups of addresses whose values expire do not count either: no function is invoked for them.
     """
     checkpoint = Folder.at(tmp_path)
     checkpoint.child("commits").write("1", b"v1\n{}")
@@ -160,8 +160,8 @@ def test_messages_that_are_not_delivered_yet_are_found(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_tried_again_is_buried_as_what_it_was() -> None:
-    """Also if its function is gone: the letter can be replayed."""
+def test_a_retry_becomes_the_dead_letter_of_its_message() -> None:
+    """This holds also if its function was removed: the letter can be replayed."""
     again = Retry(attempts=2, caller=b"Alan\0t/g", typename="t/value", value=b"v")
     again.record.topic, again.record.offset = "users", 7
     content = [again.SerializeToString()]

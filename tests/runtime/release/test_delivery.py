@@ -21,12 +21,12 @@ def commit(checkpoint: Path, batch: int, delivered: int, sent: int) -> None:
 
 
 def test_a_fresh_checkpoint_has_nothing_on_its_way(checkpoint: Path) -> None:
-    """Messages may be delivered at once from the first micro-batch on."""
+    """From the first micro-batch on, messages may be delivered at once."""
     assert Delivery(Folder.at(checkpoint)).delivered_before(0) == -1
 
 
-def test_each_micro_batch_settles_those_before_the_last(checkpoint: Path) -> None:
-    """The next micro-batch delivers a batch's messages; for the one after, they are settled."""
+def test_messages_are_settled_one_batch_after_their_delivery(checkpoint: Path) -> None:
+    """The next micro-batch delivers a batch's messages; for the one after it, they are settled."""
     delivery = Delivery(Folder.at(checkpoint))
     settled = []
     for batch in range(4):

@@ -30,10 +30,10 @@ def group(
     return GroupOffsets(module.ingresses, [None], CommitLog(Folder.at(checkpoint)))
 
 
-def test_what_a_cluster_refuses_is_counted_and_told(
+def test_refused_commits_are_counted_and_logged(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next batch tries again, with all partitions."""
+    """The next batch commits the offsets of all partitions again."""
     users = kafka.topic("users", 2)
     group_offsets = group(kafka, checkpoint, users, {"0": 3, "99": 5}, {"0": 4, "1": 7})
 
@@ -54,7 +54,7 @@ def test_what_a_cluster_refuses_is_counted_and_told(
 def test_nothing_waits_for_a_cluster_that_does_not_answer(
     kafka: KafkaHarness, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It holds up neither a batch nor the end; only the newest waiting offsets are committed."""
+    """It delays neither a batch nor the end; only the newest waiting offsets are committed."""
     users = kafka.topic("users")
     group_offsets = group(kafka, checkpoint, users, *({"0": number} for number in range(5)))
     group_offsets.commit(0)

@@ -35,9 +35,9 @@ from statefun.sdk.errors import CheckpointError, ConfigurationError, EngineError
 def test_a_batch_whose_commit_file_is_lost_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A later one is committed, so it was, too: a start does not wait for the file.
+    """A later batch is committed, so this one was, too: a start does not wait for its file.
 
-    And before anything follows from a commit, what Spark has written of it is on the disk.
+    Spark's files of a commit are on the disk before any step relies on them.
     """
     synced: list[int] = []
     monkeypatch.setattr(CommitLog, "sync", lambda _, batch: synced.append(batch))
@@ -68,8 +68,8 @@ def test_a_batch_whose_commit_file_is_lost_is_published(
     assert (synced, outbox.batches()) == ([1], [])
 
 
-def test_what_ends_publishing_keeps_its_traceback(tmp_path: Path) -> None:
-    """Debug shows it: the error's text alone does not say where it comes from."""
+def test_an_error_that_ends_publishing_keeps_its_traceback(tmp_path: Path) -> None:
+    """Debug mode shows it: the text of the error alone does not show its origin."""
     settings = Settings.resolve({}, None, checkpoint=tmp_path)
     checkpoint = settings.checkpoint
     log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
@@ -91,7 +91,7 @@ def test_what_ends_publishing_keeps_its_traceback(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("semantic", [DeliverySemantic.NONE, DeliverySemantic.AT_LEAST_ONCE])
 def test_egresses_connect_at_the_start(tmp_path: Path, semantic: DeliverySemantic) -> None:
-    """The first records do not wait for that, and wrong properties refuse the start."""
+    """The first records do not wait for a connection, and wrong properties refuse the start."""
     settings = Settings.resolve({}, None, checkpoint=tmp_path)
     log, location = CommitLog(settings.checkpoint), Location("module.yaml", 1, 1)
     properties = {"compression.codec": "none at all"}

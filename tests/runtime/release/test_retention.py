@@ -193,7 +193,7 @@ LATE = Batch(frozenset({25}), lag=3)
 # Batch 0 is logged, and not deleted; then one of its buckets is due, and the other one is known.
 @example([TWO_TIMERS, LATE, Batch(frozenset())], [10], 4)
 def test_no_timer_is_forgotten(batches: list[Batch], steps: list[int], length: int) -> None:
-    """For any order in which batches are finished, and any place where drivers die."""
+    """This holds for any order in which batches are finished, and wherever drivers crash."""
     with (
         mock.patch.object(timer_log, "_LOG_LENGTH", length),
         tempfile.TemporaryDirectory() as folder,

@@ -36,7 +36,7 @@ LARGE = b"x" * 1_000_000
     ],
 )
 def test_every_column_counts(record: EgressRecord | Row) -> None:
-    """Memory is bounded by whole rows, wherever their bytes are."""
+    """Memory is bounded by whole rows, whichever column has their bytes."""
     rows = EffectRows()
 
     rows.append(record)
@@ -46,7 +46,7 @@ def test_every_column_counts(record: EgressRecord | Row) -> None:
 
 @given(st.lists(st.tuples(*[st.integers(0, 900)] * 3), max_size=60))
 def test_chunks_are_bounded_by_whole_records(sizes: list[tuple[int, int, int]]) -> None:
-    """A chunk is over the limit by less than its last record, and all records are in one."""
+    """A chunk exceeds the limit by less than its last record, and each record is in one chunk."""
     records = [
         EgressRecord("topic", b"k" * key, b"v" * value, [("h", b"h" * header)])
         for key, value, header in sizes
@@ -63,8 +63,8 @@ def test_chunks_are_bounded_by_whole_records(sizes: list[tuple[int, int, int]]) 
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 300_000)), max_size=200))
-def test_what_a_task_hands_to_the_driver_is_bounded(streams: list[tuple[int, int]]) -> None:
-    """The limit covers all streams, egresses and addresses together."""
+def test_the_effects_that_a_task_returns_are_bounded(streams: list[tuple[int, int]]) -> None:
+    """The limit applies to all streams, egresses and addresses together."""
     budget, task, taken = InlineBudget(), -1, 0
     for number, size in sorted(streams, key=lambda stream: stream[0]):
         if number != task:
@@ -77,8 +77,8 @@ def test_what_a_task_hands_to_the_driver_is_bounded(streams: list[tuple[int, int
 
 
 @given(values=st.lists(st.binary(max_size=30), min_size=1, max_size=20))
-def test_what_one_invocation_sends_may_be_larger_than_an_arrow_batch(values: list[bytes]) -> None:
-    """It is cut into several, in order: a column of a batch ends at 2 GiB."""
+def test_effects_of_one_invocation_may_exceed_an_arrow_batch(values: list[bytes]) -> None:
+    """They are divided into several batches, in order: a column of a batch ends at 2 GiB."""
     records = [EgressRecord("t", b"k", value, [("h", value)]) for value in values]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine_effects, "PIECE_BYTES", 64)

@@ -18,8 +18,8 @@ from statefun.sdk.address import Address
 @example(address=Address("ns", "name", "\0"))
 @example(address=Address("ns", "name", "\0ns/name"))
 @example(address=Address("ns", "name", "Ada\0\0"))
-def test_an_address_survives_its_key(address: Address) -> None:
-    """Any id, with NUL or slashes too, comes back with its namespace and name."""
+def test_an_address_can_be_read_from_its_key(address: Address) -> None:
+    """Any id, also with NUL or slashes, comes back with its namespace and name."""
     key = address_key(address)
 
     assert address_of(key) == address
@@ -28,7 +28,7 @@ def test_an_address_survives_its_key(address: Address) -> None:
 
 @given(one=addresses(), other=addresses(), id_=ids())
 def test_different_addresses_have_different_keys(one: Address, other: Address, id_: str) -> None:
-    """Nothing but the same address is grouped under the same key."""
+    """Only messages to the same address have the same key."""
     same_id = Address(one.namespace, one.name, id_), Address(other.namespace, other.name, id_)
 
     assert (address_key(one) == address_key(other)) == (one == other)
@@ -43,8 +43,8 @@ def test_keys_with_separators_in_ids_do_not_collide(address: Address, tail: str)
     assert (address_key(longer) == address_key(address)) == (tail == "")
 
 
-def test_keys_begin_with_what_tells_them_apart() -> None:
-    """The id comes first, so that comparing two keys of a type ends early."""
+def test_keys_begin_with_the_id() -> None:
+    """Keys of one type differ early, so comparisons are short."""
     key = address_key(Address("com.example.fns", "greeter", "Ada"))
 
     assert key == b"Ada\0com.example.fns/greeter"
@@ -80,6 +80,6 @@ def test_rows_have_no_nested_columns() -> None:
         ("no-target", "the record was to be replayed, and its headers statefun-target-type and"),
     ],
 )
-def test_every_rejection_has_words(name: str, expected: str) -> None:
-    """Every reason for a rejection has a text."""
+def test_every_reason_for_a_rejection_has_a_text(name: str, expected: str) -> None:
+    """No reason for a rejection lacks its text."""
     assert rejection(name).startswith(expected)
