@@ -129,7 +129,7 @@ def test_their_checkers_are_asked(folder: Path) -> None:
 
     assert done.returncode == 1
     assert (
-        f"module.yaml:10:1: egress com.example/lines: nothing may be written into {folder}/nowhere"
+        f"module.yaml:10:1: egress com.example/lines: folder {folder}/nowhere may not be written to"
     ) in done.stdout
 
 

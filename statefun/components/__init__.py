@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a package needs that adds a kind of ingress or egress: how its components are declared.
+"""The names for packages that add a kind of ingress or egress: how components are declared.
 
-Names for reading and writing records, which need Spark, are in :mod:`statefun.components.running`.
+The names for reading and writing records are in :mod:`statefun.components.running`; they need Spark.
 """
 
 from __future__ import annotations

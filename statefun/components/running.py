@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a package needs that adds a kind of ingress or egress: how records are read and written."""
+"""The names for packages that add a kind of ingress or egress: how records are read and written."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks whether the folders of an ingress or egress can be used, before anything is read or written."""
+"""Checks that the folders of an ingress or egress can be used, before anything is read or written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from statefun.sdk.errors import StatefunError
 
 
 def check_ingress(ingress: ConnectorIngress, timeout: timedelta) -> Iterator[str]:
-    """Yield what keeps an ingress from reading its files."""
+    """Yield the problems that keep an ingress from reading its files."""
     del timeout
     settings: IngressFiles = ingress.settings
     for files in settings.files.values():
@@ -36,7 +36,9 @@ def check_ingress(ingress: ConnectorIngress, timeout: timedelta) -> Iterator[str
 
 
 def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
-    """Yield what keeps an egress from writing into its folder, which is made with the first record.
+    """Yield the problems that keep an egress from writing into its folder.
+
+    The folder need not exist: the first record creates it.
 
     Raises:
         ConfigurationError: if pyarrow knows no such file system.
@@ -46,11 +48,11 @@ def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
     folder = Folder.at(settings.folder)
     if folder.is_local:
         path = Path(folder.location)
-        there = next(each for each in (path, *path.parents) if each.exists())
-        if not there.is_dir():
-            yield f"{settings.owner}: {there} is a file, and no folder"
-        elif not os.access(there, os.W_OK | os.X_OK):
-            yield f"{settings.owner}: nothing may be written into {there}"
+        existing_path = next(each for each in (path, *path.parents) if each.exists())
+        if not existing_path.is_dir():
+            yield f"{settings.owner}: {existing_path} is a file, and not a folder"
+        elif not os.access(existing_path, os.W_OK | os.X_OK):
+            yield f"{settings.owner}: folder {existing_path} may not be written to"
         return
     try:
         folder.exists()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading ``io.statefun.file.v1/ingress`` and ``/egress``."""
+"""Reads components of the kinds ``io.statefun.file.v1/ingress`` and ``/egress``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from statefun.files.schemas import SCHEMA
 
 def _one_character(string: str) -> str:
     if len(string) != 1 or string in '\r\n"':
-        raise ValueError("is not one character that may stand between fields")
+        raise ValueError("is not one character that may separate fields")
     return string
 
 
@@ -72,7 +72,7 @@ ID_FIELD = Key(
 DELIMITER = Key(
     "delimiter",
     parsed(_one_character, "one character", scalar_schema("text", type="string", minLength=1)),
-    "what stands between fields",
+    "the character between fields",
     default=",",
     example=";",
 )
@@ -88,7 +88,7 @@ FORMATS = Variants(
 FORMAT = Key(
     "format",
     FORMATS.reader,
-    "what the files hold, and which field is the id: of lines, the line itself",
+    "the format of the files, and the field that is the id; of lines, the id is the line",
     required=True,
     example={"type": "json-lines", "idField": "name"},
 )
@@ -96,7 +96,7 @@ ON_CHANGE = Key(
     "onChange",
     member("onChange", OnChange),
     "what to do when a file was cut off or replaced after a part of it was read, or deleted before "
-    "all of it was: go-on reads what is there, from the beginning",
+    "all of it was read: go-on reads the present file from its beginning",
     default="fail",
     example="go-on",
 )
@@ -111,8 +111,8 @@ UNFINISHED_LINE = Key(
 AFTER_READ = Key(
     "afterRead",
     member("afterRead", AfterRead),
-    "what becomes of a file of which all was read, when that is committed and the file has not "
-    "changed for 10 seconds: move puts it into the folder _read inside its folder",
+    "what becomes of a file when its last record is committed and the file has not changed for 10 "
+    "seconds: move puts it into the folder _read inside its folder",
     default="keep",
     example="move",
 )
@@ -122,7 +122,7 @@ _ROUTE = Shape((PATH, FORMAT, *COMMON_ROUTE))
 @described(_ROUTE.schema)
 def _files(node: Node, problems: Problems) -> tuple[TopicRoute, Files]:
     values = _ROUTE.read(node, problems)
-    path = _located(values[PATH], node.location.file)
+    path = _absolute(values[PATH], node.location.file)
     route = made_route(identity_of(path), values, node, problems)
     route = attrs.evolve(route, alias=identity_of(values[PATH]))
     kind, given = values[FORMAT]
@@ -144,10 +144,10 @@ FOLDER = Key(
     required=True,
     example="out/greetings",
 )
-WRITTEN = Key(
+OUTPUT_FORMAT = Key(
     "format",
     choice("format", {each.value: each for each in (FileFormat.JSON_LINES, FileFormat.PARQUET)}),
-    "what the files hold",
+    "the format of the files",
     default="json-lines",
     example="parquet",
 )
@@ -161,12 +161,12 @@ ROLL_EVERY = Key(
 ROLL_SIZE = Key(
     "rollSize",
     integer(1),
-    "after how many bytes of gathered records they become a file earlier",
+    "how many bytes of gathered records become a file before rollEvery is over",
     default=64 * 1024 * 1024,
     example=128 * 1024 * 1024,
 )
 INGRESS = Shape((ID, FILES, ON_CHANGE, UNFINISHED_LINE, AFTER_READ, FAILURE_POLICY))
-EGRESS = Shape((ID, FOLDER, WRITTEN, SCHEMA, ROLL_EVERY, ROLL_SIZE))
+EGRESS = Shape((ID, FOLDER, OUTPUT_FORMAT, SCHEMA, ROLL_EVERY, ROLL_SIZE))
 
 _NO_SCHEMA = (
     "format parquet needs the key 'schema', the columns and their types: without it, files of one "
@@ -178,11 +178,11 @@ _NEEDLESS_SCHEMA = "'schema' is only used with format parquet"
 def read_ingress(component: Component, problems: Problems) -> ConnectorIngress:
     """Read an ingress."""
     values = INGRESS.read(component.spec, problems)
-    found = values[FILES]
+    routes_with_files = values[FILES]
     files: dict[str, Files] = {}
-    for route, each in found:
+    for route, each in routes_with_files:
         if files.setdefault(route.topic, each).path != each.path:
-            sentence = f"paths that differ in options or login alone are one: {route.topic}"
+            sentence = f"two paths differ only in options or login, and are one path: {route.topic}"
             problems.report(route.location, "files", sentence)
     settings = IngressFiles(
         f"ingress {values[ID]}",
@@ -194,7 +194,7 @@ def read_ingress(component: Component, problems: Problems) -> ConnectorIngress:
     return ConnectorIngress(
         id=values[ID],
         kind=component.kind,
-        topics=tuple(route for route, _ in found),
+        topics=tuple(route for route, _ in routes_with_files),
         location=component.location,
         reader="statefun.files.file_source:read_files",
         checker="statefun.files.file_checks:check_ingress",
@@ -206,13 +206,13 @@ def read_ingress(component: Component, problems: Problems) -> ConnectorIngress:
 def read_egress(component: Component, problems: Problems) -> ConnectorEgress:
     """Read an egress."""
     values = EGRESS.read(component.spec, problems)
-    is_parquet = values.get(WRITTEN) is FileFormat.PARQUET
-    is_known = WRITTEN in values or not values.attempted(WRITTEN)
-    if is_known and is_parquet != values.attempted(SCHEMA):
+    is_parquet = values.get(OUTPUT_FORMAT) is FileFormat.PARQUET
+    has_format = OUTPUT_FORMAT in values or not values.attempted(OUTPUT_FORMAT)
+    if has_format and is_parquet != values.attempted(SCHEMA):
         problem = _NO_SCHEMA if is_parquet else _NEEDLESS_SCHEMA
         problems.report(component.spec.location, component.spec.path, problem)
     columns = values.get(SCHEMA)
-    folder = _located(values[FOLDER], component.location.file)
+    folder = _absolute(values[FOLDER], component.location.file)
     defaults = EgressFiles(f"egress {values[ID]}", folder, columns)
     return ConnectorEgress(
         id=values[ID],
@@ -238,8 +238,8 @@ KINDS = (
 )
 
 
-def _located(path: str, file: str) -> str:
-    """Return a path as it is for every process: absolute, or a URI."""
+def _absolute(path: str, file: str) -> str:
+    """Return a path that means the same in every process: an absolute path, or a URI."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path):
         return path
     return str(Path(file).absolute().parent / Path(path).expanduser())

@@ -2,7 +2,7 @@
 """Decides what a micro-batch reads of files: from plain facts, without file systems, clocks or logs.
 
 The facts are the states of known files, the listed files, and what an examination of each file's content
-has found. Errors and warnings are results here; who uses the plan raises and logs them.
+has found. Errors and warnings are results here: the caller raises and logs them.
 """
 
 from __future__ import annotations

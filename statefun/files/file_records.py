@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records for files in the form in which the outbox keeps records.
+"""Converts messages to a file egress into records in the form of the outbox.
 
-A record that a file cannot hold is refused here, where a function sends it: later, when its micro-batch
-is committed, nobody could.
+A record that a file cannot hold is refused here, when a function sends it: after the commit of its
+micro-batch it is too late to refuse it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgres
 from statefun.sdk.errors import DefinitionError
 
 FOLDER = "_"
-"""The topic of messages that name none; no other message can have it."""
+"""The topic of records of messages without a topic; no message can name this topic."""
 JSON_LINES, PARQUET = ".jsonl", ".parquet"
-"""How the names of files end."""
+"""The suffixes of the names of files, by their format."""
 _DEEPEST = 100
-"""How deep objects and lists are nested at most: readers have limits from 64 on."""
+"""How deep objects and lists may be nested; readers have limits of 64 or more."""
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
 _SPACE = b" \t\r\n"
 _BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
 def line_record(message: EgressMessage) -> KafkaEgressMessage:
-    """Return the record of a message for JSON lines: its bytes, where line breaks are blanks.
+    """Return the record of a message for JSON lines: the bytes of its value, with blanks for line breaks.
 
     Raises:
         DefinitionError: if its value is no JSON object, or its topic cannot be a folder.
@@ -35,7 +35,7 @@ def line_record(message: EgressMessage) -> KafkaEgressMessage:
 
 
 def row_record(columns: Columns, message: EgressMessage) -> KafkaEgressMessage:
-    """Return the record of a message for Parquet, as JSON.
+    """Return the record of a message for a Parquet file, as JSON.
 
     Raises:
         DefinitionError: if its value is no JSON object, or does not fit the columns, or its topic
@@ -46,10 +46,10 @@ def row_record(columns: Columns, message: EgressMessage) -> KafkaEgressMessage:
 
 def _record(message: EgressMessage, columns: Columns | None) -> KafkaEgressMessage:
     if message.value_typename() == KAFKA_RECORD_TYPENAME:
-        sent = message
-        if not isinstance(sent, KafkaEgressMessage):
-            sent = KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
-        topic, value = sent.topic, sent.value or b""
+        record = message
+        if not isinstance(record, KafkaEgressMessage):
+            record = KafkaEgressMessage.from_typed_value(message.typename, message.typed_value)
+        topic, value = record.topic, record.value or b""
         _check_folder(message, topic)
     else:
         topic, value = FOLDER, message.raw_value()
@@ -68,7 +68,7 @@ def _record(message: EgressMessage, columns: Columns | None) -> KafkaEgressMessa
         raise DefinitionError(
             f"a record for egress {message.typename} is {what}, which this one is not: {error}; {cure}"
         ) from None
-    line = value.strip(_SPACE).translate(_BREAKS)  # there are none within strings
+    line = value.strip(_SPACE).translate(_BREAKS)  # strings of JSON have no line breaks
     return KafkaEgressMessage(message.typename, topic=topic, value=line)
 
 
@@ -90,15 +90,15 @@ def _depth(text: str) -> int:
 
 
 def _check_folder(message: EgressMessage, topic: str) -> None:
-    """Check that a topic can be a folder that readers look into.
+    """Check that a topic can be the name of a folder that readers do not leave out.
 
     Raises:
         DefinitionError: if it cannot.
     """
     if topic.startswith((".", "_")):
-        problem = "readers of folders leave out what begins so"
+        problem = "readers of folders leave out names that begin so"
     elif topic.endswith((JSON_LINES, PARQUET)):
-        problem = "files are called so"
+        problem = "names of files end so"
     else:
         return
     raise DefinitionError(

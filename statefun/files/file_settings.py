@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What module files say of files, as plain immutable values."""
+"""The settings of files in module files, as plain immutable values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statefun.files.rows import Columns
 
 
 class FileFormat(Enum):
-    """What a file holds."""
+    """The format of a file."""
 
     LINES = "lines"
     JSON_LINES = "json-lines"
@@ -22,21 +22,21 @@ class FileFormat(Enum):
 
 
 class OnChange(Enum):
-    """What to do about a file that was cut off, replaced or deleted before it was read."""
+    """What to do about a file that was cut off, replaced or deleted before all of it was read."""
 
     FAIL = "fail"
     GO_ON = "go-on"
 
 
 class UnfinishedLine(Enum):
-    """What to do about a last line whose line break has not come."""
+    """What to do about a last line without a line break."""
 
     READ = "read"
     WAIT = "wait"
 
 
 class AfterRead(Enum):
-    """What becomes of a file of which all was read."""
+    """What becomes of a file that is read to its end."""
 
     KEEP = "keep"
     DELETE = "delete"
@@ -45,25 +45,25 @@ class AfterRead(Enum):
 
 @attrs.frozen
 class Files:
-    """Files that are read in one way."""
+    """The files of one route, and how to read them."""
 
     path: str
-    """A folder, a file, or a folder with a pattern for names: absolute, or a URI."""
+    """A folder, a file, or a folder with a pattern for names: an absolute path, or a URI."""
     format: FileFormat
     id_field: str | None = None
     """The field whose value is the id of the address; None for the line itself."""
     delimiter: str = ","
-    """Between the fields of CSV."""
+    """The character between the fields of CSV."""
 
 
 @attrs.frozen
 class IngressFiles:
-    """What an ingress needs beside its routes."""
+    """The settings of an ingress, apart from its routes."""
 
     owner: str
-    """Who reads, for messages: ``ingress example/in``."""
+    """The ingress, for messages: ``ingress example/in``."""
     files: Mapping[str, Files]
-    """By the topic of their route."""
+    """The files of each route, by the topic of the route."""
     on_change: OnChange = OnChange.FAIL
     unfinished_line: UnfinishedLine = UnfinishedLine.READ
     after_read: AfterRead = AfterRead.KEEP
@@ -71,14 +71,14 @@ class IngressFiles:
 
 @attrs.frozen
 class EgressFiles:
-    """What an egress needs."""
+    """The settings of an egress."""
 
     owner: str
     folder: str
-    """Absolute, or a URI."""
+    """An absolute path, or a URI."""
     columns: Columns | None = None
     """The columns of Parquet; None for JSON lines."""
     roll_every: timedelta = timedelta(minutes=1)
     """How long records are gathered before they become a file."""
     roll_size: int = 64 * 1024 * 1024
-    """After how many bytes of gathered records they become a file earlier."""
+    """How many bytes of gathered records become a file before ``roll_every`` is over."""

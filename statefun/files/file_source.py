@@ -149,10 +149,10 @@ class FileSource:
         if self._bounds is None and self._clock.now() >= self._next_look:
             self._look(states)
         entry = self._planned_entry(number, states)
-        unfinished = [*self._watch.waiting.values(), *self._taking_away.waiting]
-        if not self._is_bounded or not entry.is_empty or not unfinished:
+        unready_files = [*self._watch.unfinished_files.values(), *self._taking_away.files]
+        if not self._is_bounded or not entry.is_empty or not unready_files:
             return entry
-        ready = max(file.since for file in unfinished) + self._quiet
+        ready = max(file.since for file in unready_files) + self._quiet
         if not self._clock.wait(self._stopped, max(0.0, ready - self._clock.now())):
             self._look(states)
             entry = self._planned_entry(number, states)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes records as files, exactly once.
 
-Records are gathered in a hidden folder of their lane, together with a marker of progress: what the marker
-says is there, and the rest of the folder does not count. When enough is gathered, files are written
-under hidden names. Then the marker is replaced, which names them, and no longer what was gathered; then
-they get their own names, which whoever finds the marker does as well. So a file appears once, whole, and
-never again, even if somebody takes it away at once::
+Records are gathered in a hidden folder of their lane, together with a marker of progress: the pieces and
+files that the marker names count, and the rest of the folder does not. When enough records are gathered,
+files are written under hidden names. Then a new marker names these files, and no longer the gathered
+records. Then the files get their own names; a later connection that reads the marker does the same. So a
+file appears once, complete, and never again, even if somebody takes it away at once::
 
-    gather   a piece, if there is enough for one; then the marker, which counts it
-    roll     hidden files; then the marker, which names them; then their names
-    claim    what an earlier run has gathered is rolled; then all is deleted that does not count
+    gather   write a piece, if there are enough records for one; then the marker, which counts the piece
+    roll     write hidden files; then the marker, which names them; then give them their own names
+    claim    roll the records that an earlier run has gathered; then delete all that does not count
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from statefun.components.running import (
 )
 from statefun.files.file_records import FOLDER, JSON_LINES, PARQUET
 from statefun.files.file_settings import EgressFiles
-from statefun.files.gathered import Gathered, by_topic, decode, encode
+from statefun.files.gathered import GatheredRecords, by_topic, decode, encode
 from statefun.files.rows import Columns
 from statefun.sdk.errors import ConnectorError
 
 _OWN = "_statefun"
-"""The folder of what is not complete; readers of folders leave it out."""
+"""The folder for markers, pieces and hidden files; readers of folders leave it out."""
 _MARKER = "marker"
 _GROUP_BYTES = 32 * 1024 * 1024
 """How many bytes of JSON become a row group of Parquet."""
@@ -54,12 +54,12 @@ def write_files(writing: Writing) -> FileCluster:
 
 @attrs.frozen
 class _Progress:
-    """What the marker's file says."""
+    """The content of the marker's file."""
 
     marker: Marker
-    gathered: Gathered = attrs.field(factory=Gathered)
+    gathered: GatheredRecords = attrs.field(factory=GatheredRecords)
     files: Sequence[tuple[str, str]] = ()
-    """The hidden names and the names of the last files."""
+    """The hidden name and the own name of each of the last files."""
 
     def encode(self) -> bytes:
         head = {
@@ -74,12 +74,12 @@ class _Progress:
     def decode(cls, content: bytes) -> _Progress:
         first, _, rest = content.partition(b"\n")
         head = json.loads(first)
-        gathered = Gathered(head["pieces"], head["size"], decode(rest))
+        gathered = GatheredRecords(head["pieces"], head["size"], decode(rest))
         return cls(Marker.of_json(head["marker"]), gathered, head["files"])
 
 
 class FileCluster:
-    """A folder that records are written to; see :class:`~statefun.components.running.Cluster`."""
+    """The connection of a lane to a folder; see :class:`~statefun.components.running.Cluster`."""
 
     def __init__(self, writing: Writing) -> None:
         settings: EgressFiles = writing.egress.settings
@@ -91,35 +91,35 @@ class FileCluster:
         self._place = f"{hashlib.sha256(place.encode()).hexdigest()[:16]}-{writing.lane}"
         self._own = self._folder.child(f"{_OWN}/{self._place}")
         self._progress: _Progress | None = None
-        self._known: bytes | None = None
-        """The progress as it is stored."""
+        self._stored: bytes | None = None
+        """The content of the marker's file, as this connection has read or written it last."""
         self._since = time.monotonic()
-        """When the first of the gathered records came."""
+        """When the first gathered record came to this connection, by the monotonic clock."""
 
     def open(self) -> Marker | None:
-        """Finish what an earlier connection has begun; return the progress."""
+        """Finish a roll that an earlier connection has begun; return the progress."""
         try:
-            self._known = self._read()
-            if self._known is None:
+            self._stored = self._read()
+            if self._stored is None:
                 return None
-            self._progress = _Progress.decode(self._known)
-            self._own.sync_names()  # the writer of this need not have lived until it was on the disk
+            self._progress = _Progress.decode(self._stored)
+            self._own.sync_names()  # its writer may have crashed before the marker was on the disk
             self._name_files(self._progress.files)
         except OSError as error:
             raise UncertainError(str(error)) from error
         return self._progress.marker
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
-        """Gather records, or write them in files if there are enough, together with the progress."""
+        """Gather records, or write them into files if there are enough, together with the progress."""
         before = self._progress
         if before is None and marker.batch >= 0:
-            # A lane claims its folder before its first batch. So there was a marker, and what has gone
-            # away is the file system: records in this folder would not be in the one that comes back.
+            # A lane claims its folder before its first batch, so there was a marker. If its file system
+            # has gone away, records that are written now would be missing when it comes back.
             raise UncertainError(
                 f"{self._own.shown}/{_MARKER} is missing, which keeps the progress; mount its file "
                 "system, or restore the file"
             )
-        gathered = Gathered() if before is None else before.gathered
+        gathered = GatheredRecords() if before is None else before.gathered
         if not gathered.size:
             self._since = time.monotonic()
         gathered = gathered.with_records(records)
@@ -136,7 +136,7 @@ class FileCluster:
         self._writing.went_well()
 
     def tend(self, *, is_last: bool) -> timedelta | None:
-        """Write what is gathered in files if it is time; return when it will be."""
+        """Write the gathered records into files if it is time; return the time until then otherwise."""
         progress = self._progress
         if progress is None or not progress.gathered.size:
             return None
@@ -149,27 +149,27 @@ class FileCluster:
         return None
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: the connection has no buffers."""
 
     @property
     def _age(self) -> timedelta:
         return timedelta(seconds=time.monotonic() - self._since)
 
-    def _is_due(self, gathered: Gathered) -> bool:
+    def _is_due(self, gathered: GatheredRecords) -> bool:
         settings = self._settings
         return gathered.size >= settings.roll_size or self._age >= settings.roll_every
 
-    def _gather(self, marker: Marker, gathered: Gathered) -> None:
+    def _gather(self, marker: Marker, gathered: GatheredRecords) -> None:
         if gathered.is_full:
             write_framed(self._own, _piece(marker, gathered.pieces), encode(gathered.rest))
             gathered = gathered.with_piece()
         self._commit(_Progress(marker, gathered))
 
-    def _roll(self, marker: Marker, gathered: Gathered) -> None:
-        """Write files of what is gathered."""
+    def _roll(self, marker: Marker, gathered: GatheredRecords) -> None:
+        """Write the gathered records into files."""
         files: list[tuple[str, str]] = []
-        end = JSON_LINES if self._settings.columns is None else PARQUET
-        name = f"part-{marker.batch:09}-{marker.records:09}-{self._place}{end}"
+        suffix = JSON_LINES if self._settings.columns is None else PARQUET
+        name = f"part-{marker.batch:09}-{marker.records:09}-{self._place}{suffix}"
         gatherer = marker if self._progress is None else self._progress.marker
         pieces = [_piece(gatherer, number) for number in range(gathered.pieces)]
         records = chain(chain.from_iterable(map(self._records, pieces)), gathered.rest)
@@ -189,22 +189,22 @@ class FileCluster:
             self._check_unchanged()
             raise ConnectorError(
                 f"{self._settings.owner}: {self._own.shown}/{piece} is missing, which has records "
-                "that were gathered for a file; restore it"
+                "that were gathered for a file; restore the file"
             ) from None
 
     def _commit(self, progress: _Progress) -> None:
         self._check_unchanged()
         content = progress.encode()
         write_framed(self._own, _MARKER, content)
-        self._progress, self._known = progress, content
+        self._progress, self._stored = progress, content
 
     def _check_unchanged(self) -> None:
-        """Check that nobody else has written since this connection was opened.
+        """Check that no other connection has written since this one was opened.
 
         Raises:
-            UncertainError: if somebody has; what was gathered may no longer be there.
+            UncertainError: if another one has; gathered records may be in files meanwhile.
         """
-        if self._read() != self._known:
+        if self._read() != self._stored:
             raise UncertainError("another run has written since")
 
     def _read(self) -> bytes | None:
@@ -214,24 +214,24 @@ class FileCluster:
             return None
 
     def _name_files(self, files: Sequence[tuple[str, str]]) -> None:
-        """Give files their names, as far as they do not have them yet."""
+        """Give hidden files their own names, if they do not have them yet."""
         for hidden, name in files:
             own = f"{_OWN}/{self._place}/{hidden}"
             if self._folder.has(own):
                 self._folder.move(own, name)
-            else:  # an earlier connection has, which need not have lived until that was on the disk
+            else:  # an earlier connection has, and may have crashed before that was on the disk
                 parent, _, file = name.rpartition("/")
                 (self._folder.child(parent) if parent else self._folder).sync(file)
 
     def _clean(self) -> None:
-        """Delete what earlier runs have left without having counted it."""
+        """Delete files of earlier runs that no marker counts."""
         for name in self._own.names():
             if name != _MARKER:
                 self._own.remove(name)
 
 
 def content_of(lines: Sequence[bytes], columns: Columns | None) -> bytes:
-    """Return the content of a file with records that were checked."""
+    """Return the content of a file with records that were checked when they were sent."""
     if columns is None:
         return b"".join(line + b"\n" for line in lines)
     import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, and rarely needed

@@ -68,9 +68,9 @@ class Watch:
         self._clock = clock
         self._listed: dict[str, dict[str, FileFacts]] = {route: {} for route in places}
         self._next_sweep = clock.now()
-        self.pending: dict[str, ListedFile] = {}
+        self.pending_files: dict[str, ListedFile] = {}
         """The files that may have something to read, by path, in the order of reading."""
-        self.waiting: dict[str, ListedFile] = {}
+        self.unfinished_files: dict[str, ListedFile] = {}
         """The files of which more may be read once they have not changed for a while, by path."""
         self._vanished: dict[str, bool] = {}
         """The paths of files that are no longer listed, and whether a part was still to be read."""
@@ -117,13 +117,13 @@ class Watch:
             self._vanished[path] = self._unread_bytes(path) > 0
         for file in changed:
             was_cut = self._unread_bytes(file.path) > file.facts.size
-            self.pending[file.path] = file._replace(was_cut=was_cut)
+            self.pending_files[file.path] = file._replace(was_cut=was_cut)
             self._vanished.pop(file.path, None)
         if changed:
             order = {route: number for number, route in enumerate(self._places)}
-            self.pending = dict(
+            self.pending_files = dict(
                 sorted(
-                    self.pending.items(),
+                    self.pending_files.items(),
                     key=lambda item: (
                         order[item[1].route],
                         item[1].facts.modified,
@@ -136,19 +136,19 @@ class Watch:
 
     def wake(self, is_still: Callable[[ListedFile], bool]) -> None:
         """Make files pending again that wait and have not changed for long enough."""
-        for path, file in [*self.waiting.items()]:
+        for path, file in [*self.unfinished_files.items()]:
             if is_still(file):
-                self.pending[path] = self.waiting.pop(path)
+                self.pending_files[path] = self.unfinished_files.pop(path)
 
     def readable(self) -> list[ListedFile]:
         """Return the pending files whose folders are not missing."""
-        return [file for file in self.pending.values() if file.route not in self.troubles]
+        return [file for file in self.pending_files.values() if file.route not in self.troubles]
 
     def examined(self, file: ListedFile, *, has_more: bool) -> None:
         """Remove a file from the pending ones: all of it is planned that can be read now."""
-        self.pending.pop(file.path, None)
+        self.pending_files.pop(file.path, None)
         if has_more:
-            self.waiting[file.path] = file
+            self.unfinished_files[file.path] = file
 
     def take_vanished(self) -> list[tuple[str, bool]]:
         """Return the paths of vanished files, once, and whether a part of each was still to be read."""
@@ -177,7 +177,7 @@ class Watch:
 
     def _unread_bytes(self, path: str) -> int:
         """Stop planning a file that has changed; return its former size if a part was still to be read."""
-        unread = self.waiting.pop(path, None) or self.pending.pop(path, None)
+        unread = self.unfinished_files.pop(path, None) or self.pending_files.pop(path, None)
         return unread.facts.size if unread else 0
 
     def _check_owner(self, route: str, name: str) -> None:

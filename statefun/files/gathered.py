@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that are gathered for files: in pieces, and at the end of a marker of progress.
+"""Records that are gathered for files: in pieces, and at the end of the marker of progress.
 
-Most micro-batches send little. Their records are written together with the marker, again and again,
-until they are worth a piece of their own; so a micro-batch costs one small write. Pieces are read once,
-when they become files.
+Most micro-batches send few records. They are written together with the marker, again with each
+micro-batch, until they are enough for a piece of their own. So a micro-batch costs one small write.
+Pieces are read once, when they become files.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ import attrs
 from statefun.components.running import EgressRecord
 
 _PIECE = 256 * 1024
-"""How many bytes at the end of a marker become a piece."""
+"""How many bytes of records at the end of a marker become a piece."""
 
 
 @attrs.frozen
-class Gathered:
-    """Records that are no files yet."""
+class GatheredRecords:
+    """The records that are not in files yet."""
 
     pieces: int = 0
-    """How many pieces there are; they are numbered from 0 on."""
+    """How many pieces exist; they are numbered from 0 on."""
     size: int = 0
-    """The bytes of all records."""
+    """The size of all gathered records as lines, in bytes."""
     rest: Sequence[tuple[str, bytes]] = ()
-    """The topics and lines of the last records, which are in no piece."""
+    """The topics and lines of the last records, which are in no piece yet."""
 
-    def with_records(self, records: Iterable[EgressRecord]) -> Gathered:
-        """Return these and some more."""
-        added = [(record.topic, record.value or b"") for record in records]
-        size = self.size + sum(len(line) + 1 for _, line in added)
-        return attrs.evolve(self, size=size, rest=(*self.rest, *added))
+    def with_records(self, records: Iterable[EgressRecord]) -> GatheredRecords:
+        """Return these records and further ones."""
+        new_lines = [(record.topic, record.value or b"") for record in records]
+        size = self.size + sum(len(line) + 1 for _, line in new_lines)
+        return attrs.evolve(self, size=size, rest=(*self.rest, *new_lines))
 
     @property
     def is_full(self) -> bool:
-        """Whether the last records are worth a piece."""
+        """Whether the last records are enough for a piece."""
         return sum(len(line) for _, line in self.rest) >= _PIECE
 
-    def with_piece(self) -> Gathered:
-        """Return these after the last records have become a piece."""
+    def with_piece(self) -> GatheredRecords:
+        """Return the same records after the last ones have become a piece."""
         return attrs.evolve(self, pieces=self.pieces + 1, rest=())
 
 
 def encode(records: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return topics and lines as bytes: how many lines each topic has, and the lines.
+    """Encode topics and lines: first how many lines each topic has, then the lines.
 
     >>> encode([("a", b"{}"), ("b", b"[]"), ("a", b"1")]).splitlines()
     [b'{"a": 2, "b": 1}', b'{}', b'1', b'[]']
@@ -60,7 +60,7 @@ def encode(records: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def decode(content: bytes) -> list[tuple[str, bytes]]:
-    """Return what :func:`encode` was given; the order is that of each topic.
+    """Decode topics and lines that :func:`encode` has encoded; the lines of each topic keep their order.
 
     >>> decode(encode([("a", b"{}"), ("b", b"[]"), ("a", b"1")]))
     [('a', b'{}'), ('a', b'1'), ('b', b'[]')]
@@ -73,7 +73,7 @@ def decode(content: bytes) -> list[tuple[str, bytes]]:
 
 def by_topic(records: Iterable[tuple[str, bytes]]) -> Mapping[str, Sequence[bytes]]:
     """Return the lines of each topic, in order."""
-    found: defaultdict[str, list[bytes]] = defaultdict(list)
+    lines_by_topic: defaultdict[str, list[bytes]] = defaultdict(list)
     for topic, line in records:
-        found[topic].append(line)
-    return found
+        lines_by_topic[topic].append(line)
+    return lines_by_topic

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the path of a file ingress means: a folder, and the files in it."""
+"""Resolves the paths of file ingresses: each means a folder, and files in it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from statefun.files.path_identity import identity_of
 from statefun.sdk.errors import ConnectorError
 
 HIDDEN = (".", "_")
-"""How the names of files begin that tools are still writing."""
+"""The first characters of the names of files that tools are still writing."""
 
 
 @attrs.frozen
 class Place:
-    """Files that are read: all of a folder, those with names of a pattern, or one.
+    """The files of a path: all files of a folder, the files whose names match a pattern, or one file.
 
     >>> place = Place.of("/data/in/2026-*.csv")
     >>> place.folder.location, place.takes("2026-01.csv"), place.takes("2025-01.csv")
@@ -26,11 +26,11 @@ class Place:
 
     folder: Folder
     name: str
-    """The pattern of names, or a name."""
+    """The pattern of the names of files, or the name of one file."""
 
     @classmethod
     def of(cls, path: str) -> Place:
-        """Return the place of a path; a path to a folder that is there means all of its files.
+        """Return the place of a path; the path of an existing folder means all of its files.
 
         Raises:
             ConfigurationError: if pyarrow knows no such file system.
@@ -40,7 +40,7 @@ class Place:
             path = Folder.at(path).location
         location, mark, query = path.partition("?") if "://" in path else (path, "", "")
         parent, _, name = location.rstrip("/").rpartition("/")
-        if not _is_pattern(name):  # which is no part of a URI
+        if not _is_pattern(name):
             folder = Folder.at(location + mark + query)
             if folder.exists():
                 return cls(folder, "*")
@@ -48,11 +48,11 @@ class Place:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is such a folder or file; files of a pattern may come later."""
+        """Whether the folder or file exists; files that match a pattern may come later."""
         return self.folder.exists() and (_is_pattern(self.name) or self.folder.has(self.name))
 
     def takes(self, name: str) -> bool:
-        """Return whether a file of the folder is read."""
+        """Return whether a file of the folder belongs to this place, by the file's name."""
         is_named = fnmatchcase(name, self.name) if _is_pattern(self.name) else name == self.name
         return is_named and not name.startswith(HIDDEN)
 
@@ -62,7 +62,7 @@ def checked_place(owner: str, path: str) -> Place:
 
     Raises:
         ConfigurationError: if pyarrow knows no such file system.
-        ConnectorError: if there is no such folder or file.
+        ConnectorError: if the folder or file does not exist.
     """
     name = identity_of(path)
     try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records as the rows of Parquet files: which values a column takes, and tables of many records.
+"""Records as rows of Parquet files: checks the values of columns, and makes tables of many records.
 
-A record is checked alone, where it is sent; a table is read from the bytes of many records by pyarrow,
-later, where nobody can refuse a record any more. So the check accepts only what pyarrow reads.
+A record is checked alone, when a function sends it. Later pyarrow reads a table from the bytes of many
+records, when it is too late to refuse a record. So the check accepts only values that pyarrow reads.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _TIME = re.compile(
 
 
 Check = Callable[[object, str], None]
-"""Checks a value that is not null, given the place of its column for messages."""
+"""Checks a value that is not null; the second argument is the path of its column, for messages."""
 
 
 def parse_row(text: str) -> object:
-    """Return a JSON value with its numbers as they are written.
+    """Return a JSON value; its numbers keep all of their digits.
 
     Raises:
-        ValueError: if it is no JSON, or an object has a field twice.
-        RecursionError: if it is nested too deeply.
+        ValueError: if the text is no JSON, or an object has a field twice.
+        RecursionError: if the value is nested too deeply.
     """
     return json.loads(
         text, parse_float=Decimal, parse_constant=refuse_constant, object_pairs_hook=_object
@@ -44,7 +44,7 @@ def parse_row(text: str) -> object:
 
 
 def refuse_constant(name: str) -> None:
-    """Refuse what Python writes, and JSON does not have.
+    """Refuse NaN and Infinity, which Python writes and JSON does not have.
 
     Raises:
         ValueError: always.
@@ -65,15 +65,15 @@ class Columns:
     schema: pa.Schema
 
     def check(self, row: object) -> None:
-        """Check that a row fits; a field that is not there is null.
+        """Check that a row fits the columns; a missing field is null.
 
         Raises:
-            ValueError: if it does not.
+            ValueError: if the row does not fit.
         """
         self._check(row, "")
 
     def table(self, lines: Iterable[bytes]) -> pa.Table:
-        """Return records that were checked as a table."""
+        """Return a table of records that :meth:`check` has accepted."""
         from pyarrow import json as arrow_json  # noqa: PLC0415 - slow to import, rarely needed
 
         content = b"\n".join(lines)
@@ -91,7 +91,7 @@ class Columns:
 
 
 def name_of(type_: pa.DataType) -> str:
-    """Return the name of a type in module files.
+    """Return the name that a type has in module files.
 
     >>> name_of(pa.list_(pa.struct([("n", pa.decimal128(10, 2))])))
     '[{n: decimal(10,2)}]'
@@ -113,7 +113,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_of(type_: pa.DataType) -> Check:
-    """Return the check of a type."""
+    """Return the check of the values of a type."""
     if pa.types.is_struct(type_):
         return partial(_check_object, {each.name: _check_of(each.type) for each in type_})
     if pa.types.is_list(type_):
@@ -144,15 +144,15 @@ def _check_list(check: Check, value: object, place: str) -> None:
 def _check_single(takes: Callable[[object], bool], name: str, value: object, place: str) -> None:
     try:
         fits = takes(value)
-    except (ValueError, ArithmeticError):  # such as of a date that no calendar has
+    except (ValueError, ArithmeticError):  # such as for February 30th
         fits = False
     if not fits:
         raise _misfit(value, name, place)
 
 
 def _misfit(value: object, what: str, place: str) -> ValueError:
-    shown = str(value) if isinstance(value, (int, Decimal)) else ascii(value)
-    return ValueError(f"column {place} is of type {what}, which {shown[:100]} is not")
+    value_text = str(value) if isinstance(value, (int, Decimal)) else ascii(value)
+    return ValueError(f"column {place} is of type {what}, which {value_text[:100]} is not")
 
 
 def _simple(type_: pa.DataType) -> tuple[str, Callable[[object], bool]]:
@@ -178,7 +178,7 @@ def _is_double(value: object) -> bool:
 
 
 def _is_decimal(type_: pa.Decimal128Type, value: object) -> bool:
-    """Return whether a decimal number has all of its digits in a column; it may be a string."""
+    """Return whether a column can hold all digits of a number, which may be a string."""
     if isinstance(value, bool) or not isinstance(value, (int, Decimal, str)):
         return False
     if isinstance(value, str) and not _DECIMAL.fullmatch(value):
@@ -209,11 +209,11 @@ SIMPLE_TYPES: Mapping[str, tuple[pa.DataType, Callable[[object], bool]]] = {
     "date": (pa.date32(), _is_date),
     "timestamp": (pa.timestamp("us", "UTC"), _is_time),
 }
-"""The types without parameters, as SQL names them, and which JSON values they take."""
+"""The types without parameters, by their names in SQL, and which JSON values fit them."""
 
 
 def _as_read(type_: pa.DataType) -> pa.DataType:
-    """Return the type as which pyarrow reads values of a type; it reads no dates."""
+    """Return the type with which pyarrow reads values of a type from JSON: it reads dates as strings."""
     if pa.types.is_struct(type_):
         return pa.struct([(each.name, _as_read(each.type)) for each in type_])
     if pa.types.is_list(type_):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the records of a file begin and end: what the driver has to know to plan a micro-batch."""
+"""Finds where the records of a file begin and end: the driver plans micro-batches with that."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import BinaryIO, NamedTuple
 _CHUNK = 1024 * 1024
 MOST_BYTES = 8 * 1024 * 1024
 MOST_LINES = 20_000
-"""The limits of a part, which a task reads at once."""
+"""The limits of a part, all of which a task reads into memory."""
 LONGEST = 8 * 1024 * 1024
-"""The longest record, in bytes."""
-
+"""The size of the longest record, in bytes."""
 SHOWN = 64 * 1024
-"""As much of a longer record is kept, in bytes."""
+"""How much of a longer record is kept, in bytes."""
 
 csv.field_size_limit(LONGEST)
 _ROW_LINES = 100_000
 """The most lines of a row of CSV."""
 _ALONE = {ord("\r"): 0xD800, ord("\0"): 0xD801}
-_BACK = {there: here for here, there in _ALONE.items()}
-"""Characters that Python's reader of CSV ends rows at, or refuses; no bytes are decoded to these."""
+_BACK = {substitute: character for character, substitute in _ALONE.items()}
+"""Characters at which Python's reader of CSV ends rows, or which it refuses, and their substitutes: no
+bytes are decoded to those."""
 
 
 class Part(NamedTuple):
@@ -31,18 +31,18 @@ class Part(NamedTuple):
 
     start: int
     end: int
-    """Bytes, or rows of Parquet."""
+    """In bytes; of Parquet, in rows."""
     lines: int
-    """Lines or rows."""
+    """How many lines or rows the part has."""
     problem: str | None = None
-    """Why this is one record that nobody can read; None if it can be read."""
+    """Why the part is one record that cannot be decoded; None if it can."""
 
 
 class _Line(NamedTuple):
     """A line with its line break, if it has one."""
 
     content: bytes
-    """The first of its bytes, if there are more than :data:`LONGEST`."""
+    """The bytes of the line, or its first bytes if it is longer than :data:`LONGEST`."""
     size: int
     is_whole: bool
 
@@ -58,8 +58,8 @@ def whole_lines(  # noqa: PLR0913 - the facts about the lines
 ) -> Iterator[Part]:
     r"""Divide the lines between two places of a file into parts.
 
-    A record that nobody can read is a part of its own: a line that is too long, and the first line of
-    a row of CSV in which a quotation mark is not closed. Reading goes on with the line that follows.
+    A record that cannot be decoded is a part of its own: a line that is too long, and the first line of
+    a row of CSV in which a quotation mark is not closed. Reading goes on with the next line.
 
     >>> from io import BytesIO
     >>> [part[:3] for part in whole_lines(BytesIO(b"one\ntwo\nthr"), 0, 11, 100)]
@@ -71,16 +71,16 @@ def whole_lines(  # noqa: PLR0913 - the facts about the lines
         file: the file.
         start: where the first line begins.
         size: where to end.
-        most: how many lines to find at most.
-        delimiter: of rows of CSV, in which line breaks may belong to a field; None for lines.
+        most: how many lines to return at most.
+        delimiter: the delimiter of CSV, where line breaks may belong to a field; None for lines.
         takes_rest: whether the end of the file ends the last line and row.
     """
     lines = _lines(file, start, size)
     at, part, count = start, start, 0
-    for found, (length, is_ended, problem) in enumerate(
+    for number, (length, is_ended, problem) in enumerate(
         _plain(lines) if delimiter is None else _rows(lines, delimiter)
     ):
-        if found == most or not (is_ended or takes_rest):
+        if number == most or not (is_ended or takes_rest):
             break
         if problem is not None:
             if count:
@@ -101,25 +101,25 @@ class Row(NamedTuple):
 
     content: bytes
     cells: list[str]
-    """Bytes that are no UTF-8 are surrogates."""
+    """The fields; bytes that are no UTF-8 are surrogates."""
 
 
 def csv_rows(lines: Iterable[bytes], delimiter: str) -> Iterator[Row]:
-    """Yield rows; all of their lines are there."""
-    taken: list[bytes] = []
+    """Yield the rows of complete lines of CSV."""
+    row_lines: list[bytes] = []
 
     def fed() -> Iterator[str]:
         for line in lines:
-            taken.append(line)
+            row_lines.append(line)
             yield _decoded(line)
 
     for cells in csv.reader(fed(), delimiter=delimiter):
-        yield Row(b"".join(taken), [cell.translate(_BACK) for cell in cells])
-        taken.clear()
+        yield Row(b"".join(row_lines), [cell.translate(_BACK) for cell in cells])
+        row_lines.clear()
 
 
 def _decoded(line: bytes) -> str:
-    # A carriage return ends a row for Python's reader, also where it is no part of a line break.
+    # For Python's reader a carriage return ends a row, even if it is not a part of a line break.
     if b"\r" not in line and b"\0" not in line:
         return line.decode(errors="surrogateescape")
     end = "\r\n" if line.endswith(b"\r\n") else "\n" if line.endswith(b"\n") else ""
@@ -127,7 +127,7 @@ def _decoded(line: bytes) -> str:
 
 
 _Record = tuple[int, bool, str | None]
-"""The bytes of a record, whether it has ended, and its problem."""
+"""The size of a record in bytes, whether it is complete, and its problem."""
 
 
 def _lines(file: BinaryIO, start: int, size: int) -> Iterator[_Line]:
@@ -165,12 +165,12 @@ def _plain(lines: Iterator[_Line]) -> Iterator[_Record]:
 
 def _rows(lines: Iterator[_Line], delimiter: str) -> Iterator[_Record]:
     """Yield rows of CSV."""
-    waiting: deque[_Line] = deque()
-    """Lines that were taken for a row whose quotation mark is not closed."""
+    pushed_back: deque[_Line] = deque()
+    """Lines that were read for a row whose quotation mark is not closed."""
 
     def following() -> Iterator[_Line]:
         while True:
-            line = waiting.popleft() if waiting else next(lines, None)
+            line = pushed_back.popleft() if pushed_back else next(lines, None)
             if line is None:
                 return
             yield line
@@ -181,12 +181,12 @@ def _rows(lines: Iterator[_Line], delimiter: str) -> Iterator[_Record]:
         elif b'"' not in first.content:
             yield first.size, first.is_whole, None
         else:
-            taken, is_closed = _row(first, following(), delimiter)
+            row, is_closed = _row(first, following(), delimiter)
             if is_closed:
-                yield sum(line.size for line in taken), taken[-1].is_whole, None
+                yield sum(line.size for line in row), row[-1].is_whole, None
             else:
-                is_ended = _is_too_long(taken)
-                waiting.extendleft(reversed(taken[1:]))
+                is_ended = _is_too_long(row)
+                pushed_back.extendleft(reversed(row[1:]))
                 yield first.size, is_ended, "a quotation mark that is not closed"
 
 
@@ -195,20 +195,20 @@ def _is_too_long(lines: list[_Line]) -> bool:
 
 
 def _row(first: _Line, lines: Iterator[_Line], delimiter: str) -> tuple[list[_Line], bool]:
-    """Return the lines of a row, and whether it ends with them; it does not if it is too long."""
-    taken, is_closed = [first], True
+    """Return the lines of a row, and whether the row is complete; a row that is too long is not."""
+    row, is_closed = [first], True
 
     def fed() -> Iterator[str]:
         nonlocal is_closed
         yield _decoded(first.content)
         size = first.size
         for line in lines:
-            taken.append(line)
+            row.append(line)
             size += line.size
-            if size > LONGEST or len(taken) > _ROW_LINES:
+            if size > LONGEST or len(row) > _ROW_LINES:
                 break
             yield _decoded(line.content)
         is_closed = False
 
     next(csv.reader(fed(), delimiter=delimiter), None)
-    return taken, is_closed
+    return row, is_closed

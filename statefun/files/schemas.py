@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading the schema of an egress's files: the types of columns, by the columns' names."""
+"""Reads the schema of an egress: the type of each column, by the column's name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from statefun.files.rows import SIMPLE_TYPES, Columns
 _DECIMAL = re.compile(r"decimal\(([1-9][0-9]?), *([0-9]{1,2})\)")
 _MOST_DIGITS = 38
 _DEEPEST = 30
-"""How deep columns are nested at most: readers of Parquet have limits."""
+"""How deep columns may be nested: readers of Parquet have limits."""
 _NAMES = ", ".join([*SIMPLE_TYPES, "decimal(10,2)"])
 _TYPE = {"anyOf": [{"type": "string"}, {"type": "array"}, {"type": "object"}]}
 
@@ -62,14 +62,14 @@ def _type(node: Node, problems: Problems, depth: int) -> pa.DataType:
             sentence = "a list has one type, that of its items, such as [string]"
             raise problems.report(node.location, node.path, sentence)
         return pa.list_(_type(node.items[0], problems, depth + 1))
-    name = text(node, problems)  # refuses what is no scalar
+    name = text(node, problems)  # refuses a node that is no scalar
     if name in SIMPLE_TYPES:
         return SIMPLE_TYPES[name][0]
     numbers = _DECIMAL.fullmatch(name)
     if numbers and int(numbers[2]) <= int(numbers[1]) <= _MOST_DIGITS:
         return pa.decimal128(int(numbers[1]), int(numbers[2]))
-    shown = node.source if isinstance(node, ScalarNode) else "?"
-    sentence = f"Invalid type: {shown}; valid types are [{_NAMES}], lists and mappings"
+    source = node.source if isinstance(node, ScalarNode) else "?"
+    sentence = f"Invalid type: {source}; valid types are [{_NAMES}], lists and mappings"
     raise problems.report(node.location, node.path, sentence)
 
 
@@ -80,6 +80,6 @@ def _fields(node: Node, problems: Problems, depth: int) -> list[pa.Field]:
     counts = Counter(entry.key.text.lower() for entry in entries)
     for entry in entries:
         if not entry.key.text or counts[entry.key.text.lower()] > 1:
-            sentence = "a column has a name that no other one has, in upper or lower case"
+            sentence = "a column needs a name of its own; upper and lower case count as equal"
             raise problems.report(entry.key.location, entry.key.path, sentence)
     return [pa.field(entry.key.text, _type(entry.value, problems, depth + 1)) for entry in entries]

@@ -45,7 +45,7 @@ class TakingAway:
         self._after_read = after_read
         self._log = log
         self._committed = committed
-        self._waiting: dict[str, tuple[ListedFile, int]] = {}
+        self._finished_files: dict[str, tuple[ListedFile, int]] = {}
 
     def add(self, file: ListedFile, state: FileState, number: int) -> None:
         """Add a file, if all of its content is read that the last look has found.
@@ -57,16 +57,16 @@ class TakingAway:
         """
         is_read = state.is_all and state.size == file.facts.size
         if is_read and self._after_read is not AfterRead.KEEP:
-            self._waiting[file.path] = file, number
+            self._finished_files[file.path] = file, number
 
     def discard(self, path: str) -> None:
         """Leave a file where it is, because it has changed or is no longer there."""
-        self._waiting.pop(path, None)
+        self._finished_files.pop(path, None)
 
     @property
-    def waiting(self) -> list[ListedFile]:
+    def files(self) -> list[ListedFile]:
         """The files that are not taken away yet."""
-        return [file for file, _ in self._waiting.values()]
+        return [file for file, _ in self._finished_files.values()]
 
     def take(self, at: int, is_still: Callable[[ListedFile], bool]) -> list[str]:
         """Take away files that no run can need; return their paths, which the next entry must forget.
@@ -75,7 +75,7 @@ class TakingAway:
             at: the newest entry of the log.
             is_still: returns whether a file has not changed for long enough.
         """
-        still_files = [each for each in self._waiting.values() if is_still(each[0])]
+        still_files = [each for each in self._finished_files.values() if is_still(each[0])]
         offset = self._committed() if still_files else None
         if offset is None:
             return []

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Amazon Kinesis: its ingress and egress, as any other package could add them."""
+"""Ingresses and egresses of Amazon Kinesis, added by the same means as those of other packages."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Records that the Kinesis Producer Library has put together into one.
+r"""Splits the records that the Kinesis Producer Library has aggregated into one record of Kinesis.
 
 The format is that of ``aggregation-format.md`` of amazon-kinesis-producer: four magic bytes, a
 Protobuf message, and the MD5 digest of the message.
@@ -20,7 +20,7 @@ _DIGEST = 16
 
 
 class HashRange(NamedTuple):
-    """The hash keys of a shard, both included."""
+    """The first and the last hash key of a shard."""
 
     first: int
     last: int
@@ -29,47 +29,47 @@ class HashRange(NamedTuple):
 def parts(key: str, data: bytes, shard: HashRange) -> Iterator[tuple[str, bytes]]:
     """Yield the keys and values of the records in a record of Kinesis.
 
-    A part whose key belongs to another shard is left out: the shards were divided anew after the
-    parts were put together, and its producer, which is told, sends it once more.
+    A part whose hash key belongs to another shard is left out: a shard was split or merged after the
+    producer had aggregated the parts. The producer sees that in Kinesis's answer, and sends the part again.
 
     >>> everything = HashRange(0, 2**128 - 1)
     >>> list(parts("Ada", b"Hello", everything))
     [('Ada', b'Hello')]
 
     Args:
-        key: the record's partition key.
-        data: its data.
-        shard: the hash keys of its shard.
+        key: the partition key of the record.
+        data: the data of the record.
+        shard: the hash keys of the record's shard.
     """
-    aggregated = _aggregated(data)
-    if aggregated is None:
+    aggregate = _aggregate(data)
+    if aggregate is None:
         yield key, data
         return
-    keys = list(aggregated.partition_key_table)  # each text once, however many parts have it
-    for part in aggregated.records:
-        own = keys[part.partition_key_index]
+    keys = list(aggregate.partition_key_table)  # parts with one key share one string
+    for part in aggregate.records:
+        part_key = keys[part.partition_key_index]
         if part.HasField("explicit_hash_key_index"):
-            hash_key = int(aggregated.explicit_hash_key_table[part.explicit_hash_key_index])
+            hash_key = int(aggregate.explicit_hash_key_table[part.explicit_hash_key_index])
         else:
-            digest = hashlib.md5(own.encode(), usedforsecurity=False).digest()
+            digest = hashlib.md5(part_key.encode(), usedforsecurity=False).digest()
             hash_key = int.from_bytes(digest, "big")
         if shard.first <= hash_key <= shard.last:
-            yield own, part.data
+            yield part_key, part.data
 
 
-def _aggregated(data: bytes) -> AggregatedRecord | None:
-    """Return the message in a record's data, if that is what it is."""
+def _aggregate(data: bytes) -> AggregatedRecord | None:
+    """Return the Protobuf message in the data of a record; None if the record is not aggregated."""
     if not data.startswith(_MAGIC) or len(data) <= len(_MAGIC) + _DIGEST:
         return None
     message = data[len(_MAGIC) : -_DIGEST]
     if hashlib.md5(message, usedforsecurity=False).digest() != data[-_DIGEST:]:
         return None
     try:
-        found = AggregatedRecord.FromString(message)
-        for part in found.records:
-            _ = found.partition_key_table[part.partition_key_index]
+        aggregate = AggregatedRecord.FromString(message)
+        for part in aggregate.records:
+            _ = aggregate.partition_key_table[part.partition_key_index]
             if part.HasField("explicit_hash_key_index"):
-                _ = int(found.explicit_hash_key_table[part.explicit_hash_key_index])
+                _ = int(aggregate.explicit_hash_key_table[part.explicit_hash_key_index])
     except (DecodeError, IndexError, ValueError):
         return None
-    return found
+    return aggregate

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers that are not as Kinesis documents them: failures, and never answers without records.
+"""Detects answers that are not as Kinesis documents them, such as a proxy's page of HTML.
 
-boto3 takes a proxy's page of HTML for an answer in which everything is missing.
+boto3 would return such a page as an answer without any fields, which looks like one without records.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any
 
 _EVENT = "response-received.kinesis"
 _SHOWN = 200
-"""How many bytes of an answer are shown."""
+"""How many bytes of an answer an error shows."""
 
 
 class UndocumentedAnswerError(Exception):
-    """A server has answered as Kinesis would not; the text has the answer's beginning."""
+    """A server has given an answer that Kinesis does not give; the text has the answer's beginning."""
 
 
 def check_answers(client: Any) -> None:
-    """Make the requests of boto3's client raise UndocumentedAnswerError for such answers."""
+    """Let requests of a client of boto3 raise UndocumentedAnswerError for answers that are not Kinesis's."""
     client.meta.events.register(_EVENT, _check)
 
 
 def problem_of(operation: str, answer: Mapping[str, Any]) -> str:
-    """Return why an answer cannot be Kinesis's; empty if it can.
+    """Return why an answer cannot come from Kinesis; empty if it can.
 
     >>> problem_of("GetShardIterator", {"ShardIterator": "AAAA"})
     ''
@@ -35,21 +35,20 @@ def problem_of(operation: str, answer: Mapping[str, Any]) -> str:
     for name, is_right in _FIELDS.get(operation, {}).items():
         if not is_right(answer.get(name)):
             return f"{name} is {_short(answer.get(name))}"
-    found = answer.get("Records", ())
     if operation == "PutRecords":
-        failed = sum(bool(each.get("ErrorCode")) for each in found)
-        if failed != answer["FailedRecordCount"]:
-            return f"{failed} records have an ErrorCode, and {answer['FailedRecordCount']} are told"
+        errors = sum(bool(each.get("ErrorCode")) for each in answer["Records"])
+        if errors != answer["FailedRecordCount"]:
+            return f"FailedRecordCount is {answer['FailedRecordCount']}, and {errors} records have an ErrorCode"
     return ""
 
 
 def _is_number(value: object) -> bool:
-    """Return whether a value is one of Kinesis's long numbers, which are texts."""
+    """Return whether a value is a long number of Kinesis, which is a string of digits."""
     return isinstance(value, str) and value.isdecimal()
 
 
 def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 0  # which a flag is not
+    return type(value) is int and value >= 0  # bool is a subclass of int
 
 
 def _is_text(value: object) -> bool:
@@ -82,7 +81,7 @@ _RECORD = _has(
     Data=_is_some(bytes),
     PartitionKey=_is_some(str),
 )
-_TAKEN, _REFUSED = _has(SequenceNumber=_is_number, ShardId=_is_text), _has(ErrorCode=_is_text)
+_WRITTEN, _REFUSED = _has(SequenceNumber=_is_number, ShardId=_is_text), _has(ErrorCode=_is_text)
 _FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
     "ListStreams": {"StreamNames": _is_list(_is_text)},
     "ListShards": {"Shards": _is_list(_SHARD)},
@@ -90,17 +89,17 @@ _FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
     "GetRecords": {"MillisBehindLatest": _is_count, "Records": _is_list(_RECORD)},
     "PutRecords": {
         "FailedRecordCount": _is_count,
-        "Records": _is_list(lambda each: _TAKEN(each) != _REFUSED(each)),
+        "Records": _is_list(lambda each: _WRITTEN(each) != _REFUSED(each)),
     },
 }
-"""What the documentation of each operation promises, as far as it is needed."""
+"""The fields that the documentation of each operation promises, and that are needed here."""
 
 
 def _check(
     response_dict: Mapping[str, Any] | None, parsed_response: Mapping[str, Any] | None, **_: Any
 ) -> None:
     if response_dict is None or parsed_response is None or "Error" in parsed_response:
-        return  # which botocore reports
+        return  # botocore reports this answer
     operation = response_dict["context"]["operation_name"]
     problem = problem_of(operation, parsed_response)
     if problem:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of Kinesis, and what their errors mean."""
+"""Makes clients of Kinesis, and classifies their errors."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _BUSY = {
     "InternalFailure",
     "InternalServerError",
     "ServiceUnavailable",
-    "ResourceInUseException",  # a stream that is being made
+    "ResourceInUseException",  # a stream that is being created
 }
-"""Answers after which the same request may succeed."""
+"""The error codes after which the same request may succeed later."""
 _CLIENT = {"connect_timeout": 5, "read_timeout": 30, "max_pool_connections": 1000}
-"""Settings of the client, unless the component has others: a thread reads each shard."""
+"""Settings of the client that a component may override; each shard needs a connection of its own."""
 EXPIRED = "ExpiredIteratorException"
 _LONGEST_TEXT = 500
-"""How much is shown of what an error says: a proxy's is a page."""
+"""How many characters of an error message are shown: a proxy's message may be a page."""
 _TOO_MANY = 429
 _SERVER_ERROR = 500
 
@@ -43,11 +43,11 @@ class Trouble:
     passes: bool
     """Whether the same request may succeed later."""
     code: str = ""
-    """AWS's name for it, if there was an answer."""
+    """The error code of AWS; empty if there was no answer."""
 
 
 def connect(connection: Connection) -> Any:
-    """Return boto3's client of Kinesis.
+    """Return a client of Kinesis.
 
     Raises:
         ConfigurationError: if boto3 is not installed, or the connection's settings cannot be used.
@@ -61,16 +61,20 @@ def connect(connection: Connection) -> Any:
         raise ConfigurationError(
             f"{connection.owner}: Kinesis needs boto3; install statefun[kinesis]"
         ) from error
-    who = connection.credentials
+    credentials = connection.credentials
     try:
-        # boto3 takes the files of profiles for the whole process; a session of botocore's has its own.
-        files = botocore.session.Session(profile=who.profile)
-        if who.profile_file is not None:
-            Path(who.profile_file).read_bytes()  # botocore takes a missing file for an empty one
-            files.set_config_variable("credentials_file", who.profile_file)
-            files.set_config_variable("config_file", who.profile_file)
-        session = boto3.Session(who.access_key_id, who.secret_access_key, botocore_session=files)
-        # Attempts are ours: botocore's own would hold up a stop for a minute.
+        # boto3 has one file of profiles for the whole process; a session of botocore has its own.
+        files = botocore.session.Session(profile=credentials.profile)
+        if credentials.profile_file is not None:
+            Path(
+                credentials.profile_file
+            ).read_bytes()  # for botocore, a missing file is an empty one
+            files.set_config_variable("credentials_file", credentials.profile_file)
+            files.set_config_variable("config_file", credentials.profile_file)
+        session = boto3.Session(
+            credentials.access_key_id, credentials.secret_access_key, botocore_session=files
+        )
+        # Callers repeat requests: attempts of botocore would delay the end of a run by a minute.
         config = Config(retries={"total_max_attempts": 1}, **{**_CLIENT, **connection.client})
         client = session.client(
             "kinesis",
@@ -79,9 +83,7 @@ def connect(connection: Connection) -> Any:
             config=config,
         )
     except OSError as error:
-        text = (
-            f"{connection.owner}: profilePath {who.profile_file} cannot be read: {error.strerror}"
-        )
+        text = f"{connection.owner}: profilePath {credentials.profile_file} cannot be read: {error.strerror}"
         raise ConfigurationError(text) from None
     except (BotoCoreError, ValueError) as error:
         text = without_secrets(error, connection.endpoint or "")
@@ -91,7 +93,7 @@ def connect(connection: Connection) -> Any:
 
 
 def trouble_of(error: Exception) -> Trouble:
-    """Return what an exception of boto3's means."""
+    """Return why a request has failed, given the exception of boto3."""
     from botocore.exceptions import (  # noqa: PLC0415 - an optional package
         ClientError,
         NoCredentialsError,
@@ -105,11 +107,11 @@ def trouble_of(error: Exception) -> Trouble:
         passes = code in _BUSY or status == _TOO_MANY or status >= _SERVER_ERROR
         return Trouble(f"{code}: {text}" if text else code, passes, code)
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
-        return Trouble(f"{error}; give awsCredentials", passes=False)
+        return Trouble(f"{error}; set awsCredentials", passes=False)
     url = getattr(error, "kwargs", {}).get("endpoint_url", "")
     return Trouble(f"{type(error).__name__}: {without_secrets(error, url)}", passes=True)
 
 
 def connector_error(connection: Connection, what: str, trouble: Trouble) -> ConnectorError:
-    """Return the error of a request that will not succeed."""
+    """Return the error of a request that cannot succeed; ``what`` says what has failed."""
     return ConnectorError(f"{connection.owner}: {what} at {connection.place}: {trouble.text}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks Kinesis whether what an ingress or egress needs is there, before anything is read or written."""
+"""Checks that Kinesis has what an ingress or egress needs, before anything is read or written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_RIGHT = "AccessDeniedException"
 
 
 def check_ingress(ingress: ConnectorIngress, timeout: timedelta) -> Iterator[str]:
-    """Yield what keeps an ingress from reading its streams.
+    """Yield the problems that keep an ingress from reading its streams.
 
     Raises:
         ConfigurationError: if the settings cannot be used.
@@ -31,12 +31,14 @@ def check_ingress(ingress: ConnectorIngress, timeout: timedelta) -> Iterator[str
         trouble = _patiently(ShardList(client, [route.topic]).look, timeout)
         if trouble is not None:
             yield str(unlisted_streams_error(settings.connection, trouble))
-            if trouble.passes:  # which is so of the other streams, too
+            if trouble.passes:  # Kinesis is not reachable: so the other streams are not, either
                 return
 
 
 def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
-    """Yield what keeps an egress from reaching Kinesis; messages name its streams.
+    """Yield the problems that keep an egress from reaching Kinesis.
+
+    Streams are not checked: messages name them.
 
     Raises:
         ConfigurationError: if the settings cannot be used.
@@ -49,7 +51,7 @@ def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
             client.list_streams(Limit=1)
         except Exception as error:  # noqa: BLE001 - boto3 makes the classes of its errors
             trouble = trouble_of(error)
-            # Who only writes may lack the right to list, and Kinesis has answered.
+            # Credentials for writing need no right to list streams; and Kinesis has answered.
             return None if trouble.code == _NO_RIGHT else trouble
         return None
 
@@ -59,21 +61,21 @@ def check_egress(egress: ConnectorEgress, timeout: timedelta) -> Iterator[str]:
 
 
 def check_date(settings: IngressSettings) -> None:
-    """Check that the startup position is not still to come.
+    """Check that the date of the startup position is not in the future.
 
     Raises:
         ConfigurationError: if it is.
     """
     if isinstance(settings.start, datetime) and settings.start > datetime.now(timezone.utc):
         owner = settings.connection.owner
-        raise ConfigurationError(f"{owner}: the date of startupPosition is still to come")
+        raise ConfigurationError(f"{owner}: the date of startupPosition is in the future")
 
 
 def check_streams(connection: Connection, shards: ShardList, timeout: timedelta) -> None:
     """List the shards of all streams.
 
     Raises:
-        ConnectorError: if a stream is not there, or Kinesis does not answer in time.
+        ConnectorError: if a stream does not exist, or Kinesis does not answer in time.
     """
     trouble = _patiently(shards.look, timeout)
     if trouble is not None:
@@ -86,7 +88,7 @@ def unlisted_streams_error(connection: Connection, trouble: Trouble) -> Connecto
 
 
 def _patiently(ask: Callable[[], Trouble | None], timeout: timedelta) -> Trouble | None:
-    """Ask until there is no trouble, or it will not pass, or time is over; return what is left."""
+    """Repeat a request until it succeeds, or cannot succeed, or time is over; return the last trouble."""
     deadline, pause = time.monotonic() + timeout.total_seconds(), _FIRST_PAUSE.total_seconds()
     while (trouble := ask()) and trouble.passes and time.monotonic() < deadline:
         time.sleep(pause)

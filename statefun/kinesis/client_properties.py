@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client properties of Kinesis components: names of AWS's clients for Java, for boto3's."""
+"""The client properties of Kinesis components: names of AWS's Java clients, and settings of boto3."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MILLIS = 1000
 @attrs.frozen
 class _Property:
     name: str
-    """The name of botocore's client for it; empty if it needs nothing of the client."""
+    """The name of the setting of botocore's client; empty if the client has none."""
     read: Callable[[Node, Problems], Any]
     convert: Callable[[Any], Any] = lambda value: value
 
@@ -37,7 +37,7 @@ _CLIENT = {
 THREADS = "ThreadPoolSize"
 _PRODUCER = {
     THREADS: _Property("", integer(1, 1_000)),
-    # How requests share threads: here they always do.
+    # Accepted without effect: requests always share threads here.
     "ThreadingModel": _Property("", choice("ThreadingModel", {"pooled": "", "per_request": ""})),
     "RequestTimeout": _Property("read_timeout", _TIME, _seconds),
 }
@@ -57,21 +57,23 @@ EGRESS_PROPERTIES = attrs.evolve(
 def client_settings(
     given: Mapping[str, Node], problems: Problems, *, is_egress: bool = False
 ) -> dict[str, Any]:
-    """Return the settings of botocore's client; for an egress, also ``ThreadPoolSize`` as it is.
+    """Return the settings of botocore's client; those of an egress may include ``ThreadPoolSize``.
 
-    Properties that are unknown are reported.
+    Unknown properties are reported.
     """
-    known = _CLIENT | (_PRODUCER if is_egress else {})
-    by_lower_case = {name.lower(): name for name in known}
+    properties_by_name = _CLIENT | (_PRODUCER if is_egress else {})
+    by_lower_case = {name.lower(): name for name in properties_by_name}
     settings: dict[str, Any] = {}
     for name, node in given.items():
         if not isinstance(node, ScalarNode):
-            continue  # which has been reported
-        property_ = known.get(by_lower_case.get(name.lower(), ""))
+            continue  # reported by the reader of the key
+        property_ = properties_by_name.get(by_lower_case.get(name.lower(), ""))
         if property_ is None:
             near = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
             hint = "".join(f"did you mean {by_lower_case[each]!r}? " for each in near)
-            sentence = f"unknown client property {name!r}; {hint}known are {', '.join(known)}"
+            sentence = (
+                f"unknown client property {name!r}; {hint}known are {', '.join(properties_by_name)}"
+            )
             problems.report(node.location, node.path, sentence)
             continue
         value = property_.convert(property_.read(node, problems))

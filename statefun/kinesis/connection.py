@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What module files say of Kinesis, as plain immutable values."""
+"""The settings of Kinesis in module files, as plain immutable values."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from statefun.components import shown_uri
 
 
 class FromEnd(Enum):
-    """Startup positions that need no further value."""
+    """Startup positions without a further value."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 class OnDataLoss(Enum):
-    """What to do when planned records are gone before they were read."""
+    """What to do when records of a planned micro-batch, or a shard with unread records, have expired."""
 
     FAIL = "fail"
     GO_ON = "go-on"
@@ -29,7 +29,7 @@ class OnDataLoss(Enum):
 
 @attrs.frozen
 class Credentials:
-    """Who to be in AWS; with nothing given, whoever boto3 finds."""
+    """The identity in AWS; if all fields are None, the identity that boto3 finds."""
 
     access_key_id: str | None = attrs.field(default=None, repr=False)
     secret_access_key: str | None = attrs.field(default=None, repr=False)
@@ -42,37 +42,37 @@ class Connection:
     """How to reach Kinesis."""
 
     owner: str
-    """Who connects, for messages: ``ingress example/in``."""
+    """The component that connects, for messages: ``ingress example/in``."""
     region: str | None = None
-    """None for the one that boto3 finds."""
+    """The id of the AWS region; None for the region that boto3 finds."""
     endpoint: str | None = None
-    """The URL of another server than the region's."""
+    """The URL of the server; None for the server of the region."""
     credentials: Credentials = Credentials()
     client: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    """Settings of botocore's client, by its names."""
+    """Settings of botocore's client."""
 
     @property
     def place(self) -> str:
-        """Where it connects to, for messages."""
+        """The server, for messages."""
         return shown_uri(self.endpoint or "") or f"Kinesis in {self.region or 'the default region'}"
 
 
 @attrs.frozen
 class IngressSettings:
-    """What an ingress needs beside its routes."""
+    """The settings of an ingress, apart from its routes."""
 
     connection: Connection
     start: FromEnd | datetime = FromEnd.LATEST
-    """Where to start on a fresh checkpoint."""
+    """Where to start reading on a fresh checkpoint."""
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
 
 
 @attrs.frozen
 class EgressSettings:
-    """What an egress needs."""
+    """The settings of an egress."""
 
     connection: Connection
     max_outstanding_records: int = 1000
-    """How many records may be on their way at once."""
+    """How many records may be sent and not yet confirmed."""
     threads: int | None = None
-    """How many requests may be on their way at once; None for as many as the records need."""
+    """How many requests may run at once; None for as many as the records need."""

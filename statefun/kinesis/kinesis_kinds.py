@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading ``io.statefun.kinesis.v1/ingress`` and ``/egress``."""
+"""Reads components of the kinds ``io.statefun.kinesis.v1/ingress`` and ``/egress``."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ AWS_REGION = Key(
 AWS_CREDENTIALS = Key(
     "awsCredentials",
     _CREDENTIALS.reader,
-    "who to be in AWS; by default whoever boto3 finds in the environment, its files or the machine",
+    "the identity in AWS; by default the one that boto3 finds in the environment, its files or the "
+    "machine",
     default={"type": "default"},
     example={"type": "profile", "profileName": "default"},
 )
@@ -124,11 +125,11 @@ _STREAMS = "the streams to read, each with its valueType and targets"
 STREAMS = Key("streams", routes(plain_route(STREAM), STREAM.name), _STREAMS, required=True)
 LEGACY_STREAMS = Key("streams", routes(legacy_route(STREAM), STREAM.name), _STREAMS, required=True)
 _WINDOW = 10_000
-"""How many records the writer chooses from: a key whose records come slowly holds up no others."""
+"""How many records the writer chooses from, so that a slow key does not hold up other keys."""
 MAX_OUTSTANDING_RECORDS = Key(
     "maxOutstandingRecords",
     integer(1),
-    "how many records may be on their way at once",
+    "how many records may be sent and not yet confirmed",
     default=1000,
     example=500,
 )
@@ -136,7 +137,7 @@ MAX_OUTSTANDING_RECORDS = Key(
 ON_DATA_LOSS = Key(
     "onDataLoss",
     member("onDataLoss", OnDataLoss),
-    "what to do when records of a planned micro-batch are gone by their retention",
+    "what to do when records of a planned micro-batch, or a shard with unread records, have expired",
     default="fail",
     example="go-on",
 )

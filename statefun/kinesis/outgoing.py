@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records for Kinesis in the form in which the outbox keeps records."""
+"""Converts messages to a Kinesis egress into records in the form of the outbox."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kinesis_record(message: EgressMessage) -> KafkaEgressMessage:
     """Return the record of a message to a Kinesis egress: its stream is the topic.
 
     Raises:
-        DefinitionError: if it is not one for Kinesis, or Kinesis would refuse it.
+        DefinitionError: if the message is not one for Kinesis, or Kinesis would refuse the record.
     """
     if isinstance(message, KinesisEgressMessage):
         record = message
@@ -42,12 +42,12 @@ def kinesis_record(message: EgressMessage) -> KafkaEgressMessage:
 
 
 def _problem(record: KinesisEgressMessage) -> str:
-    """Return why Kinesis would refuse a record; empty if it would not."""
+    """Return why Kinesis would refuse a record; empty if it would accept it."""
     if not _STREAM.fullmatch(record.stream) or topic_problem(record.stream):
         return "the name of a stream has 1 to 128 of the characters a-z, A-Z, 0-9, ., _ and -"
     if not 1 <= len(record.partition_key) <= _LONGEST_KEY:
-        has = len(record.partition_key)
-        return f"a partition key has 1 to {_LONGEST_KEY} characters, and this one {has}"
+        length = len(record.partition_key)
+        return f"a partition key has 1 to {_LONGEST_KEY} characters, and this one has {length}"
     key = record.explicit_hash_key
     if key and not (_HASH_KEY.fullmatch(key) and int(key) < _HASH_KEYS):
         return f"an explicit hash key is a number below 2**128 in decimal digits, not {key!r}"

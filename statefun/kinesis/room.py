@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the readers of an ingress share: the driver's memory, and its time."""
+"""Limits the memory and the time of the driver that all readers of an ingress together may use."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 _SPACING = timedelta(milliseconds=200)
-"""Between two requests for a shard: Kinesis takes five a second."""
+"""The time between two requests for a shard: Kinesis allows five requests a second."""
 _REQUEST = timedelta(milliseconds=10)
-"""What a request may take of the driver: with more than 20 shards, each is asked less often."""
+"""The time of the driver for one request: with more than 20 shards, each is asked less often."""
 
 
 class Room:
-    """Limits what all readers together hold ahead of the query, and how often they ask.
+    """Limits how much memory all readers take for fetched records, and how often they send requests.
 
     >>> room = Room(1000)
     >>> with room.reader():
@@ -31,7 +31,7 @@ class Room:
 
     @contextmanager
     def reader(self) -> Iterator[None]:
-        """Count a reader for as long as it asks."""
+        """Count a reader while it runs."""
         with self._lock:
             self._readers += 1
         try:
@@ -46,12 +46,12 @@ class Room:
         return max(_SPACING, self._readers * _REQUEST)
 
     def take(self, size: int) -> None:
-        """Count bytes that are held; negative ones that no longer are."""
+        """Add the size of records that are held, in bytes; it is negative for records that are dropped."""
         with self._lock:
             self._used += size
 
     def has_taken(self, size: int) -> bool:
-        """Count bytes that are about to be held, if there is room for them; tell whether there is."""
+        """Add the size of records that will be held, if there is room for them; return whether there is."""
         with self._lock:
             fits = self._used <= 0 or self._used + size <= self._most
             if fits:

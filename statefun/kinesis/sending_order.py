@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which records may be sent now: of each partition key the first one that is not confirmed.
+"""Chooses the records to send next: of each partition key, the first record that is not confirmed.
 
-A request of Kinesis's may take some of its records and refuse others, in no order. So the next record
-of a key follows when the one before is confirmed, while those of other keys go on.
+Kinesis may write some records of a request and refuse others, in any order. So the next record of a key
+is sent when the record before it is confirmed; records of other keys do not wait for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from statefun.components.running import EgressRecord
 
 
 class SendingOrder:
-    """Records on their way, by their positions.
+    """The records that are to be sent, or are sent and not confirmed, by their positions.
 
     >>> def record(key: bytes) -> EgressRecord:
     ...     return EgressRecord("counts", key, b"", None)
@@ -33,12 +33,12 @@ class SendingOrder:
     def __init__(self, records: Sequence[EgressRecord]) -> None:
         self.records = records
         self._following: dict[tuple[str, bytes | None], deque[int] | None] = {}
-        """What follows the first record of each key; most keys have no more than that."""
+        """The positions of further records of each key; None for keys with one record, as most keys are."""
         self._ready: defaultdict[str, list[int]] = defaultdict(list)
-        """What may be sent, as a heap for each stream: the oldest records first."""
+        """The positions of records that may be sent, as a heap for each stream: the oldest record first."""
         self._is_confirmed = bytearray(len(records))
         self.confirmed = 0
-        """How many records are confirmed, from the first one on without a gap."""
+        """How many records are confirmed, from the first record on without a gap."""
         for position, record in enumerate(records):
             key = record.topic, record.key
             if key not in self._following:
@@ -55,21 +55,21 @@ class SendingOrder:
         return self.confirmed == len(self.records)
 
     def next_request(self, most_records: int, most_bytes: int) -> list[int]:
-        """Return records of one stream to send, at least one if any may be sent."""
+        """Return the positions of records of one stream to send; none if no record may be sent."""
         streams = [stream for stream in self._ready.values() if stream]
         if not streams:
             return []
-        ready, found, size = min(streams), list[int](), 0
-        while ready and len(found) < most_records:
+        ready, positions, size = min(streams), list[int](), 0
+        while ready and len(positions) < most_records:
             record = self.records[ready[0]]
             size += len(record.value or b"") + len(record.key or b"")
-            if found and size > most_bytes:
+            if positions and size > most_bytes:
                 break
-            found.append(heapq.heappop(ready))
-        return found
+            positions.append(heapq.heappop(ready))
+        return positions
 
     def confirm(self, position: int) -> None:
-        """Take note that a record is safe: the next one of its key may be sent."""
+        """Mark a record as written by Kinesis: the next record of its key may be sent."""
         record = self.records[position]
         if following := self._following[record.topic, record.key]:
             self.send_again(following.popleft())
@@ -78,5 +78,5 @@ class SendingOrder:
             self.confirmed += 1
 
     def send_again(self, position: int) -> None:
-        """Let a record be sent that was refused."""
+        """Let a record be sent, such as one that was refused."""
         heapq.heappush(self._ready[self.records[position].topic], position)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a shard has ended: an answer without a next iterator says so, and may be wrong.
+"""Checks that a shard has ended: an answer without a next iterator means so, and may be wrong.
 
-Whoever believes it of an open shard reads nothing more of it.
+A reader that believed such an answer for an open shard would read nothing more of the shard.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from statefun.kinesis.shard_pages import is_closed, shard_pages
 
 
 def check_end(client: Any, stream: str, shard: str, answer: Mapping[str, Any]) -> None:
-    """Check that an answer to ``GetRecords`` without a next iterator is that of a closed shard.
+    """Check that an answer to ``GetRecords`` without a next iterator comes from a closed shard.
 
-    Kinesis names the shards that follow a closed one, other servers may not: then the list of shards
-    says whether it is closed.
+    The answer of Kinesis names the shards that replace a closed shard. Answers of other servers may not:
+    then the list of shards decides.
 
     Raises:
-        UndocumentedAnswerError: if more may come.
+        UndocumentedAnswerError: if the shard is open.
     """
     is_last = answer.get("NextShardIterator") is None
     if is_last and not (answer.get("ChildShards") or _is_listed_as_closed(client, stream, shard)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shards of streams, and the time of their server."""
+"""Lists the shards of streams, and notes the time of the server."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ _NOT_THERE = "ResourceNotFoundException"
 
 
 class ShardList:
-    """The shards as they were at the last look."""
+    """The shards as Kinesis has listed them last."""
 
     def __init__(self, client: Any, streams: Sequence[str]) -> None:
         self._client = client
         self._streams = streams
         self._shards: dict[str, dict[str, Shard]] = {}
         self.now = self.latest = 0.0
-        """The time of the server then, in seconds since the epoch: the earliest and the latest that it
-        may be."""
+        """The earliest and the latest possible time of the server then, in seconds since the epoch."""
 
     @property
     def by_stream(self) -> Mapping[str, Mapping[str, Shard]]:
@@ -35,29 +34,29 @@ class ShardList:
         return self._shards
 
     def of(self, stream: str) -> dict[str, Shard]:
-        """Return the shards of a stream by their ids, also closed ones."""
+        """Return the shards of a stream by their ids, also closed shards."""
         return self._shards.get(stream, {})
 
     def look(self) -> Trouble | None:
-        """List the shards of all streams; return why one cannot be listed."""
+        """List the shards of all streams; return the trouble if one cannot be listed."""
         for name in self._streams:
             try:
-                self._shards[name] = self._listed(name)
+                self._shards[name] = self._listed_shards(name)
             except Exception as error:  # noqa: BLE001 - boto3 makes the classes of its errors
                 trouble = trouble_of(error)
                 if trouble.code == _NOT_THERE:
-                    text = f"there is no stream {name}; create it, or correct its name"
+                    text = f"there is no stream {name}; create it, or correct the name"
                     return attrs.evolve(trouble, text=text)
                 return trouble
         return None
 
-    def _listed(self, name: str) -> dict[str, Shard]:
-        found: dict[str, Shard] = {}
+    def _listed_shards(self, name: str) -> dict[str, Shard]:
+        shards: dict[str, Shard] = {}
         for answer in shard_pages(self._client, name):
             self.now, self.latest = server_time(answer)
             for shard in answer["Shards"]:
                 keys = shard["HashKeyRange"]
-                found[shard["ShardId"]] = Shard(
+                shards[shard["ShardId"]] = Shard(
                     name,
                     shard["ShardId"],
                     HashRange(int(keys["StartingHashKey"]), int(keys["EndingHashKey"])),
@@ -68,20 +67,20 @@ class ShardList:
                     ),
                     is_closed(shard),
                 )
-        return found
+        return shards
 
 
 def server_time(answer: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the earliest and the latest time that it may be for a server, in seconds since the epoch.
+    """Return the earliest and the latest possible time of a server, in seconds since the epoch.
 
-    Servers tell their time in seconds; where ours agrees, it is the earliest. Kinesis refuses to read
-    from a time that is still to come by its own clock.
+    The answer of a server has its time in whole seconds. If the clock of this machine agrees with it, that
+    clock gives the earliest time: Kinesis refuses to read from a time in the future by its own clock.
     """
     now = datetime.now(timezone.utc)
     headers = answer["ResponseMetadata"].get("HTTPHeaders", {})
     try:
-        theirs = parsedate_to_datetime(headers["date"])
+        server = parsedate_to_datetime(headers["date"])
     except (KeyError, ValueError, TypeError):
         return now.timestamp(), now.timestamp()
-    agrees = timedelta(0) <= now - theirs < timedelta(seconds=1)
-    return (now if agrees else theirs).timestamp(), theirs.timestamp() + 1
+    agrees = timedelta(0) <= now - server < timedelta(seconds=1)
+    return (now if agrees else server).timestamp(), server.timestamp() + 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shards of a stream as Kinesis lists them: page by page."""
+"""Lists the shards of a stream, page by page."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 def shard_pages(client: Any, stream: str) -> Iterator[Mapping[str, Any]]:
     """Yield the answers of ``ListShards`` that together list all shards of a stream."""
-    asked = {"StreamName": stream}
+    parameters = {"StreamName": stream}
     while True:
-        answer: Mapping[str, Any] = client.list_shards(**asked)
+        answer: Mapping[str, Any] = client.list_shards(**parameters)
         yield answer
         if not answer.get("NextToken"):
             return
-        asked = {"NextToken": answer["NextToken"]}
+        parameters = {"NextToken": answer["NextToken"]}
 
 
 def is_closed(shard: Mapping[str, Any]) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far streams are read: the offset of the source, shard by shard."""
+"""How far streams are read, shard by shard; together this is the offset of the source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import attrs
 from statefun.components.running import Offset
 
 Shards = dict[str, "ShardPosition"]
-"""Positions by shard."""
+"""Positions by the ids of shards."""
 
 
 @attrs.frozen
@@ -20,15 +20,15 @@ class ShardPosition:
     """How far a shard is read."""
 
     after: str | None = None
-    """The sequence number of the last record; None if none was read yet."""
+    """The sequence number of the last read record; None if no record was read yet."""
     count: int = 0
-    """How many records were read: they number the shard's records, as offsets number Kafka's."""
+    """How many records were read: the number of the next record, which is its offset for functions."""
     ended: bool = False
-    """Whether the shard was closed, and all of it was read: its children follow."""
+    """Whether the shard is closed and all of it is read, so that the shards that replace it begin."""
 
     @property
     def number(self) -> int:
-        """The sequence number, to compare with; -1 before the first record."""
+        """The sequence number as a number, for comparisons; -1 before the first record."""
         return -1 if self.after is None else int(self.after)
 
 
@@ -37,20 +37,20 @@ class StreamPosition:
     """How far a stream is read."""
 
     begin: float | None
-    """Seconds since the epoch of the first record to read; None to read whatever there is."""
+    """The time of the first record to read, in seconds since the epoch; None for the oldest record."""
     shards: Shards
     forgotten: int = 0
-    """The records of shards that have ended and are gone."""
+    """How many records were read of ended shards that ``shards`` no longer has."""
 
     @property
     def begin_date(self) -> datetime | None:
-        """The same with a time zone."""
+        """``begin`` as a date with a time zone."""
         return None if self.begin is None else datetime.fromtimestamp(self.begin, timezone.utc)
 
 
 def encode_offset(streams: Mapping[str, StreamPosition]) -> Offset:
-    """Return the offset of the source; ``records`` counts everything that was read."""
-    found = {
+    """Return the offset of the source; its ``records`` counts all records that were read."""
+    content = {
         name: {
             "begin": stream.begin,
             "forgotten": stream.forgotten,
@@ -63,11 +63,11 @@ def encode_offset(streams: Mapping[str, StreamPosition]) -> Offset:
     }
     counts = (each.count for stream in streams.values() for each in stream.shards.values())
     forgotten = sum(stream.forgotten for stream in streams.values())
-    return {"records": sum(counts) + forgotten, "streams": found}
+    return {"records": sum(counts) + forgotten, "streams": content}
 
 
 def decode_offset(offset: Mapping[str, Any]) -> dict[str, StreamPosition]:
-    """Return the positions in an offset of the source.
+    """Return the positions of streams in an offset of the source.
 
     >>> shards = {"shardId-000000000000": ShardPosition("49", 2)}
     >>> positions = {"users": StreamPosition(None, shards)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads one shard ahead of the query, in a thread of the driver."""
+"""Fetches the records of one shard ahead of the query, in a thread of the driver."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ logger = logging.getLogger("statefun.ingress")
 
 _LONGEST_SPACING = timedelta(seconds=2)
 _RECOVERY = 0.98
-"""Others read the stream, too: after a request that was too much, the next ones come less often."""
+"""Other applications read the stream, too: after throttling, requests become frequent again slowly."""
 _MOST_RECORDS = 10_000
 _FIRST_PAUSE = timedelta(milliseconds=200)
 _LONGEST_PAUSE = timedelta(seconds=5)
 _LARGEST_ANSWER = 16 * 1024 * 1024
-"""Bytes that an answer may take; an answer has up to 10 MiB of data."""
+"""The memory that the largest answer takes, in bytes; it has up to 10 MiB of data."""
 _PATIENCE = timedelta(seconds=10)
-"""Troubles that last longer are told of."""
+"""The log has troubles that last longer than this."""
 
 
 class ShardReader:
@@ -42,11 +42,11 @@ class ShardReader:
 
     Args:
         client: boto3's client.
-        connection: whose it is, for messages.
+        connection: the connection of the ingress, for messages.
         shard: the shard.
         position: where to begin.
-        begin: the time of the first record to read, if the position names none.
-        room: limits what is held.
+        begin: the time of the first record to read, if the position names no record.
+        room: limits the memory of fetched records.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - each is one fact about where to read
@@ -67,31 +67,32 @@ class ShardReader:
         self._room = room
         self._records: deque[FetchedRecord] = deque()
         self._needed = -1
-        """The sequence number that is waited for, whatever the room."""
+        """The last sequence number of a planned micro-batch: it is fetched even if there is no room."""
         self._until: datetime | None = None
-        """Records that arrive later are left for another run."""
+        """The bound of a bounded run: records that arrive later are left for another run."""
         self._complete: float = -1
-        """Up to which sequence number everything is fetched that is still there."""
+        """Up to this sequence number, all records are fetched that Kinesis still has."""
         self._expected = _LARGEST_ANSWER
-        """How many bytes the next answer may take."""
+        """An estimate of the memory that the next answer takes, in bytes."""
         self._last_read: str | None = None
-        """The record that the next answer begins with, if it is still there."""
-        self._told = False
+        """The sequence number of the record that the next answer begins with, if Kinesis still has it."""
+        self._has_logged_trouble = False
+        """Whether the log has a warning that the shard cannot be read."""
         self._spacing = 0.0
-        """In seconds; what Kinesis asks for by throttling."""
+        """The time between two requests that throttling has led to, in seconds."""
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self.ended = False
         """Whether the shard is closed, and all its records are fetched."""
         self.caught_up = False
-        """Whether all records were fetched that have arrived before the bound."""
+        """Whether all records are fetched that had arrived before the bound."""
         self._behind = timedelta(0)
-        """How far the last answer was behind the newest record."""
+        """How far the last answer was behind the newest record of the shard."""
         self._answered = time.monotonic()
         self._has_ended = False
-        """Whether nothing more will come: the shard has ended, the run, or it has failed."""
+        """Whether no more records will be fetched: the shard or the run has ended, or the reader has failed."""
         self.error: StatefunError | None = None
-        """Why nothing more will come."""
+        """Why the reader has failed; None if it has not."""
         self._thread = threading.Thread(
             target=self._run, name=f"statefun-{shard.stream}-{shard.id}", daemon=True
         )
@@ -99,7 +100,7 @@ class ShardReader:
 
     @property
     def behind(self) -> timedelta:
-        """How far behind the newest record it fetches; without an answer it falls behind."""
+        """How far the fetched records are behind the newest one; it grows while there is no answer."""
         silence = timedelta(seconds=time.monotonic() - self._answered)
         if self.ended:
             return timedelta(0)
@@ -134,18 +135,18 @@ class ShardReader:
             if self.error is not None:
                 raise self.error
             if self._stop.is_set() or self._complete < end.number:
-                stopped = Trouble("the run is told to stop", passes=False)
+                stopped = Trouble("the run was asked to stop", passes=False)
                 raise connector_error(self._connection, f"{self._name} is not read", stopped)
-            ahead = takewhile(lambda record: record.number <= end.number, self._records)
-            return [record for record in ahead if record.number > start.number]
+            up_to_end = takewhile(lambda record: record.number <= end.number, self._records)
+            return [record for record in up_to_end if record.number > start.number]
 
     def bound(self, until: datetime) -> None:
-        """Take no records that have arrived later."""
+        """Leave records that arrive after ``until`` for another run."""
         with self._changed:
             self._until, self.caught_up = until, False
 
     def stop(self) -> None:
-        """End soon. The records stay: without them an ended shard would look as if it were read."""
+        """Stop fetching. The records stay: without them an ended shard would look as if it were read."""
         with self._changed:
             self._stop.set()
             self._changed.notify_all()
@@ -158,7 +159,7 @@ class ShardReader:
                 self._fetch_all()
         except StatefunError as failure:
             error = failure
-        except Exception as failure:  # noqa: BLE001 - a silent end would be waited for
+        except Exception as failure:  # noqa: BLE001 - callers wait for records or an error
             error = connector_error(
                 self._connection, f"{self._name} cannot be read", trouble_of(failure)
             )
@@ -168,7 +169,7 @@ class ShardReader:
                 self._changed.notify_all()
 
     def _fetch_all(self) -> None:
-        """Fetch until the shard ends, or the run; whoever is bounded waits for what was planned."""
+        """Fetch until the shard or the run ends. After its bound, the reader waits for planned ranges."""
         iterator = None
         while not self._stop.is_set():
             expected = self._expected
@@ -187,9 +188,9 @@ class ShardReader:
             self._stop.wait(max(0.0, began + spacing - time.monotonic()))
 
     def _fetch(self, iterator: str | None) -> str | None:
-        """Ask once; return the next iterator, if there is one."""
+        """Send one request; return the next iterator, or None to ask for a new one."""
         if iterator is None:
-            place = self._request("get_shard_iterator", **self._where())
+            place = self._request("get_shard_iterator", **self._begin_parameters())
             if place is None:
                 return None
             iterator = place["ShardIterator"]
@@ -203,48 +204,51 @@ class ShardReader:
         self._answered = time.monotonic()
         is_all = not (len(records) == _MOST_RECORDS or self._behind)
         if not self._add(records, is_all=is_all):
-            return None  # the rest is another run's
+            return None  # the rest is left for another run
         if following is None:
             with self._changed:
                 self.ended, self._complete = True, math.inf
         return following
 
     def _may_fetch(self, expected: int) -> bool:
-        """Return whether to ask now, with room for so many bytes; what is planned needs no room."""
+        """Return whether to send a request whose answer takes ``expected`` bytes; they count as held.
+
+        Records of a planned micro-batch are fetched even if there is no room.
+        """
         with self._changed:
             if self._needed > max(self._complete, self._position.number):
                 self._room.take(expected)
                 return True
             return not self.caught_up and self._room.has_taken(expected)
 
-    def _where(self) -> dict[str, Any]:
-        where: dict[str, Any] = {"StreamName": self.shard.stream, "ShardId": self.shard.id}
+    def _begin_parameters(self) -> dict[str, Any]:
+        parameters: dict[str, Any] = {"StreamName": self.shard.stream, "ShardId": self.shard.id}
         self._last_read = self._position.after
         if self._last_read is not None:
-            # With the last record once more: an iterator behind one whose time is over would begin at
-            # whatever is left, without a word.
-            return where | {
+            # From the last read record on, which is fetched again: AFTER_SEQUENCE_NUMBER of an expired
+            # record would begin at the oldest record, without an error.
+            return parameters | {
                 "ShardIteratorType": "AT_SEQUENCE_NUMBER",
                 "StartingSequenceNumber": self._last_read,
             }
         if self._begin is not None:
-            return where | {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": self._begin}
-        return where | {"ShardIteratorType": "TRIM_HORIZON"}
+            return parameters | {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": self._begin}
+        return parameters | {"ShardIteratorType": "TRIM_HORIZON"}
 
     def _add(self, records: list[dict[str, Any]], *, is_all: bool) -> bool:
-        """Take the records of an answer, up to the bound; return whether that were all of them.
+        """Add the records of an answer up to the bound; return whether those are all of its records.
 
         Args:
-            records: the records.
-            is_all: whether there were no more in the shard.
+            records: the records of the answer.
+            is_all: whether the shard had no more records.
         """
         records = self._without_last(records, is_all=is_all)
         until, needed = self._until, self._needed
-        wanted = records
+        wanted_records = records
         if until is not None:
-            # Times of arrival are not in order: what follows a later one is left, too. But what an
-            # earlier run has planned is read, whenever it came.
-            wanted = list(
+            # Times of arrival are not in order: records after one that came too late are left, too. But
+            # records that an earlier run has planned are read, whenever they came.
+            wanted_records = list(
                 takewhile(
                     lambda each: (
                         int(each["SequenceNumber"]) <= needed
@@ -253,43 +257,43 @@ class ShardReader:
                     records,
                 )
             )
-        are_taken = len(wanted) == len(records)
-        # A closed shard is read to its end: those that follow it may have been there, too.
-        is_done = not are_taken or (is_all and not self.shard.is_closed)
-        found = [
+        is_complete = len(wanted_records) == len(records)
+        # A closed shard is read to its end: shards that replace it may have records before the bound.
+        is_done = not is_complete or (is_all and not self.shard.is_closed)
+        fetched_records = [
             FetchedRecord(
                 record["SequenceNumber"],
                 int(record["SequenceNumber"]),
                 record["ApproximateArrivalTimestamp"],
                 tuple(parts(record["PartitionKey"], record["Data"], self.shard.hash_keys)),
             )
-            for record in wanted
+            for record in wanted_records
         ]
-        size = sum(record.size for record in found)
+        size = sum(record.size for record in fetched_records)
         with self._changed:
-            if found:
-                self._records.extend(found)
-                self._position = ShardPosition(found[-1].sequence)
+            if fetched_records:
+                self._records.extend(fetched_records)
+                self._position = ShardPosition(fetched_records[-1].sequence)
                 self._room.take(size)
             self._expected = size
-            if not are_taken:
-                self._complete = int(records[len(wanted)]["SequenceNumber"]) - 1
+            if not is_complete:
+                self._complete = int(records[len(wanted_records)]["SequenceNumber"]) - 1
             else:
                 self._complete = math.inf if is_all else self._position.number
             self.caught_up = self.caught_up or (until is not None and is_done)
             self._changed.notify_all()
-        return are_taken
+        return is_complete
 
     def _without_last(self, records: list[dict[str, Any]], *, is_all: bool) -> list[dict[str, Any]]:
-        """Return records without the one that was read before; tell if it is no longer there."""
+        """Return records without the last read one; log a warning if Kinesis no longer has it."""
         last = self._last_read
         if last is None or not (records or is_all):
             return records
         self._last_read = None
         if records and records[0]["SequenceNumber"] == last:
             return records[1:]
-        self._tell(
-            f"no longer has record {last}, which was read last: records behind it may be gone, too, "
+        self._log(
+            f"no longer has record {last}, which was read last: records after it may be gone, too, "
             "as their time of retention is over"
         )
         return records
@@ -297,7 +301,7 @@ class ShardReader:
     def _request(
         self, name: str, *, may_expire: bool = False, **parameters: Any
     ) -> dict[str, Any] | None:
-        """Ask Kinesis, as often as it takes; None if told to stop, or if an iterator has expired.
+        """Send a request until it succeeds; return None if stopped, or if an iterator has expired.
 
         Raises:
             ConnectorError: if another attempt would be in vain.
@@ -316,9 +320,12 @@ class ShardReader:
                     raise connector_error(
                         self._connection, f"{self._name} cannot be read", trouble
                     ) from error
-                if time.monotonic() - since > _PATIENCE.total_seconds() and not self._told:
-                    self._told = True
-                    self._tell(f"cannot be read ({trouble.text}); waiting")
+                if (
+                    time.monotonic() - since > _PATIENCE.total_seconds()
+                    and not self._has_logged_trouble
+                ):
+                    self._has_logged_trouble = True
+                    self._log(f"cannot be read ({trouble.text}); waiting")
                 self._stop.wait(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
                 if self._stop.is_set():
                     return None
@@ -327,10 +334,10 @@ class ShardReader:
                 self._spacing = min(spacing * 2, _LONGEST_SPACING.total_seconds())
             else:
                 self._spacing *= _RECOVERY
-                if self._told:
-                    self._told = False
-                    self._tell("is read again")
+                if self._has_logged_trouble:
+                    self._has_logged_trouble = False
+                    self._log("is read again")
                 return answer
 
-    def _tell(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         logger.warning("%s: %s %s", self._connection.owner, self._name, text)

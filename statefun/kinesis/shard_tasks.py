@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetched records on their way to tasks, as Arrow batches."""
+"""Encodes fetched records as tasks, in the form of Arrow batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TASK_BYTES = 8 * 1024 * 1024
 
 
 def tasks_of(shard: Shard, records: Sequence[FetchedRecord], first: int) -> Iterator[bytes]:
-    """Yield tasks with the records, which are numbered from ``first`` on."""
+    """Yield tasks with records of a shard; ``first`` is the number of the first record."""
     rows: list[tuple[Any, ...]] = []
     size = 0
     for record in records:

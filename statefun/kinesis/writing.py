@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes records to streams: at least once, and in the order of each partition key."""
+"""Writes records to streams: at least once, and in order for each partition key."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from statefun.kinesis.sending_order import SendingOrder
 
 _MOST_RECORDS = 500
 _MOST_BYTES = 5_000_000
-"""The limits of a request: Kinesis's are 500 records and 5 MiB."""
+"""The limits of a request; Kinesis allows 500 records and 5 MiB."""
 _FIRST_PAUSE = timedelta(milliseconds=50)
 _LONGEST_PAUSE = timedelta(seconds=2)
 _MOMENT = timedelta(milliseconds=20)
-"""How often to ask whether to stop, and what has waited."""
+"""How often to check whether to stop, and whether refused records may be sent again."""
 _NOT_THERE = "ResourceNotFoundException"
 
 
@@ -44,7 +44,7 @@ def write_kinesis(writing: Writing) -> KinesisCluster:
 
 
 class KinesisCluster:
-    """A connection that writes records; see :class:`~statefun.components.running.Cluster`."""
+    """The connection of a lane to Kinesis; see :class:`~statefun.components.running.Cluster`."""
 
     def __init__(self, writing: Writing) -> None:
         settings: EgressSettings = writing.egress.settings
@@ -54,76 +54,78 @@ class KinesisCluster:
         self._most = settings.max_outstanding_records
         most = max(1, self._most // _MOST_RECORDS)
         self._requests = min(most, settings.threads or most)
-        """How many requests may be under way."""
+        """How many requests may run at once."""
         self._threads = ThreadPoolExecutor(self._requests, f"statefun-{writing.egress.id}")
 
     def open(self) -> None:
-        """Connect with the first record; Kinesis keeps no markers of progress."""
+        """Do nothing: Kinesis keeps no markers of progress, and the first request connects."""
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
         """Write records; return when Kinesis has confirmed each of them.
 
         Raises:
-            ConnectorError: if a stream is not there, or Kinesis refuses a request for good.
-            UndeliveredError: if told to stop.
+            ConnectorError: if a stream does not exist, or Kinesis refuses a request for good.
+            UndeliveredError: if the lane is to stop.
         """
         del marker
-        order, backoff, under_way = SendingOrder(records), _Backoff(), set[_Request]()
-        noted = 0
+        order, backoff, requests = SendingOrder(records), _Backoff(), set[_Request]()
+        reported_count = 0
         try:
             while not order.is_done:
                 if self._writing.should_stop(backoff.stalled):
                     raise UndeliveredError
                 for position in backoff.released():
                     order.send_again(position)
-                self._send(order, under_way)
-                self._take(order, backoff, under_way)
-                if order.confirmed >= noted + self._most:
-                    noted = order.confirmed
-                    self._writing.has_written(noted)
+                self._send(order, requests)
+                self._take(order, backoff, requests)
+                if order.confirmed >= reported_count + self._most:
+                    reported_count = order.confirmed
+                    self._writing.has_written(reported_count)
         except BaseException:
             try:
-                while under_way:  # it may still be written, and who goes on has to know
-                    with suppress(Exception):  # one is being raised
-                        self._take(order, backoff, under_way)
+                while (
+                    requests
+                ):  # Kinesis may still write their records, and the checkpoint has to know
+                    with suppress(Exception):  # another exception is being raised
+                        self._take(order, backoff, requests)
             finally:
                 self._writing.has_written(order.confirmed)
             raise
 
     def close(self) -> None:
-        """Give up what is not written yet."""
+        """Give up records that are not written yet."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
-    def _send(self, order: SendingOrder, under_way: set[_Request]) -> None:
-        """Send what may be sent now."""
-        left = self._most - sum(len(request.positions) for request in under_way)
-        while left and len(under_way) < self._requests:
-            positions = order.next_request(min(left, _MOST_RECORDS), _MOST_BYTES)
+    def _send(self, order: SendingOrder, requests: set[_Request]) -> None:
+        """Send the records that may be sent now."""
+        free = self._most - sum(len(request.positions) for request in requests)
+        while free and len(requests) < self._requests:
+            positions = order.next_request(min(free, _MOST_RECORDS), _MOST_BYTES)
             if not positions:
                 return
             records = [order.records[position] for position in positions]
-            under_way.add(_Request(positions, self._threads.submit(self._put, records)))
-            left -= len(positions)
+            requests.add(_Request(positions, self._threads.submit(self._put, records)))
+            free -= len(positions)
 
-    def _take(self, order: SendingOrder, backoff: _Backoff, under_way: set[_Request]) -> None:
-        """Take the answers that come, after a moment at most.
+    def _take(self, order: SendingOrder, backoff: _Backoff, requests: set[_Request]) -> None:
+        """Handle the answers that have come; wait a moment if there are none.
 
         Raises:
             ConnectorError: if another attempt would be in vain.
         """
-        if not under_way:
+        if not requests:
             time.sleep(_MOMENT.total_seconds())
-        wait([request.answer for request in under_way], _MOMENT.total_seconds(), FIRST_COMPLETED)
-        for request in [request for request in under_way if request.answer.done()]:
-            under_way.discard(request)
+        wait([request.answer for request in requests], _MOMENT.total_seconds(), FIRST_COMPLETED)
+        for request in [request for request in requests if request.answer.done()]:
+            requests.discard(request)
             trouble = None
-            for position, refused in zip(request.positions, request.answer.result(), strict=True):
-                if refused is None:
+            for position, refusal in zip(request.positions, request.answer.result(), strict=True):
+                if refusal is None:
                     order.confirm(position)
                     backoff.end()
                 else:
-                    trouble = refused
+                    trouble = refusal
                     backoff.held.append(position)
             if trouble is None:
                 self._writing.went_well()
@@ -132,7 +134,7 @@ class KinesisCluster:
                 backoff.begin()
 
     def _put(self, records: Sequence[EgressRecord]) -> Sequence[Trouble | None]:
-        """Send records to a stream; return why each was refused.
+        """Send records of one stream; return why Kinesis has refused each record, or None if it has not.
 
         Raises:
             ConnectorError: if another attempt would be in vain.
@@ -151,15 +153,15 @@ class KinesisCluster:
             if trouble.code == _NOT_THERE:
                 trouble = attrs.evolve(trouble, text="there is no such stream; create it")
             raise connector_error(self._connection, what, trouble) from error
-        found = answer["Records"]
-        if len(found) != len(records):
-            text = f"{len(records)} records are answered as if they were {len(found)}"
+        results = answer["Records"]
+        if len(results) != len(records):
+            text = f"a request with {len(records)} records has an answer for {len(results)} records"
             return [Trouble(text, passes=True)] * len(records)
         return [
             Trouble(f"{each['ErrorCode']}: {each.get('ErrorMessage', '')}", passes=True)
             if each.get("ErrorCode")
             else None
-            for each in found
+            for each in results
         ]
 
 
@@ -170,11 +172,11 @@ class _Request:
 
 
 class _Backoff:
-    """Refused records wait, longer and longer until some are confirmed; all others go on."""
+    """Makes refused records wait: longer and longer, until a record is confirmed."""
 
     def __init__(self) -> None:
         self.held: list[int] = []
-        """The positions of the records that wait."""
+        """The positions of refused records that wait."""
         self._pause = _FIRST_PAUSE
         self._until = self._progress = time.monotonic()
 
@@ -184,17 +186,17 @@ class _Backoff:
         return timedelta(seconds=time.monotonic() - self._progress)
 
     def begin(self) -> None:
-        """Let what is held wait."""
-        jitter = random.uniform(0.5, 1.5)  # noqa: S311 - it is no secret
+        """Let the refused records wait from now on."""
+        jitter = random.uniform(0.5, 1.5)  # noqa: S311 - jitter is no secret
         self._until = time.monotonic() + self._pause.total_seconds() * jitter
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
     def end(self) -> None:
-        """Take note of progress."""
+        """Make the next wait short again: a record is confirmed."""
         self._pause, self._progress = _FIRST_PAUSE, time.monotonic()
 
     def released(self) -> list[int]:
-        """Return what has waited, if it need not wait any longer."""
+        """Return the positions of refused records that have waited for long enough."""
         if time.monotonic() < self._until:
             return []
         held, self.held = self.held, []

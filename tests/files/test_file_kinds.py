@@ -124,8 +124,8 @@ def test_schemas_are_read() -> None:
         (
             PARQUET + "  schema: {a: string, b: {A: int}, A: int}\n",
             (
-                "6:12: spec.schema.a: a column has a name that no other one has, in upper or lower "
-                "case"
+                "6:12: spec.schema.a: a column needs a name of its own; upper and lower case count as "
+                "equal"
             ),
         ),
         (
@@ -173,6 +173,6 @@ spec:
     with pytest.raises(ModuleError) as raised:
         parse_module(text, "module.yaml")
 
-    assert "paths that differ in options or login alone are one: s3://data/in" in str(raised.value)
+    assert "two paths differ only in options or login, and are one path: s3://data/in" in str(raised.value)
     assert "ONE" not in str(raised.value)
     assert "TWO" not in str(raised.value)

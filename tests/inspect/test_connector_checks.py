@@ -68,7 +68,7 @@ def test_a_file_is_no_folder_for_an_egress(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
 
     assert files(tmp_path, "out/below") == [
-        "error: module.yaml:10:1: egress test/out: out is a file, and no folder"
+        "error: module.yaml:10:1: egress test/out: out is a file, and not a folder"
     ]
 
 
@@ -95,7 +95,7 @@ def test_folders_without_rights_are_findings(public_folder: Path) -> None:
 
     assert [text.partition("test/")[2] for text in files(public_folder, "out")] == [
         "in: folder here may not be read",
-        "out: nothing may be written into out",
+        "out: folder out may not be written to",
     ]
 
 

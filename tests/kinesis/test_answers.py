@@ -85,4 +85,4 @@ def test_counts_that_disagree_are_found() -> None:
     """Nobody knows which records were refused."""
     answer = {**ANSWERS["PutRecords"], "FailedRecordCount": 0}
 
-    assert problem_of("PutRecords", answer) == "1 records have an ErrorCode, and 0 are told"
+    assert problem_of("PutRecords", answer) == "FailedRecordCount is 0, and 1 records have an ErrorCode"

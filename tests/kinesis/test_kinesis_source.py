@@ -362,7 +362,7 @@ def test_who_waits_is_told_to_stop(kinesis: KinesisHarness, sources: Sources) ->
             assert not tasks.done()
             stuck.stop()
             assert offsets.result(10) == start
-            with pytest.raises(ConnectorError, match="the run is told to stop"):
+            with pytest.raises(ConnectorError, match="the run was asked to stop"):
                 tasks.result(10)
 
 
@@ -438,7 +438,7 @@ def test_records_that_may_be_gone_are_told_of(
 def test_a_startup_position_may_change_until_something_is_planned(
     kinesis: KinesisHarness, tmp_path: Path
 ) -> None:
-    """Then the first one counts; and one that is still to come is refused."""
+    """Then the first one counts; and a date in the future is refused."""
     kinesis.create("users", 1)
     latest = Sources(kinesis, tmp_path, "{type: latest}").start().initial_offset()
     earliest = Sources(kinesis, tmp_path, "{type: earliest}").start().initial_offset()
@@ -448,7 +448,7 @@ def test_a_startup_position_may_change_until_something_is_planned(
     assert latest["streams"]["users"]["begin"] is not None
     assert earliest["streams"]["users"]["begin"] is None
     assert planned.start().initial_offset() == earliest
-    with pytest.raises(ConfigurationError, match="the date of startupPosition is still to come"):
+    with pytest.raises(ConfigurationError, match="the date of startupPosition is in the future"):
         Sources(kinesis, tmp_path, "{type: date, date: 2999-01-01 00:00:00 +0000}").start()
 
 
