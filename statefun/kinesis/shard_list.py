@@ -45,7 +45,7 @@ class ShardList:
             except Exception as error:  # noqa: BLE001 - boto3 makes the classes of its errors
                 trouble = trouble_of(error)
                 if trouble.code == _NOT_THERE:
-                    text = f"there is no stream {name}; create it, or correct the name"
+                    text = f"there is no stream {name}; create it, or correct its name"
                     return attrs.evolve(trouble, text=text)
                 return trouble
         return None

@@ -46,14 +46,14 @@ functions = StatefulFunctions()
 
 @functions.bind("test.fns/count")
 def count(ctx: Context, message: Message) -> None:
-    """Write visits down."""
+    """Count the visits of a name."""
     visit = TypedValue(message.value_typename(), message.raw_value())
     ctx.send_egress(EgressMessage("test/out", visit))
 
 
 @functions.bind("test.fns/greet")
 def greet(ctx: Context, message: Message) -> None:
-    """Take the line for a visit."""
+    """Greet the visitor whose name a line has."""
     visit = json.dumps({"name": message.as_string(), "number": 0}).encode()
     typed = TypedValue("test.files/Visit", visit)
     ctx.send(Message("test.fns/count", message.as_string(), typed))
@@ -83,7 +83,7 @@ def written(folder: Path) -> list[tuple[str, int]]:
 
 
 def test_from_files_to_files(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Each run goes on where the one before has ended; bad lines are bad records."""
+    """Each run continues where the run before has ended; bad lines are rejected records."""
     visits = folder / "in" / "a.jsonl"
     visits.write_text("".join(f'{{"name": "Ada", "number": {n}}}\n' for n in range(1000)))
     (folder / "names" / "first").write_text("Bob\nEve")
@@ -102,7 +102,7 @@ def test_from_files_to_files(folder: Path, caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_a_file_that_is_replaced_ends_the_run(folder: Path) -> None:
-    """With its name and what to do, and nothing of the JVM."""
+    """The error has the name of the file and what to do, and no stack trace of the JVM."""
     visits = folder / "in" / "a.jsonl"
     visits.write_text('{"name": "Ada", "number": 1}\n')
     run(module(folder), functions, folder / "checkpoint")
@@ -119,7 +119,7 @@ def test_a_file_that_is_replaced_ends_the_run(folder: Path) -> None:
 
 
 def test_files_that_were_read_are_taken_away(folder: Path) -> None:
-    """At the end of a run that ends by itself, when all of it is committed."""
+    """A run that ends by itself takes them away at its end, when all of their records are committed."""
     text = MODULE.replace("  failurePolicy: skip\n", "  failurePolicy: skip\n  afterRead: move\n")
     text = text.replace("folder: out", "folder: out, rollEvery: 0 s")
     visits = folder / "in" / "a.jsonl"

@@ -22,7 +22,7 @@ PARQUET = EGRESS + "  format: parquet\n"
 
 
 def test_ingresses_are_read() -> None:
-    """Paths are relative to the module file; URIs stay."""
+    """Paths are relative to the module file; URIs stay as they are."""
     text = INGRESS.replace("path: in", "path: s3://bucket/in/*.csv") + "  onChange: go-on\n"
     [relative] = parse_module(INGRESS, "/data/m.yaml").connector_ingresses
     [uri] = parse_module(text, "/data/m.yaml").connector_ingresses
@@ -36,7 +36,7 @@ def test_ingresses_are_read() -> None:
 
 
 def test_egresses_are_read() -> None:
-    """They write JSON lines unless the module file says otherwise, exactly once."""
+    """Egresses write JSON lines unless the module file names another format, exactly once."""
     more = "  rollEvery: 15 min\n  rollSize: 1000\n"
     [plain] = parse_module(EGRESS, "/data/m.yaml").connector_egresses
     [other] = parse_module(EGRESS + more, "/data/m.yaml").connector_egresses
@@ -48,7 +48,7 @@ def test_egresses_are_read() -> None:
 
 
 def test_schemas_are_read() -> None:
-    """Of all types, lists and objects."""
+    """Schemas may have all types, lists and objects."""
     schema = "{a: string, b: boolean, c: int, d: bigint, e: double, f: date, g: timestamp, "
     schema += "h: 'decimal(10, 2)', i: [string], j: {k: [{l: bigint}]}}"
     [egress] = parse_module(f"{PARQUET}  schema: {schema}\n", "m.yaml").connector_egresses
@@ -94,8 +94,8 @@ def test_schemas_are_read() -> None:
         (
             INGRESS.replace("idField: name", "idField: name, delimiter: ', '"),
             (
-                "4:68: spec.files[0].format.delimiter: ', ' is not one character that may stand "
-                "between fields"
+                "4:68: spec.files[0].format.delimiter: ', ' is not one character that may "
+                "separate fields"
             ),
         ),
         (
@@ -153,7 +153,7 @@ def test_schemas_are_read() -> None:
     ],
 )
 def test_mistakes_are_reported(text: str, problem: str) -> None:
-    """Each is one problem, with its place and a correction."""
+    """Each mistake is one problem, with its place and a correction."""
     with pytest.raises(ModuleError) as raised:
         parse_module(text, "m.yaml", {})
 
@@ -161,7 +161,7 @@ def test_mistakes_are_reported(text: str, problem: str) -> None:
 
 
 def test_paths_that_differ_in_credentials_are_one() -> None:
-    """A route is what is not secret of its path; two of them would be one topic."""
+    """The topic of a route is its path without credentials: two such paths would be one topic."""
     text = """
 kind: io.statefun.file.v1/ingress
 spec:
@@ -173,6 +173,8 @@ spec:
     with pytest.raises(ModuleError) as raised:
         parse_module(text, "module.yaml")
 
-    assert "two paths differ only in options or login, and are one path: s3://data/in" in str(raised.value)
+    assert "two paths differ only in options or login, and are one path: s3://data/in" in str(
+        raised.value
+    )
     assert "ONE" not in str(raised.value)
     assert "TWO" not in str(raised.value)

@@ -14,7 +14,7 @@ RANGE = FileRange("/in", "/in", "a", 0, 4, 0, first=0, count=1, state=STATE)
 
 @pytest.mark.parametrize("is_loaded", [False, True])
 def test_a_file_may_come_back_and_be_taken_away_at_once(tmp_path: Path, is_loaded: bool) -> None:
-    """It is forgotten then, by the run that notes it and by those that read the note."""
+    """Then the file is forgotten, by the run that writes the entry and by runs that read the entry."""
     log = FileLog(Folder.at(tmp_path))
     log.states(0)
     log.write(1, Entry(1, [RANGE], [], []))

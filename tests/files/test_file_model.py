@@ -60,7 +60,7 @@ class File:
 
     @property
     def lines(self) -> list[str]:
-        """Its records, and the last line."""
+        """The records of the file, and its last line without a line break."""
         return [*self.records, *([self.rest] if self.rest else [])]
 
 
@@ -78,7 +78,7 @@ class Batch:
 
 
 class FileMachine(RuleBasedStateMachine):
-    """Each record is read once, a repeated micro-batch reads the same, and what is lost is said."""
+    """Each record is read once, a repeated micro-batch has the same records, and losses are reported."""
 
     @initialize(
         after=st.sampled_from(AfterRead),
@@ -89,7 +89,7 @@ class FileMachine(RuleBasedStateMachine):
     def begin(
         self, after: AfterRead, unfinished: UnfinishedLine, on_change: OnChange, most: int
     ) -> None:
-        """Start with an empty folder."""
+        """Begin with an empty folder."""
         self.root = Path(tempfile.mkdtemp(prefix="statefun-files-"))
         self.folder, self.away = self.root / "in", self.root / "away"
         self.folder.mkdir()
@@ -138,7 +138,7 @@ class FileMachine(RuleBasedStateMachine):
         return round((START + self.clock.seconds) * 1000) * 10**6
 
     def say(self, text: str, *arguments: object) -> None:
-        """Take note of a warning."""
+        """Keep a warning."""
         self.said.append(text % arguments)
 
     def start(self, *, is_bounded: bool, on_change: OnChange | None = None) -> None:
@@ -172,26 +172,26 @@ class FileMachine(RuleBasedStateMachine):
 
     @property
     def is_there(self) -> bool:
-        """Whether the folder is."""
+        """Whether the folder exists and is the right one."""
         return not self.away.exists()
 
     def new(self) -> str:
-        """Return a record that is nowhere else."""
+        """Return a record that no other file has."""
         self.number += 1
         return self.expected(f"r{self.number:04}")
 
     def expected(self, record: str) -> str:
-        """Let a record be read once more."""
+        """Expect that a record is read once more."""
         self.allowed[record] += 1
         self.required[record] += 1
         return record
 
     def allow(self, content: str) -> None:
-        """Let lines be read once more, or not."""
+        """Allow that lines are read once more, or not."""
         self.allowed.update(filter(None, content.split("\n")))
 
     def store(self, name: str, file: File, content: str) -> None:
-        """Write a file."""
+        """Write a file with new content."""
         self.files[name] = file
         if content != file.content:
             file.lost_at = None
@@ -206,7 +206,7 @@ class FileMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_there)
     @rule(name=NAMES, count=st.integers(0, 3))
     def write(self, name: str, count: int) -> None:
-        """Let a file grow by whole lines, or come."""
+        """Append whole lines to a file, which may be a new file."""
         file = self.files.get(name) or File()
         self.end_line(file)
         new = [self.new() for _ in range(count)]
@@ -216,7 +216,7 @@ class FileMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_there)
     @rule(name=NAMES)
     def begin_line(self, name: str) -> None:
-        """Write a part of a line."""
+        """Append a part of a line to a file."""
         file = self.files.get(name) or File()
         self.end_line(file)
         self.number += 1
@@ -225,7 +225,7 @@ class FileMachine(RuleBasedStateMachine):
         self.store(name, file, file.content + file.rest)
 
     def end_line(self, file: File) -> None:
-        """Let the writer go on in the last line: its rest is another record if it was taken."""
+        """Write the rest of the last line: it is a record of its own if the first part was read as one."""
         if file.rest:
             rest = f"e{file.rest}"
             self.expected(record := rest if file.rest in self.planned else file.rest + rest)
@@ -239,7 +239,7 @@ class FileMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_there and self.files)
     @rule(data=st.data(), keep=st.integers(0, 3))
     def cut(self, data: st.DataObject, keep: int) -> None:
-        """Cut off a file behind some lines: what is left is read again."""
+        """Cut off a file after some lines: the remaining lines are read again."""
         name = data.draw(st.sampled_from(sorted(self.files)))
         file = self.files[name]
         content = "".join(file.content.splitlines(keepends=True)[:keep])
@@ -252,7 +252,7 @@ class FileMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_there and self.files)
     @rule(data=st.data(), count=st.integers(0, 3))
     def replace(self, data: st.DataObject, count: int) -> None:
-        """Put another file in the place of one."""
+        """Replace a file by another one."""
         name = data.draw(st.sampled_from(sorted(self.files)))
         self.lose(name)
         new = [self.new() for _ in range(count)]
@@ -261,14 +261,14 @@ class FileMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_there and self.files)
     @rule(data=st.data())
     def write_again(self, data: st.DataObject) -> None:
-        """Write what a file has."""
+        """Write a file again without a change."""
         name = data.draw(st.sampled_from(sorted(self.files)))
         self.store(name, self.files[name], self.files[name].content)
 
     @precondition(lambda self: self.is_there and self.taken.keys() - self.files.keys())
     @rule(data=st.data())
     def deliver_again(self, data: st.DataObject) -> None:
-        """Bring a new file that is as one that was taken away."""
+        """Create a new file with the content of a file that was taken away."""
         name = data.draw(st.sampled_from(sorted(self.taken.keys() - self.files.keys())))
         taken = self.taken.pop(name)
         content = taken.content.rstrip("\n") + "\n" if taken.content else ""
@@ -289,7 +289,7 @@ class FileMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_there and self.stash.keys() - self.files.keys())
     @rule(data=st.data())
     def bring_back(self, data: st.DataObject) -> None:
-        """Bring back a file as it was: it is known, if nothing was in its place."""
+        """Bring back a file as it was: it is known, if no other file has replaced it meanwhile."""
         name = data.draw(st.sampled_from(sorted(self.stash.keys() - self.files.keys())))
         self.files[name], moved = self.stash.pop(name)
         os.rename(self.root / name, self.folder / name)  # noqa: PTH104
@@ -299,7 +299,7 @@ class FileMachine(RuleBasedStateMachine):
             self.allow(self.files[name].content)
 
     def lose(self, name: str, left: str = "") -> None:
-        """Take note of what is lost if a file goes away, or becomes less."""
+        """Note which records are lost if a file goes away, or is cut off."""
         file = self.files[name]
         self.touched.add(name)
         lines = file.lines if self.unfinished is UnfinishedLine.READ else file.records
@@ -313,7 +313,7 @@ class FileMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_there)
     @rule(is_empty=st.booleans())
     def unmount(self, *, is_empty: bool) -> None:
-        """Let the folder go away, or be an empty one."""
+        """Remove the folder, or put an empty folder in its place."""
         self.folder.rename(self.away)
         self.unmounted = self.clock.seconds
         if is_empty:
@@ -322,7 +322,7 @@ class FileMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_there)
     @rule()
     def mount(self) -> None:
-        """Let it come back."""
+        """Bring the folder back."""
         if self.folder.exists():
             self.folder.rmdir()
         self.away.rename(self.folder)
@@ -334,7 +334,7 @@ class FileMachine(RuleBasedStateMachine):
 
     @rule(seconds=TIMES, steps=st.integers(0, 4))
     def work(self, seconds: float, steps: int) -> None:
-        """Let time pass, and the run go on by some steps."""
+        """Let time pass, and the run take some steps."""
         self.clock.seconds += seconds
         for _ in range(steps):
             if self.batch is None:
@@ -346,7 +346,7 @@ class FileMachine(RuleBasedStateMachine):
 
     @rule(is_bounded=st.booleans())
     def crash(self, *, is_bounded: bool) -> None:
-        """Begin anew: with what Spark has noted, or else with what the source has."""
+        """Begin another run: with the offset that Spark has stored, or else with that of the source."""
         if not self.folder.exists():
             try:
                 self.start(is_bounded=is_bounded)
@@ -360,12 +360,12 @@ class FileMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.batch is not None and not self.batch.is_logged)
     @rule()
     def crash_before_spark_knows(self) -> None:
-        """Begin anew when a micro-batch is planned, and Spark has not noted it: it is the same."""
+        """Begin another run before Spark has stored a planned offset: the plan is the same again."""
         self.crash(is_bounded=self.is_bounded)
         self.plan()
 
     def plan(self) -> None:
-        """Plan a micro-batch, or what was planned."""
+        """Plan a micro-batch, or repeat a plan."""
         may_look = self.clock.seconds - self.looked > A_LOOK
         try:
             end = self.source.latest_offset(self.offset)
@@ -387,7 +387,7 @@ class FileMachine(RuleBasedStateMachine):
             self.planned.update(row for _, row in self.batch.rows)
 
     def compute(self) -> None:
-        """Read what is planned; what is missing is said."""
+        """Read the planned records; the source reports those that are missing."""
         batch = self.batch
         assert batch is not None
         batch.is_logged = True
@@ -410,7 +410,7 @@ class FileMachine(RuleBasedStateMachine):
         batch.got = got
 
     def commit(self) -> None:
-        """Let what was read count."""
+        """Commit the records that were read."""
         assert self.batch is not None
         self.read.update(record for _, record in self.batch.got or ())
         for record, count in self.read.items():
@@ -429,7 +429,7 @@ class FileMachine(RuleBasedStateMachine):
         return found
 
     def check_halves(self) -> None:
-        """Only a last line that was still is read without its line break."""
+        """Check that a last line is read without a line break only if its file has not changed for a while."""
         assert self.batch is not None
         still = 1 if self.is_bounded else 10
         for name, record in self.batch.rows:
@@ -442,7 +442,7 @@ class FileMachine(RuleBasedStateMachine):
                 assert self.clock.seconds - file.changed >= still
 
     def look_for_taken(self) -> None:
-        """Files are taken away that are still, and whose records count."""
+        """Check that files are taken away only if they have not changed and their records are committed."""
         still = 1 if self.is_bounded else 10
         for name in [*self.files] if self.is_there else ():
             if not (self.folder / name).exists():
@@ -456,7 +456,7 @@ class FileMachine(RuleBasedStateMachine):
                     assert file.content in [each.read_text() for each in moved]
 
     def fail(self, error: ConnectorError) -> None:
-        """End the run with an error that there is a reason for; do what it says."""
+        """Check that there is a reason for an error; do what it says, and begin another run."""
         self.said.append(str(error))
         if not self.is_there:
             assert "was deleted" not in str(error)
@@ -474,7 +474,7 @@ class FileMachine(RuleBasedStateMachine):
         self.start(is_bounded=self.is_bounded, on_change=OnChange.GO_ON)
 
     def teardown(self) -> None:
-        """Let all be read that is there."""
+        """Read all remaining records, and check that none is lost."""
         if not hasattr(self, "stack"):
             return
         with self.stack:
@@ -493,8 +493,8 @@ class FileMachine(RuleBasedStateMachine):
                 for record in file.records:
                     assert self.read[record] >= self.required[record], f"{record} of {name} is lost"
             for name, before in self.to_be_said.items():
-                told = [text for text in self.said[before:] if f"{self.folder}/{name} " in text]
-                assert told, f"what is lost of {name} was not said"
+                reports = [text for text in self.said[before:] if f"{self.folder}/{name} " in text]
+                assert reports, f"a loss in {name} was not reported"
 
 
 # Tests of a change try the same examples each time, so that it is the change that fails. ``make fuzz``

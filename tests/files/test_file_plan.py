@@ -278,7 +278,7 @@ def test_files_that_are_taken_away_are_forgotten() -> None:
     assert not plan.entry().is_empty
 
 
-def test_what_is_cut_off_before_it_is_read_is_said() -> None:
+def test_a_cut_before_reading_is_a_warning() -> None:
     """Unless the change of the file says it."""
     file = listed(was_cut=True)
 

@@ -50,7 +50,7 @@ def test_lines_are_the_bytes_that_were_sent(value: bytes) -> None:
 
 
 def test_line_breaks_are_blanks() -> None:
-    """Those between the parts of a value; there are no others."""
+    """Line breaks between the parts of a JSON value become blanks; strings have none."""
     assert line_record(message(b'\n{\r\n  "name": "a\\nb" }\n')).value == b'{    "name": "a\\nb" }'
 
 
@@ -72,14 +72,14 @@ def test_line_breaks_are_blanks() -> None:
     ],
 )
 def test_what_is_no_json_object_is_refused(value: bytes, reason: str) -> None:
-    """Where it is sent, with the reason."""
+    """The error is raised when the record is sent, and has the reason."""
     with pytest.raises(DefinitionError, match=rf"a/b is a JSON object, which .*({reason})"):
         line_record(message(value))
 
 
 @given(st.one_of(st.binary(), JSON.map(lambda value: json.dumps(value).encode())))
 def test_each_line_is_one_object(value: bytes) -> None:
-    """In UTF-8; whatever is sent."""
+    """Each accepted record is a line of UTF-8 with one JSON object, whatever is sent."""
     try:
         line = line_record(message(value)).value
     except DefinitionError:
@@ -92,7 +92,7 @@ def test_each_line_is_one_object(value: bytes) -> None:
 
 
 def test_rows_fit_their_columns() -> None:
-    """Those that do not are refused, with the column."""
+    """Rows that do not fit are refused; the error names the column."""
     columns = Columns(pa.schema([("n", pa.int64())]))
 
     assert row_record(columns, message(b'{"n": 1}')).value == b'{"n": 1}'
@@ -107,7 +107,7 @@ def test_rows_fit_their_columns() -> None:
 
 
 def test_topics_are_folders() -> None:
-    """Also those of records from functions elsewhere; other messages name none."""
+    """So are the topics of records from functions behind endpoints; other messages have no topic."""
     sent = KafkaEgressMessage("a/b", topic="records", key="k", value="{}")
 
     for each in (sent, EgressMessage("a/b", sent.typed_value)):
@@ -117,7 +117,7 @@ def test_topics_are_folders() -> None:
 
 @pytest.mark.parametrize("topic", ["_x", ".x", FOLDER, "a.jsonl", "a.parquet"])
 def test_topics_that_readers_of_folders_leave_out_are_refused(topic: str) -> None:
-    """And those that files could be called."""
+    """So are topics that end as names of files do."""
     sent = KafkaEgressMessage("a/b", topic=topic, value="{}")
 
     with pytest.raises(DefinitionError, match=f"a/b: topic {topic} cannot be a folder"):
@@ -152,7 +152,7 @@ spec:
 def test_records_are_refused_on_both_ways(
     tmp_path: Path, egress: str, topic: str, value: bytes, cure: str
 ) -> None:
-    """In a test's process and in a task, when they are sent, with what to do; others are not."""
+    """Bad records are refused when they are sent, in a test's process and in a task; others are not."""
     file = tmp_path / "module.yaml"
     file.write_text(FILES.replace("FOLDER", str(tmp_path)))
     functions = StatefulFunctions()

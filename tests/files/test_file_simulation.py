@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Crashes, losses of power, and runs that come back, on a model of the disk that files are written to."""
+"""Crashes, losses of power, and replaced runs that go on, on a model of the disk with the files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from statefun.runtime.checkpoint import file_systems
 
 TEXT = "kind: io.statefun.file.v1/egress\nspec: {id: a/b, folder: /out, rollEvery: 5s, rollSize: SIZE}\n"
 HARD = 10
-"""So many runs have a hard time."""
+"""How many runs meet crashes and errors."""
 SEEDS = 400
 
 
@@ -51,7 +51,7 @@ class World:
 
     @classmethod
     def of(cls, seed: int) -> World:
-        """Make a world."""
+        """Return a world for a seed."""
         chaos = Chaos(seed)
         generator = chaos.random
         chaos.crashes = generator.choice([0.01, 0.03, 0.1])
@@ -102,7 +102,7 @@ class World:
                 self.disk.sync(path.rpartition("/")[0])
 
     def be_haunted(self) -> None:
-        """Let a run that was replaced take a step."""
+        """Let a run that another run has replaced take a step."""
         zombie = self.chaos.random.choice(self.zombies)
         try:
             next(zombie)
@@ -110,7 +110,7 @@ class World:
             self.zombies.remove(zombie)
 
     def live(self) -> None:
-        """Start many runs that have a hard time, then one for which all goes well."""
+        """Start many runs with crashes and errors, then one without."""
         for attempt in range(HARD):
             run = self.run(f"{attempt:08}")
             try:
@@ -134,7 +134,7 @@ class World:
 
 
 def simulate(seed: int) -> str:
-    """Run one seed; return a text about what is wrong, or nothing."""
+    """Run one seed; return a text about the failure, or an empty text."""
     world = World.of(seed)
     changes: list[tuple[Any, str, Any]] = [
         (file_writing, "Folder", SimpleNamespace(at=lambda _: world.folder)),
@@ -158,7 +158,7 @@ def simulate(seed: int) -> str:
 
 
 def test_nothing_is_lost_or_repeated() -> None:
-    """And nothing is left over, whatever happens."""
+    """No record is lost or repeated and no file is left over, whatever happens."""
     wrong = {seed: text for seed in range(SEEDS) if (text := simulate(seed))}
 
     assert wrong == {}
@@ -182,7 +182,7 @@ def _removed_before_the_marker(self: Any, progress: Any) -> None:
 
 
 def _nothing(self: object, *_: object) -> None:
-    """Leave out a step."""
+    """Do nothing in place of a step."""
 
 
 def _claimed_anyway(self: Any, marker: Marker, gathered_: Any) -> None:
@@ -216,12 +216,12 @@ KNOWN = {
     "what rests on a marker waits until it is on the disk": 280,
     "pieces of one run are not those of another": 1401,
 }
-"""Seeds that find a sabotage, where few do."""
+"""For sabotages that few seeds find: a seed that does."""
 
 
 @pytest.mark.parametrize("rule", SABOTAGES)
 def test_every_rule_matters(rule: str) -> None:
-    """A writer that breaks one is found out."""
+    """A seed finds a writer that breaks one of the rules."""
     owner, name, replacement = SABOTAGES[rule]
     # The known one finds it until the writer takes other steps.
     seeds = [KNOWN.get(rule, 0), *range(2000)]

@@ -37,7 +37,7 @@ def places(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
 
 
 def test_files_grow_and_come(tmp_path: Path) -> None:
-    """Whole lines are read, in the order of the files' age; blank ones are left out."""
+    """Whole lines are read, in the order of the files' age; blank lines are left out."""
     reader = Reader(tmp_path, "{type: lines}")
     reader.write("b", "one\n\ntwo\r\nthr", age=5)
     reader.write("a", "four\n")
@@ -58,7 +58,7 @@ def test_files_grow_and_come(tmp_path: Path) -> None:
 
 
 def test_a_last_line_without_its_end_is_read_when_the_file_is_quiet(tmp_path: Path) -> None:
-    """Or when the run is to read what is there."""
+    """Files without a change for a while are complete; in a bounded run the time is shorter."""
     reader = Reader(tmp_path, "{type: lines}")
     reader.write("quiet", "one\ntwo", age=60)
     reader.write("new", "three\nfour", age=3)
@@ -75,7 +75,7 @@ def test_a_last_line_without_its_end_is_read_when_the_file_is_quiet(tmp_path: Pa
 
 
 def test_json_lines_have_an_id(tmp_path: Path) -> None:
-    """A line that has none is a record without a key."""
+    """A line without an id is a record without a key."""
     reader = Reader(tmp_path, "{type: json-lines, idField: name}")
     lines = ['{"name": "Ada", "n": 1}', '{"name": 7}', "[1]", "{", '{"n": 2}', '{"name": null}']
     reader.write("a.jsonl", "\n".join(lines) + "\n")
@@ -87,7 +87,7 @@ def test_json_lines_have_an_id(tmp_path: Path) -> None:
 
 
 def test_csv_becomes_json(tmp_path: Path) -> None:
-    """By the names in the first line, also where the file goes on; rows of another length are bad."""
+    """The first line names the fields, also of rows that are appended; rows of another length are bad."""
     reader = Reader(tmp_path, '{type: csv, idField: name, delimiter: ";"}')
     reader.write("a.csv", 'name;text\nAda;"two\nlines"\nBob;"a ""b"""\n')
     first = reader.read()
@@ -102,7 +102,7 @@ def test_csv_becomes_json(tmp_path: Path) -> None:
 
 
 def test_parquet_is_read_when_it_is_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """In parts of a micro-batch's size; what is not whole is told of."""
+    """A file is read in parts of a micro-batch's size; the log has an incomplete file once."""
     reader = Reader(tmp_path, "{type: parquet, idField: name}")
     rows = [{"name": f"n{n}", "n": n, "b": b"x"} for n in range(25)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "whole", row_group_size=4)
@@ -118,8 +118,8 @@ def test_parquet_is_read_when_it_is_whole(tmp_path: Path, caplog: pytest.LogCapt
 
     found = [row for _ in range(3) for row in reader.read()]
 
-    [told] = caplog.records
-    assert told.message == (
+    [log_record] = caplog.records
+    assert log_record.message == (
         f"ingress test/in: file {reader.folder}/a.parquet is no complete Parquet file; waiting for "
         "the rest of it"
     )
@@ -131,7 +131,7 @@ def test_parquet_is_read_when_it_is_whole(tmp_path: Path, caplog: pytest.LogCapt
 
 
 def test_a_micro_batch_is_the_same_after_a_crash(tmp_path: Path) -> None:
-    """Whatever was written since; and its limit is the records of a micro-batch."""
+    """Whatever was written since; and no micro-batch has more records than its limit."""
     reader = Reader(tmp_path, "{type: lines}")
     reader.write("a", "".join(f"{n}\n" for n in range(250)))
     seen: list[str] = []
@@ -151,7 +151,7 @@ def test_a_micro_batch_is_the_same_after_a_crash(tmp_path: Path) -> None:
 
 
 def test_the_log_does_not_grow_for_ever(tmp_path: Path) -> None:
-    """It goes on from its states of all files."""
+    """Old entries are deleted, and a start uses the states of all files that the log keeps."""
     reader = Reader(tmp_path, "{type: lines}")
     for n in range(250):
         reader.append("a", f"{n}\n")
@@ -166,8 +166,8 @@ def test_the_log_does_not_grow_for_ever(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["cut off", "replaced by another one", "deleted"])
-def test_files_that_change_are_said(tmp_path: Path, change: str) -> None:
-    """When they are looked at again, and when they are read."""
+def test_files_that_change_end_the_run(tmp_path: Path, change: str) -> None:
+    """The run ends when the source examines the file, and when a task reads it."""
     reader = Reader(tmp_path, "{type: lines}")
     file = reader.write("a", "one\ntwo\nthr", age=3)
     start = reader.offset
@@ -189,10 +189,10 @@ def test_files_that_change_are_said(tmp_path: Path, change: str) -> None:
 
 
 @pytest.mark.parametrize("change", ["cut off", "replaced by another one", "deleted"])
-def test_one_may_go_on_with_files_that_change(
+def test_files_that_change_may_be_read_again(
     tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are read from their beginnings, with a warning."""
+    """Changed files are read from their beginnings, and the log has a warning."""
     reader = Reader(tmp_path, "{type: lines}", change="go-on")
     file = reader.write("a", "one\ntwo\nthr", age=3)
     start = reader.offset
@@ -216,7 +216,7 @@ def test_one_may_go_on_with_files_that_change(
 
 
 def test_patterns_choose_files(tmp_path: Path) -> None:
-    """In a folder that is relative to the module file; a path may name one file."""
+    """A pattern selects files of a folder that is relative to the module file; a path may name one file."""
     reader = Reader(tmp_path, "{type: lines}", path="'in/*.txt'")
     reader.write("a.txt", "one\n")
     reader.write("a.csv", "two\n")
@@ -226,8 +226,8 @@ def test_patterns_choose_files(tmp_path: Path) -> None:
     assert one.source.latest_offset({"log": 0, "records": 0})["records"] == 1
 
 
-def test_a_path_that_is_not_there_is_said(tmp_path: Path) -> None:
-    """At the start."""
+def test_a_missing_path_is_named(tmp_path: Path) -> None:
+    """The start fails, and names the path."""
     with pytest.raises(
         ConnectorError, match=r"test/in: there is no .*nowhere; make it, or correct"
     ):
@@ -235,7 +235,7 @@ def test_a_path_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 
 def test_a_file_that_goes_on_elsewhere_is_another_one(tmp_path: Path) -> None:
-    """Though it begins as before, and has more bytes."""
+    """A file with another middle part is another file, even if it begins as before and is larger."""
     reader = Reader(tmp_path, "{type: csv, idField: name}")
     rows = [f"name {n},{n}\n" for n in range(1000)]
     file = reader.write("a.csv", "name,n\n" + "".join(rows), age=20)
@@ -248,7 +248,7 @@ def test_a_file_that_goes_on_elsewhere_is_another_one(tmp_path: Path) -> None:
 
 
 def test_a_file_that_comes_back_is_known(tmp_path: Path) -> None:
-    """Another one of its name is a new one, when the first was seen to be gone."""
+    """Another file with its name is a new file, if a look has not found the first one in between."""
     reader = Reader(tmp_path, "{type: lines}")
     reader.write("other", "")
     file = reader.write("a", "one\n")
@@ -267,10 +267,10 @@ def test_a_file_that_comes_back_is_known(tmp_path: Path) -> None:
     assert reader.values() == ["another"]
 
 
-def test_a_folder_that_is_not_there_is_waited_for(
+def test_a_missing_folder_does_not_end_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its files are not taken for deleted ones."""
+    """The files of a missing folder do not count as deleted."""
     reader = Reader(tmp_path, "{type: lines}")
     reader.write("a", "one\ntw", age=3)
     assert reader.values() == ["one"]
@@ -282,12 +282,14 @@ def test_a_folder_that_is_not_there_is_waited_for(
     reader.append("a", "o\n")
 
     assert reader.values() == ["two"]
-    [told] = caplog.records
-    assert told.message.endswith(f"folder {reader.folder} is not there; waiting for its files")
+    [log_record] = caplog.records
+    assert log_record.message.endswith(
+        f"folder {reader.folder} is not there; waiting for its files"
+    )
 
 
 def test_a_file_of_two_paths_is_refused(tmp_path: Path) -> None:
-    """Nobody could say whose it is."""
+    """It would not be clear to which of the paths the file belongs."""
     reader = Reader(tmp_path, "{type: lines}")
     file = reader.write("a.csv", "one\n")
     text = (
@@ -308,8 +310,8 @@ def test_a_file_of_two_paths_is_refused(tmp_path: Path) -> None:
         source.latest_offset(source.initial_offset())
 
 
-def test_a_torn_line_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """When its rest comes after all."""
+def test_a_torn_line_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log has a warning when the rest of a line comes after its beginning was read as a record."""
     reader = Reader(tmp_path, "{type: lines}")
     reader.write("a", "one\ntw", age=60)
     assert reader.values() == ["one"]
@@ -319,8 +321,8 @@ def test_a_torn_line_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING):
         assert reader.values() == ["o"]
 
-    [told] = caplog.records
-    assert "has gone on in the last line that was read" in told.message
+    [log_record] = caplog.records
+    assert "has gone on in the last line that was read" in log_record.message
 
 
 def problems(rows: list[dict[str, Any]]) -> list[str]:
@@ -334,7 +336,7 @@ def problems(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def test_a_quotation_mark_that_is_not_closed_is_a_bad_record(tmp_path: Path) -> None:
-    """Its line alone, when the file is still; other odd ones are part of a field."""
+    """Only the line is rejected, once the file does not change; other quotation marks belong to fields."""
     reader = Reader(tmp_path, "{type: csv, idField: name}")
     file = reader.write("a.csv", 'name,n\na,5" pipe\nb,"x\ny"\nc,"open\nd,1\n')
     first = reader.read()
@@ -352,7 +354,7 @@ def test_a_quotation_mark_that_is_not_closed_is_a_bad_record(tmp_path: Path) -> 
 
 
 def test_an_endless_row_is_a_bad_record_before_it_fills_the_memory(tmp_path: Path) -> None:
-    """Also while its file grows; so is a file whose first line has no end."""
+    """So is a row of a file that grows, and a file whose first line has no end."""
     reader = Reader(tmp_path, "{type: csv, idField: name}")
     reader.write("a.csv", 'name,n\na,"' + "x\n" * 100_001 + "b,1\n")
     reader.start(most=200_000)
@@ -369,7 +371,7 @@ def test_an_endless_row_is_a_bad_record_before_it_fills_the_memory(tmp_path: Pat
 
 @pytest.mark.parametrize("format_", ["{type: lines}", "{type: csv, idField: name}"])
 def test_a_line_that_is_too_long_is_a_bad_record(tmp_path: Path, format_: str) -> None:
-    """With its place; the others are read."""
+    """The problem has the place of the line; the other lines are read."""
     reader = Reader(tmp_path, format_)
     file = reader.write("a", "name\none\n" + "x" * (LONGEST + 5) + "\ntwo\n")
 
@@ -382,7 +384,7 @@ def test_a_line_that_is_too_long_is_a_bad_record(tmp_path: Path, format_: str) -
 
 
 def test_columns_of_one_name_make_bad_records(tmp_path: Path) -> None:
-    """Nobody could say which one counts; so do rows of another length."""
+    """It is not clear which column counts; rows with another number of fields are bad records, too."""
     reader = Reader(tmp_path, "{type: csv, idField: name}")
     reader.write("a.csv", "name,n,n\nAda,1,2\n")
     reader.write("b.csv", "name,n\nAda,1,2\n", age=9)
@@ -396,7 +398,7 @@ def test_columns_of_one_name_make_bad_records(tmp_path: Path) -> None:
 
 
 def test_carriage_returns_are_kept(tmp_path: Path) -> None:
-    """In fields; at the end of a row they belong to the line break."""
+    """Carriage returns in fields are kept; those at the end of a row belong to the line break."""
     reader = Reader(tmp_path, "{type: csv, idField: name}")
     reader.write("a.csv", b'name,n\r\na,"x\ry\r\nz"\r\nb,x\ry\0\n')
 
@@ -404,7 +406,7 @@ def test_carriage_returns_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_damaged_parquet_file_is_a_bad_record(tmp_path: Path) -> None:
-    """Of a page, the rows of its row group; of the footer, the file; another may come in its place."""
+    """A damaged page spoils its row group, a damaged footer the file; another file may replace that."""
     reader = Reader(tmp_path, "{type: parquet, idField: name}")
     rows = [{"name": f"n{n}", "n": n} for n in range(30)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "whole", row_group_size=10)
@@ -433,7 +435,7 @@ def test_a_damaged_parquet_file_is_a_bad_record(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_line_may_have_to_wait(tmp_path: Path) -> None:
-    """However long its writer pauses, also in a bounded run."""
+    """With unfinishedLine: wait, a line without a line break is not read, however long its writer pauses."""
     reader = Reader(tmp_path, "{type: lines}", more="unfinishedLine: wait")
     reader.write("a", "one\ntw", age=60)
     assert reader.values() == ["one"]
@@ -449,7 +451,7 @@ def test_an_unfinished_line_may_have_to_wait(tmp_path: Path) -> None:
 def test_folders_that_lose_all_files_are_missing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file system that is not mounted is no reason to read everything again."""
+    """A file system that is not mounted does not make the source read all files again."""
     reader = Reader(tmp_path, "{type: lines}")
     for name in ("a", "b"):
         reader.write(name, f"{name}\nmo", age=30 * 24 * 3600)
@@ -472,7 +474,7 @@ def test_folders_that_lose_all_files_are_missing(
 def test_old_files_that_come_back_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For seven days from when they went away; afterwards they are new."""
+    """A file is known for seven days after its disappearance; later it is a new file."""
     reader = Reader(tmp_path, "{type: lines}")
     reader.write("other", "")
     file, away = reader.write("a", "one\n", age=30 * 24 * 3600), tmp_path / "away"
@@ -496,7 +498,7 @@ def test_old_files_that_come_back_are_known(
 
 @pytest.mark.parametrize("after", ["delete", "move"])
 def test_files_are_taken_away_when_they_were_read(tmp_path: Path, after: str) -> None:
-    """After the commit, when they are still; one of the same name is a new one."""
+    """After the commit, once they have not changed for a while; a later file of the same name is new."""
     reader = Reader(tmp_path, "{type: lines}", more=f"afterRead: {after}")
     committed = reader.offset
     reader.committed = lambda: committed
@@ -522,7 +524,7 @@ def test_files_are_taken_away_when_they_were_read(tmp_path: Path, after: str) ->
 
 
 def test_a_crash_after_taking_away_is_no_loss(tmp_path: Path) -> None:
-    """Before the log has it: the next run finds that the file is gone, and waits for others."""
+    """If a run crashes before the log forgets the file, the next run does so and reads other files."""
     reader = Reader(tmp_path, "{type: lines}", more="afterRead: delete")
     file = reader.write("a", "one\n")
     assert reader.values() == ["one"]
@@ -538,7 +540,7 @@ def test_a_crash_after_taking_away_is_no_loss(tmp_path: Path) -> None:
 
 
 def test_a_file_that_grows_is_not_taken_away(tmp_path: Path) -> None:
-    """Its new lines are read first."""
+    """The new lines are read first."""
     reader = Reader(tmp_path, "{type: lines}", more="afterRead: delete")
     file = reader.write("a", "one\n")
     assert reader.values() == ["one"]
@@ -554,7 +556,7 @@ def test_a_file_that_grows_is_not_taken_away(tmp_path: Path) -> None:
 def test_an_idle_ingress_asks_the_checkpoint_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the folder only when it is time for a look."""
+    """It makes no request to the checkpoint, and lists the folder only when it is time for a look."""
     reader = Reader(tmp_path, "{type: lines}")
     reader.write("a", "one\n")
     assert reader.values() == ["one"]
@@ -566,7 +568,7 @@ def test_an_idle_ingress_asks_the_checkpoint_nothing(
 
 
 def test_a_known_file_takes_little_memory(tmp_path: Path) -> None:
-    """A path, a state with a digest, and what the last look has found: folders may have many files."""
+    """It has a path, a state with a digest, and the facts of the last look: folders may have many files."""
     reader = Reader(tmp_path, "{type: lines}")
     count = 500
     for number in range(count):
@@ -591,7 +593,7 @@ def test_a_known_file_takes_little_memory(tmp_path: Path) -> None:
 
 
 def test_ids_that_are_no_text_are_bad_records(tmp_path: Path) -> None:
-    """Half an emoji ends nothing."""
+    """A half of a surrogate pair is rejected, and does not end the run."""
     reader = Reader(tmp_path, "{type: json-lines, idField: name}")
     reader.write("a", '{"name": "\\ud83d"}\n{"name": "Ada"}\n')
 
@@ -601,7 +603,7 @@ def test_ids_that_are_no_text_are_bad_records(tmp_path: Path) -> None:
 def test_secrets_of_a_path_identify_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are in no record, log line or checkpoint; what is planned is read with new ones."""
+    """No record, log line or checkpoint has them; a planned micro-batch is read with new credentials."""
     local = files_of(fs.LocalFileSystem())
 
     def located(folder: Folder) -> tuple[CheckpointFiles, str]:
@@ -633,7 +635,7 @@ def test_secrets_of_a_path_identify_nothing(
 
 
 def test_a_file_is_still_if_a_look_has_found_it_so(tmp_path: Path) -> None:
-    """Not before the next one: its writer may have gone on since the last one."""
+    """Time alone does not make it complete: its writer may have appended to it since the last look."""
     reader = Reader(tmp_path, "{type: lines}")
     reader.write("a", "one\ntw")
     assert reader.values() == ["one"]
@@ -648,7 +650,7 @@ def test_a_file_is_still_if_a_look_has_found_it_so(tmp_path: Path) -> None:
 
 
 def test_a_folder_may_go_away_between_a_look_and_reading(tmp_path: Path) -> None:
-    """Its files are as they were when it is back, and are read then."""
+    """When the folder is back, its files are unchanged and are read."""
     reader = Reader(tmp_path, "{type: lines}")
     reader.start(most=1)
     reader.write("a", "one\n", age=5)
@@ -664,7 +666,7 @@ def test_a_folder_may_go_away_between_a_look_and_reading(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("change", ["fail", "go-on"])
 def test_a_planned_micro_batch_waits_for_its_folder(tmp_path: Path, change: str) -> None:
-    """A folder without files is taken for one that is not mounted, whatever files may do."""
+    """A folder without files is treated as one that is not mounted, whatever onChange is."""
     reader = Reader(tmp_path, "{type: lines}", change=change)
     file = reader.write("a", "one\n")
     end = reader.source.latest_offset(reader.offset)
@@ -682,10 +684,10 @@ def test_a_planned_micro_batch_waits_for_its_folder(tmp_path: Path, change: str)
 
 
 @pytest.mark.parametrize("change", ["deleted", "cut off"])
-def test_what_is_lost_before_it_is_read_is_said(
+def test_losses_before_reading_are_logged(
     tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of files that a look has found, when there was no room for them in a micro-batch."""
+    """The log has a warning about listed files that changed before a micro-batch had room for them."""
     reader = Reader(tmp_path, "{type: lines}")
     reader.start(most=1)
     reader.write("a", "one\n", age=5)

@@ -31,7 +31,7 @@ class CrashError(Exception):
 
 
 def test_records_become_files(tmp_path: Path) -> None:
-    """One for each topic and time of writing; a later connection finds the progress."""
+    """Each topic has one file for each write; a later connection reads the progress."""
     first = connect(tmp_path)
     assert first.open() is None
     first.write([], marker(-1, 0))
@@ -48,7 +48,7 @@ def test_records_become_files(tmp_path: Path) -> None:
 
 
 def test_parquet_has_the_columns_of_the_schema(tmp_path: Path) -> None:
-    """Whatever fields the records have, so that readers can merge files."""
+    """All files have the same columns, whatever fields the records have, so that readers can merge them."""
     cluster = claimed(tmp_path, PARQUET.replace("string}", "string, age: int}"))
     cluster.write(rows("Ada", "Bob"), marker(0, 2))
 
@@ -60,7 +60,7 @@ def test_parquet_has_the_columns_of_the_schema(tmp_path: Path) -> None:
 def test_large_parquet_files_have_several_row_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that no reader or writer holds all of a file as objects."""
+    """So no reader or writer has all records of a file in memory as objects."""
     monkeypatch.setattr(file_writing, "_GROUP_BYTES", 30)
     claimed(tmp_path, PARQUET).write(rows("Ada", "Bob", "Eve"), marker(0, 3))
 
@@ -71,7 +71,7 @@ def test_large_parquet_files_have_several_row_groups(
 
 @pytest.mark.parametrize("piece", [1, 40, 1_000_000])
 def test_records_are_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
-    """Those of several micro-batches become one file for each topic, when there are enough."""
+    """Records of several micro-batches become one file for each topic, when there are enough of them."""
     monkeypatch.setattr(gathered, "_PIECE", piece)
     cluster = claimed(tmp_path, f"{LATER}, rollSize: 100")
     for batch in range(5):
@@ -85,7 +85,7 @@ def test_records_are_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, p
 
 
 def test_files_appear_when_it_is_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if no record comes; the time counts from the first gathered record on."""
+    """Files appear even if no record comes; the time counts from the first gathered record on."""
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     cluster = claimed(tmp_path, "rollEvery: 60s")
@@ -102,7 +102,7 @@ def test_files_appear_when_it_is_time(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_what_a_killed_run_has_gathered_becomes_a_file_at_the_next_start(tmp_path: Path) -> None:
-    """Before the next run writes anything."""
+    """The next run writes the file before any other record."""
     claimed(tmp_path, LATER).write(rows("Ada"), marker(0, 1))
     assert files(tmp_path) == []
 
@@ -133,7 +133,7 @@ def crashing(step: int, *, after: bool) -> Iterator[None]:
 
 
 class Application:
-    """Publishes batches, each in a file's folder; somebody takes files away at once."""
+    """Publishes batches into a folder, from which somebody takes files away at once."""
 
     def __init__(self, folder: Path, more: str) -> None:
         self.folder, self.more = folder, more
@@ -155,7 +155,7 @@ class Application:
         cluster.tend(is_last=True)
 
     def take(self) -> None:
-        """Take away what is there."""
+        """Take away all files that readers see."""
         for file in files(self.folder):
             self.taken += names(file)
             file.unlink()
@@ -167,7 +167,7 @@ class Application:
 def test_a_crash_neither_loses_nor_repeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, piece: int, *, after: bool
 ) -> None:
-    """At any two steps; also if somebody takes files away as soon as they are there."""
+    """A crash at any two steps, also if somebody takes files away as soon as they appear."""
     monkeypatch.setattr(gathered, "_PIECE", piece)
     for step in count():
         application = Application(tmp_path / str(step), more)
@@ -196,7 +196,7 @@ def test_a_crash_neither_loses_nor_repeats(
 
 
 def test_another_run_keeps_an_earlier_one_from_writing(tmp_path: Path) -> None:
-    """Once it has claimed the lane."""
+    """A run that has claimed the lane fences the earlier run."""
     earlier = claimed(tmp_path, owner="earlier")
     earlier.write(rows("Ada"), marker(0, 1, "earlier"))
     claimed(tmp_path, owner="later")
@@ -209,7 +209,7 @@ def test_another_run_keeps_an_earlier_one_from_writing(tmp_path: Path) -> None:
 def test_an_earlier_run_cannot_change_what_a_later_one_has_gathered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither its records nor its pieces; what it had gathered is a file."""
+    """The earlier run changes neither records nor pieces; the records that it had gathered are in a file."""
     monkeypatch.setattr(gathered, "_PIECE", 1)
     earlier = claimed(tmp_path, LATER, "earlier")
     earlier.write(rows("Ada"), marker(0, 1, "earlier"))
@@ -225,7 +225,7 @@ def test_an_earlier_run_cannot_change_what_a_later_one_has_gathered(
 
 
 def test_a_piece_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was deleted by somebody: nothing goes on without its records."""
+    """If somebody has deleted a piece, the lane does not go on without its records."""
     monkeypatch.setattr(gathered, "_PIECE", 1)
     cluster = claimed(tmp_path, LATER)
     cluster.write(rows("Ada"), marker(0, 1))
@@ -239,7 +239,7 @@ def test_a_piece_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 def test_secrets_of_a_folder_are_in_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The options of its file system have names there, and no values."""
+    """Errors have the names of the options in a folder's URI, and not their values."""
     local = files_of(fs.LocalFileSystem())
 
     def located(folder: Folder) -> tuple[CheckpointFiles, str]:
@@ -266,7 +266,7 @@ def test_secrets_of_a_folder_are_in_no_error(
 def test_folders_of_topics_outlive_a_loss_of_power(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new one is synced in its parent, and each file in it."""
+    """A new folder is synced in its parent, and each file in the folder."""
     synced: list[str] = []
     fsync = os.fsync
 
@@ -283,7 +283,7 @@ def test_folders_of_topics_outlive_a_loss_of_power(
 
 
 def test_a_disk_that_fails_is_tried_again(tmp_path: Path) -> None:
-    """By the lane, with a new connection."""
+    """The lane gets UncertainError, and tries again with a new connection."""
     (tmp_path / "out").write_text("no folder")
 
     with pytest.raises(UncertainError):

@@ -25,26 +25,26 @@ from statefun.sdk.errors import ConnectorError
     ],
 )
 def test_a_path_is_a_folder_and_names(path: str, folder: str, name: str) -> None:
-    """Also at the root, and where a pattern is not part of a URI."""
+    """This holds at the root, and for URIs with characters of patterns in their options."""
     place = Place.of(path)
     assert (place.folder.location, place.name) == (folder, name)
 
 
 def test_a_folder_means_all_of_its_files(tmp_path: Path) -> None:
-    """But not those in the making."""
+    """Files that are still being written are left out."""
     place = checked_place("ingress a/b", str(tmp_path))
     assert place.folder.location == str(tmp_path)
     assert [name for name in ("a.csv", ".a.csv", "_a") if place.takes(name)] == ["a.csv"]
 
 
-def test_a_path_that_cannot_be_is_told(tmp_path: Path) -> None:
-    """With its owner, and what the file system says."""
+def test_a_path_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    """The error has the ingress, and the reason of the file system."""
     with pytest.raises(ConnectorError, match=r"ingress a/b: .* cannot be read: .*too long"):
         checked_place("ingress a/b", str(tmp_path / ("x" * 300)))
 
 
-def test_what_may_be_secret_is_not_told() -> None:
-    """The query of a URI is for pyarrow."""
+def test_secrets_of_a_path_are_not_shown() -> None:
+    """Errors leave out the query of a URI, which is for pyarrow."""
     with pytest.raises(ConnectorError) as raised:
         checked_place("ingress a/b", "mock:///nowhere/*.csv?secret=planted")
     assert "planted" not in str(raised.value)

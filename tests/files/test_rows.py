@@ -122,7 +122,7 @@ def read(content: bytes) -> list[dict[str, Any]]:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_what_is_accepted_can_be_read(data: st.DataObject) -> None:
-    """With its values; of all schemas and records, together with others."""
+    """Readers get the values of all accepted records, for any schema, alone or together."""
     schema = data.draw(SCHEMAS)
     columns, accepted, rows = Columns(schema), list[bytes](), list[Any]()
     for text in data.draw(st.lists(objects({each.name: each.type for each in schema}), max_size=5)):
@@ -164,7 +164,7 @@ def test_what_is_accepted_can_be_read(data: st.DataObject) -> None:
     ],
 )
 def test_values_fit(type_: pa.DataType, text: str, value: object) -> None:
-    """Each type takes what JSON has for it, and a reader gets it."""
+    """Each type accepts its JSON values, and a reader gets them."""
     columns = Columns(pa.schema([("c", type_)]))
     text = f'{{"c": {text}}}'
     columns.check(parse_row(text))
@@ -199,14 +199,14 @@ def test_values_fit(type_: pa.DataType, text: str, value: object) -> None:
     ],
 )
 def test_values_that_do_not_fit(type_: pa.DataType, text: str, problem: str) -> None:
-    """Are refused, with the column and the reason."""
+    """They are refused, with the column and the reason."""
     columns = Columns(pa.schema([("c", type_)]))
     with pytest.raises(ValueError, match=problem.replace("\\ud", "\\\\ud")):
         columns.check(parse_row(f'{{"c": {text}}}'))
 
 
 def test_a_deeply_nested_record_fits_no_column() -> None:
-    """However deep it is, whatever else is in the file."""
+    """It is refused, however deep it is, and whatever other records a file has."""
     columns = Columns(pa.schema([("c", pa.struct([("c", pa.string())]))]))
     for depth in (100, 450, 100_000):
         text = '{"c":' * depth + "1" + "}" * depth
@@ -215,7 +215,7 @@ def test_a_deeply_nested_record_fits_no_column() -> None:
 
 
 def test_types_have_names() -> None:
-    """Those of module files, for messages."""
+    """Messages name types as module files do."""
     type_ = pa.struct([("a", pa.list_(pa.decimal128(4, 2))), ("b", pa.bool_())])
 
     assert name_of(type_) == "{a: [decimal(4,2)], b: boolean}"

@@ -15,7 +15,7 @@ LINES = st.lists(st.text('ab\r "', max_size=6).map(lambda text: text.encode()), 
 
 @given(LINES, st.binary(max_size=5).filter(lambda rest: b"\n" not in rest), st.integers(1, 40))
 def test_parts_are_whole_lines(lines: list[bytes], rest: bytes, most: int) -> None:
-    """All of them up to the limit, one after the other, and the rest only if asked for."""
+    """They have all lines up to the limit, in order, and the rest of the file only if asked for."""
     content = b"".join(line + b"\n" for line in lines) + rest
     file = io.BytesIO(content)
 
@@ -34,7 +34,7 @@ def test_parts_are_whole_lines(lines: list[bytes], rest: bytes, most: int) -> No
 
 @given(st.lists(st.lists(st.text('a",\n', max_size=5), min_size=2, max_size=2), min_size=1))
 def test_rows_of_csv_may_have_line_breaks(rows: list[list[str]]) -> None:
-    """Between quotation marks they belong to the row."""
+    """Line breaks between quotation marks belong to the row."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(rows)
     content = text.getvalue().encode()
@@ -48,7 +48,7 @@ def test_rows_of_csv_may_have_line_breaks(rows: list[list[str]]) -> None:
 
 
 def test_large_files_are_divided() -> None:
-    """So that a task reads a few megabytes, however long the lines."""
+    """A task reads a few megabytes at most, however long the lines are."""
     content = b"x" * 3_000_000 + b"\n" + b"y\n" * 50_000
 
     parts = list(whole_lines(io.BytesIO(content), 0, len(content), 100_000))

@@ -74,7 +74,7 @@ class Supplied:
             self.reader.write("a", self.supplies.pop(0))
 
     def run(self) -> None:
-        """Read what is there, as one start of the application."""
+        """Read all records that are there, as one start of the application does."""
         self.reader.start()
         idle = 0
         while idle < 2:
@@ -88,7 +88,7 @@ class Supplied:
 @pytest.mark.parametrize("after", ["delete", "move"])
 @pytest.mark.parametrize("later", [False, True])
 def test_a_crash_neither_loses_nor_repeats(tmp_path: Path, after: str, *, later: bool) -> None:
-    """At any operation; also if the next file is as the one that was taken away."""
+    """A crash at any operation, also if the next file equals the one that was taken away."""
     for step in count():
         supplied = Supplied(tmp_path / str(step), after)
         has_crashed = False
@@ -112,7 +112,7 @@ def test_a_crash_neither_loses_nor_repeats(tmp_path: Path, after: str, *, later:
 def test_files_that_others_take_away_are_known_when_they_come_back(
     tmp_path: Path, after: str
 ) -> None:
-    """Only what the application has taken away is forgotten; so it is with a file system's files."""
+    """The source forgets only files that the application has taken away, not those of a lost file system."""
     reader = Reader(tmp_path, "{type: lines}", more=f"afterRead: {after}")
     reader.write("a", "one\n")
     assert reader.values() == ["one"]
@@ -128,7 +128,7 @@ def test_files_that_others_take_away_are_known_when_they_come_back(
 
 
 def test_a_file_that_has_grown_behind_a_bound_stays(tmp_path: Path) -> None:
-    """A run that reads what is there takes away no more than it reads."""
+    """A bounded run does not take away a file with lines that it does not read."""
     reader = Reader(tmp_path, "{type: lines}", more="afterRead: delete")
     reader.write("a", "one\n", age=5)
     reader.write("b", "unfinished")  # so the run looks again
@@ -147,7 +147,7 @@ def test_a_file_that_has_grown_behind_a_bound_stays(tmp_path: Path) -> None:
 def test_what_cannot_be_taken_away_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With a warning; it is not read again."""
+    """The log has a warning, and the file is not read again."""
     reader = Reader(tmp_path, "{type: lines}", more="afterRead: delete")
     file = reader.write("a", "one\n")
     assert reader.values() == ["one"]

@@ -127,7 +127,7 @@ def test_a_date_to_come_is_a_finding(kinesis: KinesisHarness) -> None:
 
     [text] = found(module_text(kinesis.url, start))
 
-    assert text.endswith("ingress test/in: the date of startupPosition is still to come")
+    assert text.endswith("ingress test/in: the date of startupPosition is in the future")
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,13 @@ def hash_of(key: str) -> int:
 
 @given(RECORDS)
 def test_parts_come_apart_in_order(records: list[tuple[str, bytes]]) -> None:
-    """With their own keys, whatever the key of the whole."""
+    """Each part has its own key, whatever the key of the aggregated record is."""
     assert list(parts("any", aggregated(records), EVERYTHING)) == records
 
 
 @given(st.binary())
 def test_other_data_is_as_it_is(data: bytes) -> None:
-    """Also if it begins as a record of the library does."""
+    """Other data stays as it is, even if it begins as an aggregated record does."""
     assert list(parts("Ada", data, EVERYTHING)) == [("Ada", data)]
     assert list(parts("Ada", b"\xf3\x89\x9a\xc2" + data, EVERYTHING)) == [
         ("Ada", b"\xf3\x89\x9a\xc2" + data)
@@ -35,7 +35,7 @@ def test_other_data_is_as_it_is(data: bytes) -> None:
 
 @given(RECORDS, st.integers(0, 2**128 - 1))
 def test_parts_of_other_shards_are_left_out(records: list[tuple[str, bytes]], border: int) -> None:
-    """Together, two shards have each part once."""
+    """Two shards together have each part once."""
     whole = aggregated(records)
 
     lower = list(parts("any", whole, HashRange(0, border)))
@@ -46,7 +46,7 @@ def test_parts_of_other_shards_are_left_out(records: list[tuple[str, bytes]], bo
 
 
 def test_explicit_hash_keys_decide() -> None:
-    """Where a part belongs."""
+    """An explicit hash key decides to which shard a part belongs."""
     whole = aggregated([("Ada", b"1")], hash_key=7)
 
     assert list(parts("any", whole, HashRange(0, 7))) == [("Ada", b"1")]

@@ -58,7 +58,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("operation", ANSWERS)
 def test_documented_answers_are_taken(operation: str) -> None:
-    """Also those that have more."""
+    """Answers may have further fields."""
     assert not problem_of(operation, {**ANSWERS[operation], "ResponseMetadata": {}})
 
 
@@ -66,7 +66,7 @@ def test_documented_answers_are_taken(operation: str) -> None:
 def test_a_part_that_is_missing_or_of_another_type_is_found(
     operation: str, other: Any, data: st.DataObject
 ) -> None:
-    """Wherever it is in the answer; data may be any bytes, and nothing but bytes."""
+    """The problem is found wherever the part is in the answer; data may be any bytes, and only bytes."""
     answer = deepcopy(ANSWERS[operation])
     *path, last = data.draw(st.sampled_from(places(answer)))
     inside: Any = answer
@@ -82,7 +82,10 @@ def test_a_part_that_is_missing_or_of_another_type_is_found(
 
 
 def test_counts_that_disagree_are_found() -> None:
-    """Nobody knows which records were refused."""
+    """With such an answer it is not known which records were refused."""
     answer = {**ANSWERS["PutRecords"], "FailedRecordCount": 0}
 
-    assert problem_of("PutRecords", answer) == "FailedRecordCount is 0, and 1 records have an ErrorCode"
+    assert (
+        problem_of("PutRecords", answer)
+        == "FailedRecordCount is 0, and 1 records have an ErrorCode"
+    )

@@ -46,7 +46,7 @@ def by_name(records: Iterable[tuple[str, bytes]]) -> dict[str, list[str]]:
 
 
 def counted(numbers: Sequence[int]) -> list[str]:
-    """Return what is published of records with these numbers."""
+    """Return the values that are published for records with these numbers."""
     return [f"{place} {number}" for place, number in enumerate(numbers, 1)]
 
 
@@ -73,7 +73,7 @@ def running(url: str, checkpoint: Path, screen: io.StringIO) -> Iterator[None]:
 
 
 def test_from_stream_to_stream(kinesis: KinesisHarness, tmp_path: Path) -> None:
-    """A run reads what is there, each key in its order; the next one goes on."""
+    """A bounded run reads all records, each key in its order; the next run continues."""
     kinesis.create("users", 3)
     kinesis.create("counts", 2)
     kinesis.put("users", numbered(NAMES, range(100)))
@@ -92,7 +92,7 @@ def test_from_stream_to_stream(kinesis: KinesisHarness, tmp_path: Path) -> None:
 
 
 def test_shards_are_split_and_merged_while_it_runs(kinesis: KinesisHarness, tmp_path: Path) -> None:
-    """Each key keeps its order, and nothing is lost or comes twice."""
+    """Each key keeps its order, and no record is lost or repeated."""
     kinesis.create("users", 2)
     kinesis.create("counts", 1)
     total, screen = 300, io.StringIO()
@@ -154,8 +154,8 @@ def test_a_driver_that_is_killed_loses_nothing(kinesis: KinesisHarness, tmp_path
         assert first_seen == counted(range(written)), name
 
 
-def test_throttling_is_waited_for(kinesis: KinesisHarness, tmp_path: Path) -> None:
-    """On both ways; refused records are sent alone once more, and keys keep their order."""
+def test_throttling_does_not_end_the_run(kinesis: KinesisHarness, tmp_path: Path) -> None:
+    """Reading and writing wait; only the refused records are sent again, and keys keep their order."""
     kinesis.create("users", 2)
     kinesis.create("counts", 2)
     kinesis.put("users", numbered(NAMES, range(30)))
@@ -174,8 +174,8 @@ def test_throttling_is_waited_for(kinesis: KinesisHarness, tmp_path: Path) -> No
         assert all(len(set(request)) == len(request) for request in proxy.put)
 
 
-def test_latest_begins_behind_what_is_there(kinesis: KinesisHarness, tmp_path: Path) -> None:
-    """Of shards as they are; and what comes before the first micro-batch is not lost."""
+def test_latest_begins_after_the_present_records(kinesis: KinesisHarness, tmp_path: Path) -> None:
+    """Records before the first start are left out; records before the first micro-batch are not lost."""
     kinesis.create("users", 2)
     kinesis.create("counts", 1)
     kinesis.put("users", numbered(NAMES, [1]))
@@ -207,8 +207,8 @@ def test_a_date_is_a_startup_position(kinesis: KinesisHarness, tmp_path: Path) -
     assert by_name(kinesis.read("counts")) == {name: ["1 2", "2 3"] for name in NAMES}
 
 
-def test_a_stream_that_is_not_there_is_said(kinesis: KinesisHarness, tmp_path: Path) -> None:
-    """Before anything is read; of the egress, when there is a record for it."""
+def test_a_missing_stream_is_named(kinesis: KinesisHarness, tmp_path: Path) -> None:
+    """An ingress fails before any record is read, an egress with the first record for the stream."""
     with pytest.raises(ConnectorError, match="there is no stream users; create it, or correct"):
         run(module_text(kinesis.url), functions, tmp_path)
     kinesis.create("users")
@@ -221,8 +221,8 @@ def test_a_stream_that_is_not_there_is_said(kinesis: KinesisHarness, tmp_path: P
     assert kinesis.read("counts") == [("Ada", b"1 1")]
 
 
-def test_a_server_that_does_not_answer_is_said(tmp_path: Path) -> None:
-    """After the time that a start may take."""
+def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    """The start fails after the time that it may take."""
     url = f"http://127.0.0.1:{free_port()}"
 
     with pytest.raises(ConnectorError, match=f"its streams cannot be listed at {url}: .*connect"):

@@ -34,7 +34,7 @@ def egress(text: str) -> tuple[ConnectorEgress, EgressSettings]:
 
 
 def test_the_published_documents_are_read() -> None:
-    """With each of their keys."""
+    """Each key of the documents that Flink publishes is read."""
     module = load_module_files([DOCUMENTS / "other-kinds.yaml"], {})
 
     [read], [written] = module.connector_ingresses, module.connector_egresses
@@ -56,7 +56,7 @@ def test_the_published_documents_are_read() -> None:
 
 
 def test_defaults_are_those_of_the_reference() -> None:
-    """Latest, whoever boto3 finds, and 1,000 records."""
+    """The latest position, the identity that boto3 finds, and 1,000 records."""
     read, settings = ingress(INGRESS)
     written, out = egress(EGRESS)
 
@@ -68,7 +68,7 @@ def test_defaults_are_those_of_the_reference() -> None:
 
 
 def test_streams_take_what_topics_take() -> None:
-    """Value formats, and failure policies of their own."""
+    """Streams have value formats and failure policies as topics do."""
     text = INGRESS.replace("valueType: a/T", "valueFormat: {type: text}, failurePolicy: skip")
     read, settings = ingress(text + "  startupPosition: {type: earliest}\n")
 
@@ -78,7 +78,7 @@ def test_streams_take_what_topics_take() -> None:
 
 
 def test_a_profile_is_beside_the_module_file() -> None:
-    """As other files are."""
+    """The path of a profile is relative to the module file, as other paths are."""
     text = INGRESS + "  awsCredentials: {type: profile, profileName: me, profilePath: aws/x}\n"
 
     _, settings = ingress(text)
@@ -87,7 +87,7 @@ def test_a_profile_is_beside_the_module_file() -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    """Neither in settings nor in errors."""
+    """Neither the text of settings nor errors have secrets."""
     keys = "{type: basic, accessKeyId: AKIA, secretAccessKey: hush}"
     read, settings = ingress(INGRESS + f"  awsCredentials: {keys}\n")
 
@@ -155,7 +155,7 @@ def test_secrets_are_not_shown() -> None:
     ],
 )
 def test_mistakes_are_reported(text: str, problem: str) -> None:
-    """Each is one problem, with its place and a correction."""
+    """Each mistake is one problem, with its place and a correction."""
     with pytest.raises(ModuleError) as raised:
         parse_module(text, "m.yaml", {})
 

@@ -32,7 +32,7 @@ from statefun.sdk.errors import ConfigurationError, ConnectorError
 
 
 class Sources:
-    """Sources on one checkpoint, as one start of an application after the other has them."""
+    """The sources of several starts of an application with one checkpoint."""
 
     def __init__(
         self, kinesis: KinesisHarness, folder: Path, start: str, url: str | None = None
@@ -43,7 +43,7 @@ class Sources:
         self._made: list[KinesisSource] = []
 
     def start(self, most: int = 1000, on_data_loss: OnDataLoss = OnDataLoss.FAIL) -> KinesisSource:
-        """Return a new one; the one before is stopped."""
+        """Return a new source; stop the source before."""
         self.stop()
         settings = attrs.evolve(self._settings, on_data_loss=on_data_loss)
         folder, is_fresh = Folder.at(self.folder), not self._made
@@ -53,7 +53,7 @@ class Sources:
         return source
 
     def stop(self) -> None:
-        """Stop all."""
+        """Stop all sources."""
         for source in self._made:
             source.stop()
 
@@ -88,7 +88,7 @@ def rows(source: KinesisSource, start: Offset, end: Offset) -> list[dict[str, An
 def test_records_have_all_that_kafka_records_have(
     kinesis: KinesisHarness, sources: Sources
 ) -> None:
-    """And their sequence numbers, by which people find them."""
+    """They also have headers with their sequence numbers in Kinesis."""
     kinesis.create("users", 1)
     before = datetime.now(timezone.utc) - timedelta(seconds=1)
     kinesis.put("users", [("Ada", b"1"), ("Bob", b""), ("Ada", aggregated([("Eve", b"2")] * 2))])
@@ -111,7 +111,7 @@ def test_records_have_all_that_kafka_records_have(
 def test_a_micro_batch_is_the_same_after_a_crash(
     kinesis: KinesisHarness, sources: Sources, seed: int
 ) -> None:
-    """Whatever has come since, and however the shards have been divided."""
+    """Whatever records have come since, and whichever shards were split or merged."""
     chosen = random.Random(seed)
     kinesis.create("users", 2)
     source = sources.start(most=40)
@@ -145,7 +145,7 @@ def test_a_micro_batch_is_the_same_after_a_crash(
 def test_the_beginning_stays_until_something_is_read(
     kinesis: KinesisHarness, tmp_path: Path
 ) -> None:
-    """The latest position is that of the first start: what comes before the second is read."""
+    """The latest position is that of the first start: records before the second start are read."""
     kinesis.create("users", 1)
     kinesis.put("users", [("Ada", b"before")])
     time.sleep(1.1)  # Kinesis tells its time in seconds
@@ -162,7 +162,7 @@ def test_the_beginning_stays_until_something_is_read(
 def test_ended_shards_are_forgotten_with_their_records(
     kinesis: KinesisHarness, sources: Sources
 ) -> None:
-    """The offset does not grow for ever: Kinesis lists a shard as long as it keeps its records."""
+    """The offset does not grow for ever: a shard leaves it when Kinesis does not list the shard any more."""
     kinesis.create("users", 1)
     source = sources.start()
     kinesis.put("users", [("Ada", b"1")])
@@ -179,7 +179,7 @@ def test_ended_shards_are_forgotten_with_their_records(
 
 
 def test_a_bounded_run_ends_though_more_comes(kinesis: KinesisHarness, sources: Sources) -> None:
-    """It reads what had come before it was bounded, with the shards that follow closed ones."""
+    """It reads the records before its bound, also those of shards that replace closed ones."""
     kinesis.create("users", 1)
     kinesis.put("users", [("Ada", b"1")])
     kinesis.split("users")
@@ -202,7 +202,7 @@ def test_a_bounded_run_ends_though_more_comes(kinesis: KinesisHarness, sources: 
 
 
 def test_a_bounded_run_repeats_what_was_planned(kinesis: KinesisHarness, sources: Sources) -> None:
-    """Also a record that arrived after the bound; and takes no further one."""
+    """It reads planned records even if they arrived after the bound, and no further record."""
     kinesis.create("users", 1)
     kinesis.put("users", [("Ada", b"1"), ("Ada", b"2")])
     source = sources.start()
@@ -217,10 +217,10 @@ def test_a_bounded_run_repeats_what_was_planned(kinesis: KinesisHarness, sources
     assert again.latest_offset(end) == end
 
 
-def test_a_reader_that_fails_says_so(
+def test_callers_get_the_error_of_a_reader(
     kinesis: KinesisHarness, sources: Sources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the reason: who waits for it gets the error."""
+    """Callers that wait for the reader get its error, whatever the reason."""
     kinesis.create("users", 1)
     kinesis.put("users", [("Ada", b"1")])
     source = sources.start()
@@ -255,7 +255,7 @@ def test_a_page_of_a_proxy_is_no_answer(  # noqa: PLR0917 - four are fixtures
     operation: str,
     page: tuple[int, str, bytes],
 ) -> None:
-    """It is waited for and logged; a bounded run does not end as if there were nothing to read."""
+    """The request is repeated, and the log has the page; a bounded run does not end without records."""
     monkeypatch.setattr("statefun.kinesis.shard_reader._PATIENCE", timedelta(0))
     kinesis.create("users", 1)
     kinesis.put("users", [("Ada", b"1")])
@@ -280,7 +280,7 @@ def test_an_open_shard_does_not_end(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An answer without a next iterator is waited out, is logged, and ends no bounded run."""
+    """A wrong answer without a next iterator is logged, and the request repeated; no run ends by it."""
     monkeypatch.setattr("statefun.kinesis.shard_reader._PATIENCE", timedelta(0))
     kinesis.create("users", 1)
     kinesis.put("users", [("Ada", b"1")])
@@ -300,7 +300,7 @@ def test_an_open_shard_does_not_end(
 
 
 def test_a_page_of_a_proxy_is_no_list(kinesis: KinesisHarness, tmp_path: Path) -> None:
-    """A start says what it got."""
+    """The error of the start shows the page."""
     with KinesisProxy(int(kinesis.url.rpartition(":")[2])) as proxy:
         proxy.instead["ListShards"] = PAGE
         [ingress] = parse_module(module_text(proxy.url)).connector_ingresses
@@ -318,7 +318,7 @@ def test_a_page_of_a_proxy_is_no_list(kinesis: KinesisHarness, tmp_path: Path) -
 
 
 def test_an_answer_that_is_full_is_not_the_last(kinesis: KinesisHarness, sources: Sources) -> None:
-    """Kinesis gives 10,000 records at a time."""
+    """An answer of Kinesis has at most 10,000 records; a bounded run reads further ones."""
     kinesis.create("users", 1)
     kinesis.put("users", [("Ada", b"")] * 10_500)
     source = sources.start(most=100_000)
@@ -333,7 +333,7 @@ def test_an_answer_that_is_full_is_not_the_last(kinesis: KinesisHarness, sources
 def test_a_bounded_run_ends_without_a_stream_that_was_taken_off(
     kinesis: KinesisHarness, sources: Sources
 ) -> None:
-    """Its position stays in the offset."""
+    """The position of a removed stream stays in the offset."""
     kinesis.create("users", 1)
     source = sources.start()
     source.bound()
@@ -343,8 +343,8 @@ def test_a_bounded_run_ends_without_a_stream_that_was_taken_off(
     assert source.latest_offset(offset) == offset
 
 
-def test_who_waits_is_told_to_stop(kinesis: KinesisHarness, sources: Sources) -> None:
-    """A run that is to end does not wait for a server."""
+def test_callers_that_wait_are_stopped(kinesis: KinesisHarness, sources: Sources) -> None:
+    """Calls that wait for a server return when the run is to end."""
     kinesis.create("users", 1)
     source = sources.start()
     start = source.initial_offset()
@@ -366,8 +366,8 @@ def test_who_waits_is_told_to_stop(kinesis: KinesisHarness, sources: Sources) ->
                 tasks.result(10)
 
 
-def test_what_is_stopped_plans_nothing(kinesis: KinesisHarness, sources: Sources) -> None:
-    """Least of all the end of a shard that is fetched, and not read."""
+def test_a_stopped_source_plans_nothing(kinesis: KinesisHarness, sources: Sources) -> None:
+    """In particular, it does not plan the end of a shard whose records are fetched and not read."""
     kinesis.create("users", 1)
     kinesis.put("users", [("Ada", b"1")])
     kinesis.split("users")
@@ -383,7 +383,7 @@ def test_what_is_stopped_plans_nothing(kinesis: KinesisHarness, sources: Sources
 
 
 def test_a_busy_shard_gets_what_idle_ones_leave(kinesis: KinesisHarness, sources: Sources) -> None:
-    """Of the records of a micro-batch."""
+    """A busy shard gets the share of the micro-batch that idle shards do not use."""
     kinesis.create("users", 10)
     kinesis.put("users", [("Ada", b"x")] * 300)
     source = sources.start(most=100)
@@ -395,10 +395,10 @@ def test_a_busy_shard_gets_what_idle_ones_leave(kinesis: KinesisHarness, sources
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_planned_records_that_are_gone_are_not_waited_for(
+def test_expired_records_do_not_block_a_planned_micro_batch(
     kinesis: KinesisHarness, sources: Sources, is_closed: bool
 ) -> None:
-    """When their time of retention is over, Kinesis answers with whatever is left."""
+    """When records have expired, Kinesis answers with later ones: the run ends, or goes on without them."""
     kinesis.create("users", 1)
     kinesis.put("users", [("Ada", b"1")])
     source = sources.start()
@@ -414,10 +414,10 @@ def test_planned_records_that_are_gone_are_not_waited_for(
     assert [row["value"] for row in rows(going_on, start, end)] == [b"1"]
 
 
-def test_records_that_may_be_gone_are_told_of(
+def test_records_that_may_have_expired_are_logged(
     kinesis: KinesisHarness, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When the last one that was read is no longer there."""
+    """The log has a warning if Kinesis no longer has the last record that was read."""
     kinesis.create("users", 1)
     kinesis.put("users", [("Ada", b"1"), ("Ada", b"2")])
     with KinesisProxy(int(kinesis.url.rpartition(":")[2])) as proxy:
@@ -452,8 +452,8 @@ def test_a_startup_position_may_change_until_something_is_planned(
         Sources(kinesis, tmp_path, "{type: date, date: 2999-01-01 00:00:00 +0000}").start()
 
 
-def test_records_that_are_gone_are_said(kinesis: KinesisHarness, sources: Sources) -> None:
-    """Those of a planned micro-batch have to be there after a crash, too."""
+def test_missing_records_are_counted(kinesis: KinesisHarness, sources: Sources) -> None:
+    """The error has the numbers of missing and planned records, and the shard."""
     kinesis.create("users", 1)
     kinesis.put("users", [("Ada", b"1"), ("Ada", b"2")])
     source = sources.start()
@@ -471,7 +471,7 @@ def test_records_that_are_gone_are_said(kinesis: KinesisHarness, sources: Source
 def test_streams_may_be_added_and_not_taken_away_too_early(
     kinesis: KinesisHarness, sources: Sources
 ) -> None:
-    """A planned micro-batch is read as it was planned."""
+    """A stream may be removed only after its planned micro-batches are read."""
     kinesis.create("users", 1)
     kinesis.put("users", [("Ada", b"1")])
     source = sources.start()
@@ -493,10 +493,10 @@ def test_streams_may_be_added_and_not_taken_away_too_early(
         ("[you]\naws_access_key_id = a\n", r"profile \(me\) could not be found"),
     ],
 )
-def test_profiles_that_are_not_there_are_said(
+def test_missing_profiles_are_named(
     kinesis: KinesisHarness, tmp_path: Path, profile: str | None, problem: str
 ) -> None:
-    """With the component and the file."""
+    """The error has the component, and the file or the profile."""
     if profile is not None:
         (tmp_path / "aws").write_text(profile)
     login = "{type: basic, accessKeyId: tests, secretAccessKey: no-secret}"
@@ -511,10 +511,10 @@ def test_profiles_that_are_not_there_are_said(
         )
 
 
-def test_it_tells_how_far_behind_it_is(
+def test_a_metric_shows_how_far_reading_is_behind(
     kinesis: KinesisHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Kinesis says, of the shard that is furthest behind; without an answer more and more."""
+    """The figure is Kinesis's for the shard that is furthest behind; it grows while there is no answer."""
     kinesis.create("users", 1)
     kinesis.put("users", [("Ada", b"1")])
     with KinesisProxy(int(kinesis.url.rpartition(":")[2])) as proxy:
@@ -522,17 +522,17 @@ def test_it_tells_how_far_behind_it_is(
         made = Sources(kinesis, tmp_path, "{type: earliest}", proxy.url)
         source = made.start()
         further(source, source.initial_offset())
-        [(name, told)] = source.metrics().items()
+        [(name, lag)] = source.metrics().items()
         made.stop()
     monkeypatch.setattr("statefun.kinesis.shard_reader._PATIENCE", timedelta(0))
     time.sleep(0.02)
 
-    assert (name, told) == ("stream.users.millisBehindLatest", 5000)
-    assert source.metrics()[name] > told
+    assert (name, lag) == ("stream.users.millisBehindLatest", 5000)
+    assert source.metrics()[name] > lag
 
 
 def test_a_profile_is_taken_from_its_file(kinesis: KinesisHarness, tmp_path: Path) -> None:
-    """As AWS's own tools write it."""
+    """The file has the format of AWS's own tools."""
     kinesis.create("users", 1)
     (tmp_path / "aws").write_text("[me]\naws_access_key_id = a\naws_secret_access_key = b\n")
     login = "{type: basic, accessKeyId: tests, secretAccessKey: no-secret}"

@@ -24,7 +24,7 @@ NAMES = [f"name {number}" for number in range(7)]
 
 
 class Log:
-    """What a writer says, and whether it is to stop."""
+    """What a writer has reported, and whether it is to stop."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
@@ -63,7 +63,7 @@ def values(kinesis: KinesisHarness) -> list[int]:
 
 
 def test_records_of_a_key_keep_their_order(kinesis: KinesisHarness) -> None:
-    """While requests are throttled and take parts; those of other keys go on meanwhile."""
+    """Also if requests are throttled or written in part; records of other keys do not wait."""
     kinesis.create("counts", 2)
     log = Log()
     with KinesisProxy(int(kinesis.url.rpartition(":")[2])) as proxy:
@@ -101,7 +101,7 @@ def test_records_of_a_key_keep_their_order(kinesis: KinesisHarness) -> None:
 def test_an_answer_that_confirms_nothing_loses_nothing(
     kinesis: KinesisHarness, kind: str, body: bytes
 ) -> None:
-    """Its text is the reason for which records wait; they are written when Kinesis answers."""
+    """The log has the answer as the reason why records wait; they are written when Kinesis answers."""
     kinesis.create("counts", 1)
     log = Log()
     with (
@@ -121,12 +121,12 @@ def test_an_answer_that_confirms_nothing_loses_nothing(
 
     assert values(kinesis) == [0, 1, 2]
     assert any(
-        "PutRecords has an answer" in each or "3 records are" in each for each in log.reasons
+        "PutRecords has an answer" in each or "with 3 records" in each for each in log.reasons
     )
 
 
-def test_what_is_noted_is_written(kinesis: KinesisHarness) -> None:
-    """On the way, and when the run is to stop: whoever goes on knows what is there."""
+def test_reported_records_are_written(kinesis: KinesisHarness) -> None:
+    """The writer reports written records during a call and when it stops, so that the next run knows them."""
     kinesis.create("counts", 1)
     log = Log()
     log.should_stop = lambda _: len(kinesis.read("counts")) >= 3000
@@ -149,8 +149,8 @@ def test_what_is_noted_is_written(kinesis: KinesisHarness) -> None:
     assert log.noted[-1] == min(set(range(6000)) - there)
 
 
-def test_a_stream_that_is_not_there_ends_the_run(kinesis: KinesisHarness) -> None:
-    """What was written before is noted."""
+def test_a_missing_stream_ends_the_run(kinesis: KinesisHarness) -> None:
+    """The records that were written before are reported."""
     kinesis.create("counts", 1)
     log = Log()
     cluster = log.connect(kinesis.url)
@@ -163,18 +163,18 @@ def test_a_stream_that_is_not_there_ends_the_run(kinesis: KinesisHarness) -> Non
 
 
 class Unwell:
-    """A client that has no answer for some streams, as boto3's would not."""
+    """A client that raises an unexpected error for some streams."""
 
     def put_records(self, StreamName: str, Records: list[Any]) -> dict[str, Any]:  # noqa: N803 - boto3's
         """Confirm the records of one stream."""
         return {"Records": [{}] * len(Records)} if StreamName == "counts" else {}
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: the client has no connections."""
 
 
-def test_what_was_confirmed_is_noted_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if several requests fail, for reasons that nobody has thought of."""
+def test_confirmed_records_are_reported_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Confirmed records are reported even if several requests fail unexpectedly."""
     monkeypatch.setattr("statefun.kinesis.writing.connect", lambda _: Unwell())
     log = Log()
     cluster = log.connect("http://localhost:1")

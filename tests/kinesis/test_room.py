@@ -8,7 +8,7 @@ from statefun.kinesis.room import Room
 
 
 def test_what_is_about_to_come_needs_room() -> None:
-    """Many readers that ask at once would hold many answers; an empty room takes any answer."""
+    """Many requests at once would have many answers in memory; an empty room has space for any answer."""
     room = Room(1000)
 
     assert [room.has_taken(2000), room.has_taken(1), room.has_taken(0)] == [True, False, False]
@@ -17,7 +17,7 @@ def test_what_is_about_to_come_needs_room() -> None:
 
 
 def test_many_readers_ask_less_often() -> None:
-    """As often as Kinesis allows while they are few; no more than a hundred times a second in all."""
+    """Few readers ask as often as Kinesis allows; all together ask at most a hundred times a second."""
     room = Room(1000)
     with ExitStack() as readers:
         for _ in range(20):

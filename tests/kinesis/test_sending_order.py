@@ -16,7 +16,7 @@ KEYS = st.tuples(st.sampled_from(["one", "other"]), st.sampled_from([b"Ada", b"B
 def test_keys_keep_their_order_whatever_is_refused(
     keys: list[tuple[str, bytes]], most_records: int, size: int, seed: int
 ) -> None:
-    """Of a key one record is under way, of a request all go to one stream, and all get there."""
+    """One record of a key is sent at a time, a request has records of one stream, and all are confirmed."""
     random = Random(seed)
     records = [EgressRecord(stream, key, bytes(size), None) for stream, key in keys]
     order, under_way, written = SendingOrder(records), list[int](), list[int]()
@@ -43,7 +43,7 @@ def test_keys_keep_their_order_whatever_is_refused(
 
 
 def test_other_keys_do_not_wait_for_one() -> None:
-    """However many records it has: of ten keys with their records one after the other, ten go at once."""
+    """However many records a key has: with ten keys, ten records are sent at once."""
     order = SendingOrder(
         [EgressRecord("one", b"%d" % (number // 100), b"", None) for number in range(1000)]
     )
@@ -53,7 +53,7 @@ def test_other_keys_do_not_wait_for_one() -> None:
 
 
 def test_a_record_that_is_too_large_for_a_request_goes_alone() -> None:
-    """Kinesis says what it thinks of it."""
+    """Kinesis decides about such a record."""
     order = SendingOrder(
         [EgressRecord("one", b"%d" % number, bytes(20), None) for number in (0, 1)]
     )

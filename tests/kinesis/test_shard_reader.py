@@ -30,7 +30,7 @@ def fetched(data: list[bytes]) -> list[FetchedRecord]:
     ("count", "size", "keys"), [(1000, 0, 1), (1000, 10, 1000), (1000, 100, 100), (1, 100, 1)]
 )
 def test_records_take_what_is_counted(count: int, size: int, keys: int) -> None:
-    """Also those that a producer has put together: the driver's memory is limited by the count."""
+    """So do aggregated records: the count limits the memory of the driver."""
     together = aggregated([(f"key {number % keys}", bytes(size)) for number in range(count)])
     data = [together if count > 1 else bytes([number]) * size for number in range(20)]
     fetched(data)  # what is made once is not counted
