@@ -52,7 +52,7 @@ class Card(State):
     """Of the payments in the window."""
     country: str = state_value(default="", expire_after_write=timedelta(days=1))
     """Of the last payment."""
-    asked: str = ""
+    question: str = ""
     """The payment that the holder is asked about; empty without a question."""
     is_blocked: bool = False
 
@@ -64,12 +64,12 @@ def pay(ctx: Context, payment: Payment, card: Card) -> None:
     card.times = [*(time for time in card.times if time > begin), payment.time]
     risk = score(len(card.times), has_moved=card.country not in {"", payment.country})
     card.country = payment.country
-    if card.asked or card.is_blocked:
+    if card.question or card.is_blocked:
         decide(ctx, payment.id, "declined", risk)
     elif risk < RISKY:
         decide(ctx, payment.id, "accepted", risk)
     else:
-        card.asked = payment.id
+        card.question = payment.id
         ctx.send_after(ANSWER_WITHIN, ctx.address, Unanswered(payment.id), QUESTION)
         decide(ctx, payment.id, "asked", risk)
 
@@ -77,10 +77,10 @@ def pay(ctx: Context, payment: Payment, card: Card) -> None:
 @pay.on(Answer)
 def settle(ctx: Context, answer: Answer, card: Card) -> None:
     """Stop waiting; block the card if the payment is not the holder's."""
-    if answer.payment != card.asked:  # it comes too late
+    if answer.payment != card.question:  # it comes too late
         return
     ctx.cancel_delayed_message(QUESTION)
-    card.asked = ""
+    card.question = ""
     if answer.is_mine:
         del card.times  # the holder knows of them
         decide(ctx, answer.payment, "accepted")
@@ -90,13 +90,13 @@ def settle(ctx: Context, answer: Answer, card: Card) -> None:
 
 
 @pay.on(Unanswered)
-def block(ctx: Context, unanswered: Unanswered, card: Card) -> None:
+def block(ctx: Context, timeout: Unanswered, card: Card) -> None:
     """Block the card of a holder who does not answer."""
-    if unanswered.payment != card.asked:  # the answer came when this was on its way
+    if timeout.payment != card.question:  # the answer came when this was on its way
         return
-    card.asked = ""
+    card.question = ""
     card.is_blocked = True
-    decide(ctx, unanswered.payment, "declined")
+    decide(ctx, timeout.payment, "declined")
 
 
 def score(count: int, *, has_moved: bool) -> float:

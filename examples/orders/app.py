@@ -90,12 +90,12 @@ class Cancel:
 
 @attrs.frozen
 class Done:
-    """Answers an order: the step that it has asked for is done."""
+    """Answers an order: the requested step is done."""
 
 
 @attrs.frozen
 class Refused:
-    """Answers an order: the step cannot be done, and never will be."""
+    """Answers an order: the requested step cannot be done, and never will be."""
 
     reason: str
 
@@ -114,7 +114,7 @@ class Status(str, Enum):
 class Order(State):
     """An order and how far it is."""
 
-    placed: Place | None = state_value(default=None, expire_after_call=KEPT)
+    details: Place | None = state_value(default=None, expire_after_call=KEPT)
     status: Status = state_value(default=Status.NEW, expire_after_call=KEPT)
 
 
@@ -137,27 +137,27 @@ class Parcel(State):
 
 
 @function(ORDER)
-def place(ctx: Context, placed: Place, order: Order) -> None:
+def place(ctx: Context, details: Place, order: Order) -> None:
     """Begin with the goods; an order that comes a second time is the same order."""
     if order.status is not Status.NEW:
         return
-    order.placed = placed
+    order.details = details
     order.status = Status.PLACED
-    ctx.send(Address(STOCK, placed.item), Reserve(ctx.address.id, placed.count))
+    ctx.send(Address(STOCK, details.item), Reserve(ctx.address.id, details.count))
 
 
 @place.on(Done)
 def proceed(ctx: Context, _done: Done, order: Order) -> None:
     """Take the next step."""
-    id_, placed = ctx.address.id, order.placed
-    if placed is None:  # forgotten meanwhile
+    id_, details = ctx.address.id, order.details
+    if details is None:  # the order was forgotten meanwhile
         return
     if order.status is Status.PLACED:
         order.status = Status.RESERVED
-        ctx.send(Address(PAYMENT, placed.customer), Charge(id_, placed.cents))
+        ctx.send(Address(PAYMENT, details.customer), Charge(id_, details.cents))
     elif order.status is Status.RESERVED:
         order.status = Status.PAID
-        ctx.send(Address(SHIPMENT, id_), Ship(placed.item, placed.count, placed.city))
+        ctx.send(Address(SHIPMENT, id_), Ship(details.item, details.count, details.city))
         ctx.send_after(SHIP_WITHIN, Address(SHIPMENT, id_), Cancel(), "late")
     elif order.status is Status.PAID:
         order.status = Status.SHIPPED
@@ -166,69 +166,69 @@ def proceed(ctx: Context, _done: Done, order: Order) -> None:
 
 
 @place.on(Refused)
-def undo(ctx: Context, refused: Refused, order: Order) -> None:
+def undo(ctx: Context, refusal: Refused, order: Order) -> None:
     """Undo the steps that are done, the last one first."""
-    placed = order.placed
-    if placed is None:  # forgotten meanwhile
+    details = order.details
+    if details is None:  # the order was forgotten meanwhile
         return
     if order.status is Status.PAID:
-        ctx.send(Address(PAYMENT, placed.customer), Refund(placed.cents))
+        ctx.send(Address(PAYMENT, details.customer), Refund(details.cents))
     if order.status in {Status.PAID, Status.RESERVED}:
-        ctx.send(Address(STOCK, placed.item), Release(placed.count))
+        ctx.send(Address(STOCK, details.item), Release(details.count))
     order.status = Status.CANCELLED
-    publish(ctx, order, refused.reason)
+    publish(ctx, order, refusal.reason)
 
 
 @function(STOCK)
-def restock(_ctx: Context, arrived: Restock, goods: Goods) -> None:
+def restock(_ctx: Context, delivery: Restock, goods: Goods) -> None:
     """Put goods on the shelf."""
-    goods.available += arrived.count
+    goods.available += delivery.count
 
 
 @restock.on(Reserve)
-def reserve(ctx: Context, asked: Reserve, goods: Goods) -> None:
+def reserve(ctx: Context, request: Reserve, goods: Goods) -> None:
     """Put goods aside, or refuse."""
-    if asked.count > goods.available:
-        ctx.send(Address(ORDER, asked.order), Refused(f"{goods.available} {ctx.address.id} left"))
+    if request.count > goods.available:
+        ctx.send(Address(ORDER, request.order), Refused(f"{goods.available} {ctx.address.id} left"))
         return
-    goods.available -= asked.count
-    ctx.send(Address(ORDER, asked.order), Done())
+    goods.available -= request.count
+    ctx.send(Address(ORDER, request.order), Done())
 
 
 @restock.on(Release)
-def release(_ctx: Context, released: Release, goods: Goods) -> None:
+def release(_ctx: Context, request: Release, goods: Goods) -> None:
     """Put goods back."""
-    goods.available += released.count
+    goods.available += request.count
 
 
 @function(PAYMENT)
-def charge(ctx: Context, asked: Charge, account: Account) -> None:
+def charge(ctx: Context, request: Charge, account: Account) -> None:
     """Charge a customer who has credit left, or refuse."""
-    if account.owed + asked.cents > CREDIT_CENTS:
-        ctx.send(Address(ORDER, asked.order), Refused(f"{account.owed} cents owed"))
+    if account.owed + request.cents > CREDIT_CENTS:
+        ctx.send(Address(ORDER, request.order), Refused(f"{account.owed} cents owed"))
         return
-    account.owed += asked.cents
-    ctx.send(Address(ORDER, asked.order), Done())
+    account.owed += request.cents
+    ctx.send(Address(ORDER, request.order), Done())
 
 
 @charge.on(Refund)
-def refund(_ctx: Context, refunded: Refund, account: Account) -> None:
+def refund(_ctx: Context, request: Refund, account: Account) -> None:
     """Give the money back."""
-    account.owed -= refunded.cents
+    account.owed -= request.cents
 
 
 @function(SHIPMENT, on_failure="dead-letter")
-def ship(ctx: Context, asked: Ship, parcel: Parcel) -> None:
+def ship(ctx: Context, request: Ship, parcel: Parcel) -> None:
     """Hand goods to the carrier; a parcel for nowhere becomes a dead letter.
 
     Somebody may correct the letter and replay it, until the order has waited for too long.
     """
     if parcel.status is not Status.NEW:
         return
-    if not asked.city:
+    if not request.city:
         raise ValueError(f"order {ctx.address.id} has no city to ship to")
     parcel.status = Status.SHIPPED
-    label = f"{asked.count} {asked.item} to {asked.city}"
+    label = f"{request.count} {request.item} to {request.city}"
     ctx.send(record("parcels", ctx.address.id, label))
     ctx.send(Address(ORDER, ctx.address.id), Done())
 

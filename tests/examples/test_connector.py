@@ -166,9 +166,9 @@ def test_what_is_no_row_is_refused_where_it_is_sent() -> None:
 @pytest.fixture
 def environment(shop: Path, tmp_path: Path) -> dict[str, str]:
     """Return an environment in which the package is installed."""
-    found = ENTRY_POINTS.search((EXAMPLE / "pyproject.toml").read_text())
-    assert found is not None
-    group, name, value = found.groups()
+    entry = ENTRY_POINTS.search((EXAMPLE / "pyproject.toml").read_text())
+    assert entry is not None
+    group, name, value = entry.groups()
     metadata = tmp_path / "site" / "sqlite_tables-1.0.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: sqlite-tables\nVersion: 1.0\n")

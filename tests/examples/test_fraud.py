@@ -39,8 +39,8 @@ def answer(app: TestedApplication, payment: str, *, is_mine: bool) -> None:
 
 def decisions(app: TestedApplication) -> list[tuple[str, str]]:
     """Return payments and verdicts so far."""
-    found = [record.json() for record in app.egress("decisions")]
-    return [(decision["payment"], decision["verdict"]) for decision in found]
+    published = [record.json() for record in app.egress("decisions")]
+    return [(decision["payment"], decision["verdict"]) for decision in published]
 
 
 def test_many_payments_within_minutes_are_risky(app: TestedApplication) -> None:
@@ -96,3 +96,14 @@ def test_the_state_of_a_card_expires(app: TestedApplication) -> None:
     assert app.state(CARD) == {"country": "NO"}
     app.advance(days=1)
     assert app.state(CARD) == {}
+
+
+def test_a_payment_without_a_time_zone_is_a_dead_letter(app: TestedApplication) -> None:
+    """It cannot be compared with the others, which count on."""
+    pay(app, "p1")
+    app.produce("payments", CARD.id, '{"id": "p2", "time": "2026-05-01T10:00:00", "country": "NO"}')
+    app.drain()
+
+    assert pay(app, "p3") == "accepted"
+    [letter] = app.dead_letters()
+    assert "can't compare offset-naive and offset-aware datetimes" in letter.message

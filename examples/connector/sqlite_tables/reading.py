@@ -22,7 +22,7 @@ from .database import Tables, connected, quoted
 
 _ROWS_AT_ONCE = 1000
 _ALL = -1
-"""A limit that is none."""
+"""The limit of a query that returns all rows."""
 
 
 def read_tables(reading: Reading) -> DataFrame:
@@ -34,11 +34,11 @@ def read_tables(reading: Reading) -> DataFrame:
 class TableSource:
     """Plans what each micro-batch reads; an offset has the last row id of each table."""
 
-    def __init__(self, tables: Tables, most: int) -> None:
+    def __init__(self, tables: Tables, limit: int) -> None:
         self._tables = tables
-        self._most = most
-        self._last: Offset | None = None
-        """How far a run reads that ends by itself."""
+        self._limit = limit
+        self._end: Offset | None = None
+        """How far a run reads that ends by itself (available-now)."""
 
     def initial_offset(self) -> Offset:
         """Return the position before all rows."""
@@ -46,10 +46,10 @@ class TableSource:
 
     def latest_offset(self, start: Offset) -> Offset:
         """Return how far a micro-batch reads."""
-        ends = self._newest(start, self._most)
-        if self._last is None:
+        ends = self._newest(start, self._limit)
+        if self._end is None:
             return ends
-        return {name: min(end, self._last[name]) for name, end in ends.items()}
+        return {name: min(end, self._end[name]) for name, end in ends.items()}
 
     def tasks(self, start: Offset, end: Offset) -> list[bytes]:
         """Return a task for each table with new rows."""
@@ -63,12 +63,12 @@ class TableSource:
 
     def bound(self) -> None:
         """Read no further than what is there now."""
-        self._last = self._newest(self.initial_offset(), _ALL)
+        self._end = self._newest(self.initial_offset(), _ALL)
 
     def stop(self) -> None:
         """Do nothing: no connection stays open."""
 
-    def _newest(self, start: Offset, most: int) -> Offset:
+    def _newest(self, start: Offset, limit: int) -> Offset:
         """Return the id of the last of the next rows of each table, up to so many."""
         newest = {}
         with closing(connected(self._tables.file)) as database:
@@ -78,7 +78,7 @@ class TableSource:
                     "SELECT max(rowid) FROM (SELECT rowid FROM "  # noqa: S608 - the name is quoted
                     f"{quoted(name)} WHERE rowid > ? ORDER BY rowid LIMIT ?)"
                 )
-                [last] = database.execute(query, (after, most)).fetchone()
+                [last] = database.execute(query, (after, limit)).fetchone()
                 newest[name] = after if last is None else last
         return newest
 
