@@ -246,7 +246,7 @@ SABOTAGES = {
     ),
     "waiting-counted-anew": Sabotage(
         "the count of what waits outlives a driver",
-        [Change(holding, "_stored", broken_elsewhere.counts_anew)],
+        [Change(holding, "_read_count", broken_elsewhere.counts_anew)],
         0,
     ),
     "waiting-never-less": Sabotage(
@@ -329,6 +329,5 @@ def sabotaged(name_: str) -> Iterator[None]:
     """Break a rule for a while."""
     with ExitStack() as stack:
         for owner, name, replacement in SABOTAGES[name_].changes:
-            # What is a built-in there is no attribute of the module yet.
-            stack.enter_context(mock.patch.object(owner, name, replacement, create=True))
+            stack.enter_context(mock.patch.object(owner, name, replacement))
         yield
