@@ -170,9 +170,9 @@ _LATER = {
     "KafkaIngressBuilder": "statefun.module.builders",
     "KafkaStartupPosition": "statefun.module.builders",
 }
-"""Names that need Spark, YAML or an optional package; functions do without them.
+"""Names whose modules need Spark, YAML or an optional package, which functions do not need.
 
-``run`` is not among the names of ``from statefun import *``, which would bring Spark.
+``run`` is not among the names of ``from statefun import *``, which would import Spark.
 """
 
 
@@ -180,7 +180,7 @@ __path__.append(f"{__path__[0]}/published")  # the module names of the published
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is asked for."""
+    """Import a name when it is used."""
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("statefun")
     if name in _LATER:

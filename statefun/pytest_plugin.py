@@ -10,7 +10,7 @@
   ``statefun_topic("users", partitions=2)`` creates a topic of the test's own.
 
 With ``--statefun-twice``, applications in this process call each function twice, and a test fails
-where the two differ; ``--statefun-seed`` chooses another order of messages.
+if the two calls differ; ``--statefun-seed`` chooses another order of messages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WAYS = {"in_process": ["in_process"], "spark": ["spark"], "both": ["in_process"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options."""
+    """Add the options of the plugin."""
     group = parser.getgroup("statefun")
     group.addoption(
         "--statefun",
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--statefun-twice",
         action="store_true",
-        help="call each function twice, and fail where it does not do the same",
+        help="call each function twice, and fail if the two calls do not do the same",
     )
     group.addoption(
         "--statefun-seed",
@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests in the ways that the option names, unless they choose themselves."""
+    """Run tests in the ways that the option ``--statefun`` names, unless a test chooses itself."""
     if "statefun_app" not in metafunc.fixturenames:
         return
     ways = _WAYS[metafunc.config.getoption("--statefun")]
@@ -62,7 +62,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _chooses(mark: pytest.Mark) -> bool:
-    """Return whether a test has a parameter for the way itself."""
+    """Return whether a mark makes ``statefun_app`` a parameter of the test."""
     if mark.name != "parametrize":
         return False
     names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
@@ -73,7 +73,7 @@ def _chooses(mark: pytest.Mark) -> bool:
 def statefun_app(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Callable[..., TestedApplication]:
-    """Return what makes an application; its arguments are those of ``InProcessApplication``."""
+    """Return a function that makes an application; its arguments are those of ``InProcessApplication``."""
     way = getattr(request, "param", "in_process")
     if way not in _WAYS["both"]:
         raise pytest.UsageError(f"statefun_app runs in_process or on spark, and not {way!r}")
@@ -103,7 +103,7 @@ def statefun_kafka() -> Iterator[EmbeddedKafka]:
     """Run a broker on this machine while the tests run."""
     from statefun.dev import EmbeddedKafka  # noqa: PLC0415 - it is downloaded when it is needed
 
-    # Topics of egresses are created with their first record, as nobody has declared them.
+    # Topics of egresses are created with their first record: no test declares them.
     with EmbeddedKafka(config={"auto.create.topics.enable": "true"}) as kafka:
         yield kafka
 
@@ -112,7 +112,7 @@ def statefun_kafka() -> Iterator[EmbeddedKafka]:
 def statefun_topic(
     request: pytest.FixtureRequest, statefun_kafka: EmbeddedKafka
 ) -> Callable[..., str]:
-    """Return what creates topics whose full names begin with the test's."""
+    """Return a function that creates topics; their full names begin with the test's name."""
     prefix = re.sub(r"[^A-Za-z0-9._-]", "_", request.node.name)
 
     def create(name: str, partitions: int = 1) -> str:

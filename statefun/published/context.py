@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from statefun import Context
-from statefun.published import moved
+from statefun.published import warn_of_move
 
 __all__ = ["Context"]
 
-moved(__name__)
+warn_of_move(__name__)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from statefun import SdkAddress, SimpleType, Type, TypeName, TypeSerializer, ValueSpec, simple_type
-from statefun.published import moved
+from statefun.published import warn_of_move
 
 __all__ = [
     "SdkAddress",
@@ -16,7 +16,7 @@ __all__ = [
     "simple_type",
 ]
 
-moved(__name__)
+warn_of_move(__name__)
 
 
 def parse_typename(typename: str) -> tuple[str, str]:

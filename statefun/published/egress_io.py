@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from statefun import kafka_egress_message, kinesis_egress_message
-from statefun.published import moved
+from statefun.published import warn_of_move
 
 __all__ = ["kafka_egress_message", "kinesis_egress_message"]
 
-moved(__name__)
+warn_of_move(__name__)

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
-from statefun.published import moved
+from statefun.published import warn_of_move
 
 __all__ = ["KafkaProducerRecord"]
 
-moved(__name__, "statefun.protocol.kafka_egress_pb2")
+warn_of_move(__name__, "statefun.protocol.kafka_egress_pb2")

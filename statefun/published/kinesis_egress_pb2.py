@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from statefun.protocol.kinesis_egress_pb2 import KinesisEgressRecord
-from statefun.published import moved
+from statefun.published import warn_of_move
 
 __all__ = ["KinesisEgressRecord"]
 
-moved(__name__, "statefun.protocol.kinesis_egress_pb2")
+warn_of_move(__name__, "statefun.protocol.kinesis_egress_pb2")

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from statefun import EgressMessage, Message, egress_message_builder, message_builder
-from statefun.published import moved
+from statefun.published import warn_of_move
 
 __all__ = ["EgressMessage", "Message", "egress_message_builder", "message_builder"]
 
-moved(__name__)
+warn_of_move(__name__)

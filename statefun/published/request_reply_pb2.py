@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from statefun.protocol.request_reply_pb2 import Address, FromFunction, ToFunction, TypedValue
-from statefun.published import moved
+from statefun.published import warn_of_move
 
 __all__ = ["Address", "FromFunction", "ToFunction", "TypedValue"]
 
-moved(__name__, "statefun.protocol.request_reply_pb2")
+warn_of_move(__name__, "statefun.protocol.request_reply_pb2")

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from statefun import StatefulFunctions
-from statefun.published import moved
+from statefun.published import warn_of_move
 from statefun.sdk.stateful_function import StatefulFunction
 
 __all__ = ["StatefulFunction", "StatefulFunctions"]
 
-moved(__name__)
+warn_of_move(__name__)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from statefun import TypedValue, ValueSpec
 from statefun.protocol.request_reply_pb2 import ToFunction
-from statefun.published import moved
+from statefun.published import warn_of_move
 from statefun.sdk.stateful_function import StorageSpec
 from statefun.sdk.storage import Storage
 from statefun.sdk.value_spec import value_specs
@@ -22,7 +22,7 @@ __all__ = [
     "resolve",
 ]
 
-moved(__name__)
+warn_of_move(__name__)
 
 
 class Resolution(NamedTuple):
@@ -33,7 +33,7 @@ class Resolution(NamedTuple):
 
 
 def make_address_storage_spec(specs: Sequence[ValueSpec]) -> StorageSpec:
-    """Return what a function stores.
+    """Return the values that a function stores.
 
     Raises:
         DefinitionError: if a name occurs twice.
@@ -46,20 +46,20 @@ def resolve(
     typename: str,  # noqa: ARG001 - a parameter of the published function
     values: Iterable[ToFunction.PersistedValue],
 ) -> Resolution:
-    """Return the values that a function stores, out of those that the runtime has sent.
+    """Return the values of a function that the runtime has sent, or the specs of missing ones.
 
     Args:
-        storage: what the function stores.
+        storage: the values that the function stores.
         typename: of the function.
         values: as they are on the wire.
     """
-    received = {each.state_name: each.state_value for each in values}
-    missing = [spec for spec in storage.specs if spec.name not in received]
+    sent = {each.state_name: each.state_value for each in values}
+    missing = [spec for spec in storage.specs if spec.name not in sent]
     if missing:
         return Resolution(missing, None)
     present = {
         name: TypedValue(value.typename, value.value)
-        for name, value in received.items()
+        for name, value in sent.items()
         if value.has_value
     }
     return Resolution(None, Storage(Values(value_specs(storage.specs), present)))

@@ -11,7 +11,7 @@ from statefun.protocol.types_pb2 import (
     LongWrapper,
     StringWrapper,
 )
-from statefun.published import moved
+from statefun.published import warn_of_move
 
 __all__ = [
     "BooleanWrapper",
@@ -22,4 +22,4 @@ __all__ = [
     "StringWrapper",
 ]
 
-moved(__name__, "statefun.protocol.types_pb2")
+warn_of_move(__name__, "statefun.protocol.types_pb2")

@@ -7,18 +7,18 @@ from typing import Any
 
 from statefun import Type, ValueDecodeError, make_json_type, make_protobuf_type
 from statefun.protocol.request_reply_pb2 import TypedValue
-from statefun.published import moved
+from statefun.published import warn_of_move
 
 __all__ = ["from_typed_value", "make_json_type", "make_protobuf_type", "to_typed_value"]
 
-moved(__name__)
+warn_of_move(__name__)
 
 
 def to_typed_value(type: Type[Any], value: Any) -> TypedValue:  # noqa: A002 - its published name
-    """Encode a value as it is on the wire; None is no value.
+    """Encode a value for the request-reply protocol; None is no value.
 
     Raises:
-        DefinitionError: if the value is not of the type.
+        Exception: what the type raises if it cannot encode the value.
     """
     if value is None:
         return TypedValue(typename=type.typename)
@@ -27,13 +27,16 @@ def to_typed_value(type: Type[Any], value: Any) -> TypedValue:  # noqa: A002 - i
 
 
 def from_typed_value(tpe: Type[Any], typed_value: TypedValue | None) -> Any:
-    """Decode a value of the wire; None if there is none.
+    """Decode a value of the request-reply protocol; None if there is none.
 
     Raises:
-        ValueDecodeError: if it is of another type, or its bytes are of none.
+        ValueDecodeError: if it has another type.
+        Exception: what the type raises if the bytes do not decode.
     """
     if typed_value is None or not typed_value.has_value:
         return None
     if not tpe.reads(typed_value.typename):
-        raise ValueDecodeError(f"a {typed_value.typename} is read as a {tpe.typename}")
+        raise ValueDecodeError(
+            f"a value of type {typed_value.typename} cannot be read as {tpe.typename}"
+        )
     return tpe.decode(typed_value.typename, typed_value.value)

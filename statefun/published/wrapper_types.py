@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from statefun import BoolType, DoubleType, FloatType, IntType, LongType, StringType
-from statefun.published import moved
+from statefun.published import warn_of_move
 
 __all__ = [
     "PY_TYPE_TO_WRAPPER_TYPE",
@@ -17,7 +17,7 @@ __all__ = [
     "StringType",
 ]
 
-moved(__name__)
+warn_of_move(__name__)
 
 PY_TYPE_TO_WRAPPER_TYPE = {int: IntType, bool: BoolType, float: FloatType, str: StringType}
 WRAPPER_TYPE_TO_PY_TYPE = {type_: kind for kind, type_ in PY_TYPE_TO_WRAPPER_TYPE.items()}

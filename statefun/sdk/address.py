@@ -55,7 +55,7 @@ class TypeName:
 
 @lru_cache
 def checked_typename(typename: str) -> str:
-    """Return a typename that can be sent to; quicker than parsing it each time.
+    """Check a typename and return it; the results are cached, as messages repeat typenames.
 
     Raises:
         DefinitionError: as for :meth:`TypeName.parse`.
@@ -64,8 +64,8 @@ def checked_typename(typename: str) -> str:
 
 
 RESERVED = (
-    "is in the namespace statefun, or in one below it, which the runtime keeps to itself; use "
-    "another one, such as 'com.example.fns'"
+    "is in the namespace statefun, or in one below it, which the runtime reserves; use another "
+    "one, such as 'com.example.fns'"
 )
 """The error text for a typename that :func:`is_reserved`."""
 
@@ -98,7 +98,7 @@ class _AddressParts(NamedTuple):
 class Address(_AddressParts):
     """Where one function instance lives: its type (``namespace/name``) and its ``id``.
 
-    A tuple underneath, since one is made for every address of every micro-batch.
+    It is a tuple, which is quick to make: each micro-batch makes one for each of its addresses.
 
     >>> Address("com.example.fns", "greeter", "Ada").typename
     'com.example.fns/greeter'

@@ -37,7 +37,7 @@ class Cancellation(NamedTuple):
 
 
 def token_in_use(sender: Address, token: str) -> FunctionError:
-    """Return the error of a delayed message whose token another pending message of the id has."""
+    """Return the error of a delayed message whose token a pending message of the same id has."""
     return FunctionError(
         f"function {sender.typename} at address {sender} has sent a delayed message with the "
         f"cancellation token {token!r}, which the id {sender.id} already uses for one that "
@@ -61,7 +61,7 @@ class Sent:
         self.messages: list[Message] = []
         """To functions."""
         self.delayed: list[DelayedMessage | Cancellation] = []
-        """To functions with a delay, and cancelled."""
+        """To functions with a delay; and cancellations."""
         self.egress_messages: list[EgressMessage] = []
         """To egresses."""
 
@@ -77,7 +77,7 @@ class Sent:
         del self.egress_messages[egress_messages:]
 
     def copy(self) -> Sent:
-        """Return the same, to be continued apart from this."""
+        """Return a copy, to which messages can be added apart from this."""
         copied = Sent()
         copied.messages += self.messages
         copied.delayed += self.delayed
@@ -86,7 +86,7 @@ class Sent:
 
 
 class Context:
-    """Handed to a function with each message.
+    """The first argument of a function: its address, its values, and ways to send messages.
 
     Effects (messages, egress records and changed state) become visible together, when the
     micro-batch that the invocation is part of is committed.
@@ -116,15 +116,15 @@ class Context:
         self._message: Message | None = None
         self._trace: str | None = None
         self.address = address
-        """Where this function instance lives."""
+        """The address of this function instance."""
         self.caller: Address | None = None
-        """Who sent the message; None if it came from an ingress."""
+        """The address that has sent the message; None if it came from an ingress."""
         self.storage = Storage(values)
         """The values of this address, as declared by the function's specs."""
 
     @property
     def record(self) -> IngressRecord | None:
-        """The ingress record that the message was; None if a function has sent the message.
+        """The ingress record that became the message; None if a function has sent the message.
 
         >>> def greet(ctx, message):
         ...     if ctx.record is not None:
@@ -149,10 +149,10 @@ class Context:
         Args:
             message: the message or record; or the address that a value is sent to.
             value: the value that is sent to an address.
-            value_type: its type; if not given, the one of its class: that of a string is
-                ``StringType``, that of a number ``LongType`` or ``DoubleType``, that of another
-                class the one that :func:`~statefun.make_json_type` or its siblings have named, or
-                JSON under the name of the class.
+            value_type: its type; if not given, that of its class: ``StringType`` for a string,
+                ``LongType`` or ``DoubleType`` for a number. Another class has the type that
+                :func:`~statefun.make_json_type` or its siblings have registered, or else JSON
+                under the name of the class.
 
         Raises:
             DefinitionError: if it is neither; a builder still needs its ``.build()``. Also if its
@@ -214,8 +214,9 @@ class Context:
     ) -> None:
         """Send a message to a function, to be delivered after ``duration``.
 
-        It is never delivered early; how late, is a matter of a timer's tick and of micro-batches.
-        It survives restarts: a message that became due in between is delivered at once.
+        It is never delivered early. How late it is depends on the tick of timers and on the duration
+        of micro-batches. It survives restarts: a message that became due meanwhile is delivered at
+        once.
 
         Args:
             duration: how long to wait, not negative, and at most a thousand years.
@@ -259,9 +260,9 @@ class Context:
     def cancel_delayed_message(self, cancellation_token: str) -> None:
         """Cancel the delayed message that this id has sent with ``cancellation_token``.
 
-        It is never delivered if this is called before it is due. One that is due already may be on
-        its way: then it is delivered nevertheless, or left out, as it happens, without an error.
-        Nothing happens if there is none.
+        The message is never delivered if it is cancelled before it is due. A message that is already
+        due may be delivered nevertheless, without an error. If there is no such message, the call
+        has no effect.
 
         Raises:
             DefinitionError: if the token is empty.
@@ -294,7 +295,7 @@ def begin_message(
 ) -> None:
     """Point the context at its next message, which may be part of a trace."""
     context.caller = caller
-    context._message = message  # noqa: SLF001 - users need not see how
+    context._message = message  # noqa: SLF001 - no part of the API
     context._trace = trace  # noqa: SLF001 - as above
 
 

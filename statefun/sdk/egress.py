@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import re
-import struct
-from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -15,14 +13,11 @@ from google.protobuf.message import DecodeError
 from statefun.protocol.kafka_egress_pb2 import KafkaProducerRecord
 from statefun.sdk.address import checked_typename
 from statefun.sdk.errors import DefinitionError
+from statefun.sdk.kafka_parts import Headers, check_placement, header_bytes, value_bytes
 from statefun.sdk.shortening import shortened
-from statefun.sdk.times import EPOCH, from_epoch_millis, to_epoch_millis
+from statefun.sdk.times import from_epoch_millis, to_epoch_millis
 from statefun.sdk.types import Type, TypedValue, as_typed_value, typed
 
-Headers = Mapping[str, "str | bytes | None"] | Iterable[tuple[str, "str | bytes | None"]]
-"""Names and values; given as pairs, a name may occur more than once."""
-
-_MAX_PARTITION = 2**31 - 1
 _TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 _TOPIC_SHOWN = 300
 """Error messages quote so many characters of a wrong topic name."""
@@ -129,7 +124,7 @@ class KafkaEgressMessage(EgressMessage):
             value_type: how to encode the value.
             headers: names and values; string values are encoded in UTF-8.
             partition: the partition to write to, regardless of the key.
-            timestamp: the record's time, with a time zone; without it, when it is written.
+            timestamp: the record's time, with a time zone; without it, the time of writing.
         """
         if not (isinstance(topic, str) and topic):
             raise DefinitionError(f"a record for egress {typename} needs a topic, not {topic!r}")
@@ -147,12 +142,12 @@ class KafkaEgressMessage(EgressMessage):
         self.partition = partition
         self.timestamp = timestamp
         if partition is not None or timestamp is not None:
-            _check_placement(typename, topic, partition, timestamp)
+            check_placement(typename, topic, partition, timestamp)
         try:
             if headers:
-                self.headers = _header_bytes(typename, topic, headers)
+                self.headers = header_bytes(typename, topic, headers)
             (key or "").encode()  # a lone surrogate is noticed here, not when records are written
-            self.value = _value_bytes(typename, topic, value, value_type)
+            self.value = value_bytes(typename, topic, value, value_type)
         except UnicodeEncodeError as error:
             raise DefinitionError(
                 f"a record for egress {typename}, topic {topic}: "
@@ -184,7 +179,8 @@ class KafkaEgressMessage(EgressMessage):
         """Read a record from its wire form.
 
         Raises:
-            DefinitionError: if the value is not a ``KafkaProducerRecord`` with a topic.
+            DefinitionError: if the value is not a ``KafkaProducerRecord`` with a topic, or has an
+                invalid part.
         """
         if typed_value.typename != KAFKA_RECORD_TYPENAME:
             raise DefinitionError(
@@ -198,7 +194,14 @@ class KafkaEgressMessage(EgressMessage):
                 f"a record for egress {typename} ({len(typed_value.value)} bytes) does not decode "
                 f"as {KAFKA_RECORD_TYPENAME}: {error}"
             ) from error
-        has_time = record.HasField("timestamp")
+        try:
+            has_time = record.HasField("timestamp")
+            timestamp = from_epoch_millis(record.timestamp) if has_time else None
+        except OverflowError:
+            raise DefinitionError(
+                f"a record for egress {typename}, topic {record.topic}: its timestamp, "
+                f"{record.timestamp} milliseconds since 1970, is after the year 9999"
+            ) from None
         return cls(
             typename,
             topic=record.topic,
@@ -209,7 +212,7 @@ class KafkaEgressMessage(EgressMessage):
                 for header in record.headers
             ],
             partition=record.partition if record.HasField("partition") else None,
-            timestamp=from_epoch_millis(record.timestamp) if has_time else None,
+            timestamp=timestamp,
         )
 
     @staticmethod
@@ -256,14 +259,14 @@ class KafkaEgressMessageBuilder:
         return self._with(partition=partition)
 
     def with_timestamp(self, timestamp: datetime | None) -> KafkaEgressMessageBuilder:
-        """Set the record's time, with a time zone; without it, it is when the record is written."""
+        """Set the record's time, with a time zone; without it, the time of writing."""
         return self._with(timestamp=timestamp)
 
     def build(self) -> KafkaEgressMessage:
         """Return the record.
 
         Raises:
-            DefinitionError: if the topic or the value is missing, or something does not fit.
+            DefinitionError: if the topic or the value is missing, or a part is invalid.
         """
         for part in ("topic", "value"):
             if part not in self._parts:
@@ -282,7 +285,7 @@ def egress_message_builder(
 ) -> EgressMessage:
     """Build a message to an egress that accepts values of ``value_type``.
 
-    A Kafka egress does if it was declared with a serializer.
+    A Kafka egress accepts them if it was declared with a serializer.
 
     Args:
         target_typename: the egress's id, ``namespace/name``.
@@ -323,75 +326,3 @@ def kafka_egress_message(
     if isinstance(key, bytes):
         key = key.decode()
     return KafkaEgressMessage(typename, topic=topic, key=key, value=value, value_type=value_type)
-
-
-def _value_bytes(
-    typename: str, topic: str, value: Any, value_type: Type[Any] | None
-) -> bytes | None:
-    if value_type is not None:
-        return typed(value, value_type).value
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    try:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return struct.pack(">i", value)
-        if isinstance(value, float):
-            return struct.pack(">d", value)
-    except struct.error as error:
-        raise DefinitionError(
-            f"a record for egress {typename}, topic {topic}: {value!r} does not fit: {error}; "
-            "give a value_type such as LongType"
-        ) from error
-    raise DefinitionError(
-        f"a record for egress {typename}, topic {topic}: a {type(value).__name__} needs its "
-        "value_type; without one a value is bytes, str, int or float"
-    )
-
-
-def _header_bytes(
-    typename: str, topic: str, headers: Headers
-) -> tuple[tuple[str, bytes | None], ...]:
-    """Encode headers.
-
-    Raises:
-        DefinitionError: if they are no names and values.
-        UnicodeEncodeError: if one is no Unicode.
-    """
-    try:
-        pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
-        for name, value in pairs:
-            name.encode()
-            if not (value is None or isinstance(value, (str, bytes))):
-                raise TypeError(f"header {name!r} is {value!r}")
-    except (TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, UnicodeEncodeError):
-            raise
-        raise DefinitionError(
-            f"a record for egress {typename}, topic {topic}: headers are names with values that "
-            f"are bytes, strings or None: {error}"
-        ) from error
-    return tuple(
-        (name, value.encode() if isinstance(value, str) else value) for name, value in pairs
-    )
-
-
-def _check_placement(typename: str, topic: str, partition: object, timestamp: object) -> None:
-    wrong = ""
-    if not (partition is None or _is_partition(partition)):
-        wrong = f"a partition is a number from 0 on, not {partition!r}"
-    elif not (timestamp is None or (isinstance(timestamp, datetime) and timestamp.tzinfo)):
-        wrong = f"a timestamp is a datetime with a time zone, not {timestamp!r}"
-    elif isinstance(timestamp, datetime) and timestamp < EPOCH:
-        wrong = f"a timestamp is not before 1970, as {timestamp} is"
-    if wrong:
-        raise DefinitionError(f"a record for egress {typename}, topic {topic}: {wrong}")
-
-
-def _is_partition(number: object) -> bool:
-    return (
-        isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= _MAX_PARTITION
-    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs coroutines of users' functions side by side, on one event loop per worker process."""
+"""Runs coroutines of users' functions concurrently, on one event loop per worker process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 def await_all(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseException]:
     """Await all calls, at most ``limit`` at a time; a failed call does not disturb the others."""
-    return beside_loops(lambda: _await_all(calls, limit))
+    return outside_of_loops(lambda: _await_all(calls, limit))
 
 
 def _await_all(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseException]:
@@ -29,18 +29,18 @@ def _await_all(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseExcept
                 raise
 
 
-def beside_loops(run: Callable[[], T]) -> T:
-    """Call what runs an event loop: in another thread, if this one is within a loop already."""
+def outside_of_loops(run: Callable[[], T]) -> T:
+    """Call a function that runs an event loop: in another thread, if this one runs a loop already."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return run()
-    with ThreadPoolExecutor(1) as others:
-        return others.submit(run).result()
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(run).result()
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """Return the worker process's loop; clients that user code ties to it live as long as it."""
+    """Return the worker process's loop; users' clients can stay with it."""
     if not _loops or _loops[0].is_closed():
         _loops[:] = [asyncio.new_event_loop()]
     return _loops[0]

@@ -185,7 +185,7 @@ def _is_frozen(class_: type) -> bool:
 def _pydantic_problem(annotation: Any) -> str | None:
     if is_pydantic(annotation):
         return None
-    import pydantic  # noqa: PLC0415 - only programs that have it have models
+    import pydantic  # noqa: PLC0415 - only programs with Pydantic have models
 
     try:
         pydantic.TypeAdapter(annotation)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invoking one address with a batch of messages: the only implementation of "invoke".
+"""Invokes one address with a batch of messages: the only implementation of "invoke".
 
-Every caller of functions, in process or behind bytes, comes through here.
+The engine, the request-reply protocol and tests call it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PLACED: Sequence[type[InvocationError]] = (
     UnknownFunctionError,
     ValueDecodeError,
 )
-"""The errors whose texts name the address already."""
+"""The errors whose texts have the address already."""
 _NOTHING_SENT = Sent().counts()
 _NOTHING_CHANGED: Mapping[str, TypedValue | None] = MappingProxyType({})
 
@@ -62,11 +62,11 @@ def invoke(
     *,
     served: bool = False,
 ) -> InvocationResult:
-    """Run a plain function over a batch, one message after the other.
+    """Run a plain function over a batch, one message after another.
 
     ``served`` is for a server of a runtime that calls functions remotely: the function's first
-    exception ends the batch, and is raised, unless its policy is to skip such messages. What ends
-    the process is raised in any case. Coroutines run in the task of the caller.
+    exception ends the batch, and is raised, unless its policy is to skip such messages. Exceptions
+    that end the process are raised in any case. Coroutines run in the task of the caller.
     """
     run = _Run(function, batch, prepare, served=served)
     call, context = function.call, run.context
@@ -83,7 +83,7 @@ def invoke(
                 finally:
                     alarm.end()
             except BaseException as error:  # noqa: BLE001 - users' code may raise any exception
-                alarm.end()  # the interruption may have come in its own way
+                alarm.end()  # the interruption may have come before the end in ``finally``
                 run.take_back(index, error)
         current_address.set(None)
     return run.result()
@@ -191,7 +191,7 @@ class _Run:
     def take_back(self, index: int, error: BaseException) -> None:
         if self._served:
             if type(error) is CallTimeoutError:
-                error = _late(self._function)
+                error = _timeout_error(self._function)
             if self._function.on_failure is not OnFailure.SKIP or not isinstance(error, Exception):
                 raise error
         self._sent.take_back(self._counts_before)
@@ -213,10 +213,10 @@ class _Run:
 def _failed(
     function: StatefulFunction, target: Address, index: int, error: BaseException
 ) -> FailedInvocation:
-    # The first frame is the loop that called the user's function, or what decodes its value.
+    # The first frames are of the loop that calls the function, and of its handlers.
     text = traceback_of(error, skip=1 + isinstance(function.call, Handlers))
     if type(error) is CallTimeoutError:  # isinstance would ask users' classes
-        error = _late(function)
+        error = _timeout_error(function)
     if type(error) is StateDecodeError:  # the value's name alone would not find it
         where = f"function {target.typename} at address {target}: {text_of(error.message)}"
         return FailedInvocation(index, StateDecodeError(where), StateDecodeError.__name__, text)
@@ -228,5 +228,5 @@ def _failed(
     return FailedInvocation(index, failure, class_name(error), text)
 
 
-def _late(function: StatefulFunction) -> TimeoutError:
+def _timeout_error(function: StatefulFunction) -> TimeoutError:
     return TimeoutError(f"the call took longer than its timeout of {function.timeout}")

@@ -53,7 +53,7 @@ def line_of(error: BaseException) -> str:
 def traceback_of(error: BaseException, *, skip: int = 0) -> str:
     """Return an exception's traceback, without its first frames; frames of users' code stay.
 
-    It is empty if the exception is statefun's, and users' code has not caused it: its text says all.
+    It is empty for an error of statefun that users' code has not caused: its text says everything.
     """
     # isinstance would ask users' classes
     if issubclass(type(error), StatefunError) and not _attempt(lambda: passes_users_code(error)):
@@ -69,7 +69,7 @@ def traceback_of(error: BaseException, *, skip: int = 0) -> str:
 
 
 def deserializer_failed(name: str, target: Address, error: BaseException) -> InvocationError:
-    """Return the error of a record that a deserializer has failed on.
+    """Return the error of a record on which a deserializer has failed.
 
     If a service such as a schema registry does not answer, nothing is wrong with the record.
     """
@@ -83,7 +83,7 @@ def deserializer_failed(name: str, target: Address, error: BaseException) -> Inv
 
 
 def _attempt(describe: Callable[[], T]) -> T | None:
-    """Return what is found out, or None if a method of the user's class fails."""
+    """Return the result of a description; None if a method of the user's class fails in it."""
     try:
         return describe()
     except BaseException:  # noqa: BLE001 - also if they ask to exit

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The request-reply protocol: functions behind bytes, for runtimes that call them remotely.
+"""The request-reply protocol: calls of functions as bytes, for runtimes that call them remotely.
 
-A request names an address, and holds its state and its messages; the reply holds the effects. A
-runtime does not know a function's values before its first reply, which asks for what is missing;
-the same request then comes again. From the protocol of Stateful Functions 3.x
-(``request-reply.proto``), whose runtime tries a request again when it gets no reply.
+A request has an address with its state and its messages; the reply has the effects. A runtime does
+not know which values a function stores: the first reply asks for the missing values, and the runtime
+sends the request again with them. The protocol is that of Stateful Functions 3.x
+(``request-reply.proto``), whose runtime repeats a request that gets no reply.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -27,12 +26,12 @@ from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
 from statefun.sdk.message import Message
+from statefun.sdk.times import in_milliseconds
 from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import ValueSpec
 
 logger = logging.getLogger("statefun")
 
-_MILLISECOND = timedelta(milliseconds=1)
 _Expiration = FromFunction.ExpirationSpec.ExpireMode
 _Mutation = FromFunction.PersistedValueMutation.MutationType
 
@@ -74,11 +73,11 @@ class RequestReplyHandler:
             UnknownFunctionError: if there is no such function.
             RequestError: if the bytes are no request.
             Exception: what the function has raised, unless its failure policy is ``"skip"``; other
-                policies are the runtime's business. None of the request's effects count; the
-                runtime sends the request again.
+                policies are left to the runtime. No effect of the request counts; the runtime
+                sends the request again.
         """
         request = _Request(self.functions, request_bytes)
-        if not request.missing and request.function.is_async:
+        if not request.missing_specs and request.function.is_async:
             return asyncio.run(request.answer_async())
         return request.answer()
 
@@ -89,7 +88,7 @@ class RequestReplyHandler:
             Exception: as for :meth:`handle_sync`.
         """
         request = _Request(self.functions, request_bytes)
-        if not request.missing and request.function.is_async:
+        if not request.missing_specs and request.function.is_async:
             return await request.answer_async()
         return request.answer()
 
@@ -114,15 +113,15 @@ class _Request:
         self._invocations = invocation.invocations
         self._state = {each.state_name: each.state_value for each in invocation.state}
         self.function = functions.for_typename(self._target.typename)
-        self.missing = [
+        self.missing_specs = [
             spec for name, spec in self.function.specs.items() if name not in self._state
         ]
-        """The values that the runtime does not know of yet."""
+        """The values that the request lacks."""
 
     def answer(self) -> bytes:
         """Call a plain function; return the reply."""
-        if self.missing:
-            return _incomplete(self.missing)
+        if self.missing_specs:
+            return _incomplete(self.missing_specs)
         return self._reply(invoke(self.function, self._batch(), served=True))
 
     async def answer_async(self) -> bytes:
@@ -170,7 +169,7 @@ class _Request:
 
 def _invocation(wire: ToFunction.Invocation) -> Invocation:
     argument, caller = wire.argument, wire.caller
-    # A message without a value: bytes that are not there, and not none at all.
+    # None stands for no value, which differs from an empty value.
     content: Any = argument.value if argument.has_value else None
     sender = None
     if caller.type or caller.id:
@@ -195,7 +194,7 @@ def _put_delayed(
     if isinstance(delayed, Cancellation):
         wire.is_cancellation_request = True
         return
-    wire.delay_in_ms = delayed.delay // _MILLISECOND
+    wire.delay_in_ms = in_milliseconds(delayed.delay)
     _put_target(wire.target, delayed.message)
     _put_value(wire.argument, delayed.message.typed_value)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What logs and errors may show of a URI: its login and the values of its query may be secrets."""
+"""Hides secrets of URIs in logs and errors: the login, and the values of the query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHORTEST_SECRET = 6
 
 
 def shown_uri(uri: str) -> str:
-    """Return a URI without its login, and with the names of its query alone.
+    """Return a URI without its login, and without the values of its query.
 
     >>> shown_uri("https://ada:secret@functions:8080/greeter?code=KEY&slot=a")
     'https://functions:8080/greeter?code=***&slot=***'
@@ -32,7 +32,7 @@ def shown_uri(uri: str) -> str:
 
 
 def without_secrets(text: object, uri: str) -> str:
-    """Return the text of somebody else's error without what a URI in it may not show.
+    """Return the text of a library's error without the secrets of a URI.
 
     >>> uri = "https://functions/greeter?code=8b1a9953"
     >>> without_secrets(f"400, url={uri!r}, code 8b1a9953", uri)
@@ -40,14 +40,14 @@ def without_secrets(text: object, uri: str) -> str:
     """
     if "://" not in uri:
         return str(text)
-    found = str(text).replace(uri, shown_uri(uri))
+    shown = str(text).replace(uri, shown_uri(uri))
     for secret in sorted(_secrets(uri), key=len, reverse=True):
-        found = found.replace(secret, _HIDDEN)
-    return found
+        shown = shown.replace(secret, _HIDDEN)
+    return shown
 
 
 def _secrets(uri: str) -> set[str]:
-    """Return what is hidden of a URI, as it is there and as it is meant."""
+    """Return the secrets of a URI, in all their encodings."""
     _, _, rest = uri.partition("://")
     before, _, query = rest.partition("?")
     login = before.partition("/")[0].rpartition("@")[0]
@@ -55,7 +55,7 @@ def _secrets(uri: str) -> set[str]:
         login.partition(":")[2],
         *(each.partition("=")[2] for each in re.split("[&;#]", query)),
     ]
-    found = {
+    secrets = {
         each for part in parts for each in (part, unquote_plus(part), quote(unquote_plus(part)))
     }
-    return {each for each in found if len(each) >= _SHORTEST_SECRET}
+    return {each for each in secrets if len(each) >= _SHORTEST_SECRET}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types of structured values: JSON and MessagePack of classes, and Protobuf messages.
 
-msgspec encodes and decodes dataclasses, attrs classes and what Python's annotations can say beside
-them, and ignores fields that a class does not have, so that classes may grow. Of Pydantic models,
-their own methods do. Neither package is imported before a type needs it.
+msgspec encodes and decodes dataclasses, attrs classes and other annotations, such as ``list[int]``. It
+ignores fields that a class does not have, so that classes may get further fields. Pydantic encodes and
+decodes its models. Neither package is imported before a type needs it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class StructuredType(Type[T]):
         """Return a digest of the JSON Schema of its values; empty where there is none."""
         try:
             if pydantic_models(self._annotation):
-                import pydantic  # noqa: PLC0415 - only programs that have it have models
+                import pydantic  # noqa: PLC0415 - only programs with Pydantic have models
 
                 schema = pydantic.TypeAdapter(self._annotation).json_schema()
             else:
@@ -97,23 +97,23 @@ class StructuredType(Type[T]):
 
 
 _HINT = (
-    "; dicts with keys of text, lists, texts, numbers, True, False and None come back as they are: for "
-    "others name a type by its annotation, such as make_json_type('com.example/Pair', tuple[int, str])"
+    "; only dicts with keys of text, lists, texts, numbers, True, False and None come back unchanged: for "
+    "other values make a type of an annotation, such as make_json_type('com.example/Pair', tuple[int, str])"
 )
 
 
 class _Serializer(TypeSerializer[T]):
-    """Encodes values, and makes sure that they come back when they are decoded.
+    """Encodes values, and checks that decoding returns the same value.
 
-    A field that holds what its annotation does not allow would otherwise show where the value is
-    read, maybe months later, and not where it was made.
+    Without the check, a field whose value its annotation does not allow would fail where it is read,
+    maybe months later, and not where it was written.
 
     Args:
         python_type: the class of all values; None if there is no such class.
-        encode: from a value to its bytes.
-        decode: from bytes to the value.
-        is_exact: whether all parts of a value come back as the classes that they have. Without an
-            annotation nothing else says what they were.
+        encode: converts a value to bytes.
+        decode: converts bytes to a value.
+        is_exact: whether all parts of a value must come back with the same classes, since no
+            annotation gives their classes.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class _Serializer(TypeSerializer[T]):
         """Encode ``value``."""
         class_ = self._python_type
         if class_ is not None and type(value) is not class_:
-            raise TypeError(f"a value of {class_.__name__} is wanted")
+            raise TypeError(f"it is not of class {class_.__name__}")
         content = self._encode(value)
         again = self.deserialize(content)
         if (self._is_exact or again != value) and not are_same(again, value):
@@ -164,17 +164,17 @@ def _serializer(annotation: Any, encoding: Format) -> TypeSerializer[Any]:
 
 
 def _is_concrete(annotation: Any) -> bool:
-    """Return whether the values of an annotation have it as their class; not so a TypedDict."""
+    """Return whether an annotation is the class of its values, unlike a TypedDict."""
     return is_class(annotation) and not issubclass(annotation, dict)
 
 
 def _pydantic_serializer(annotation: Any, encoding: Format) -> TypeSerializer[Any]:
-    import pydantic  # noqa: PLC0415 - only programs that have it have models
+    import pydantic  # noqa: PLC0415 - only programs with Pydantic have models
 
     adapter = pydantic.TypeAdapter(annotation)
     class_ = annotation if is_pydantic(annotation) else None
-    # What others write has the aliases of fields, and so has what is written for them, unless
-    # that would not be read again.
+    # Other programs use the aliases of fields. So does this one, unless the aliases for writing
+    # and reading differ.
     by_alias = all(
         field.serialization_alias == field.validation_alias
         for model in pydantic_models(annotation)
@@ -228,12 +228,12 @@ def make_json_type(
 
     Args:
         typename: ``namespace/name``, as ``valueType`` in module.yaml names it.
-        python_type: a dataclass, an attrs class, a Pydantic model, or anything else that an
-            annotation can say, such as ``list[int]``; values are checked when they are encoded
+        python_type: a dataclass, an attrs class, a Pydantic model, or another annotation, such as
+            ``list[int]``; values are checked when they are encoded
             and decoded. If not given, they are dicts with keys of text, lists, texts, finite numbers,
             True, False and None, and nothing else: a tuple would come back as a list.
-        upgrades: older types, whose values are read with them, and made into values of this type
-            by a function each.
+        upgrades: older types, each with a function that converts a value of it to one of this
+            type.
 
     Raises:
         DefinitionError: if the typename is ill-formed or belongs to another type, or values of

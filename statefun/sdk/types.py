@@ -28,10 +28,9 @@ class TypedValue(NamedTuple):
 
     @property
     def has_value(self) -> bool:
-        """Whether there is a value, if only an empty one.
+        """Whether there is a value, be it an empty one.
 
-        There is none in a message of another language's SDK that was sent without; then the bytes
-        are None.
+        SDKs of other languages can send messages without a value: then ``value`` is None.
 
         >>> TypedValue("com.example/Empty", b"").has_value
         True
@@ -41,7 +40,7 @@ class TypedValue(NamedTuple):
 
 @runtime_checkable
 class TypeSerializer(Protocol[T]):
-    """Turns values of one type into bytes and back; subclass it, or have methods of these names.
+    """Turns values of one type into bytes and back; subclass it, or define methods with these names.
 
     >>> class Latin:
     ...     def serialize(self, value: str) -> bytes:
@@ -80,9 +79,9 @@ class Type(ABC, Generic[T]):
     """
 
     python_type: type[T] | None = None
-    """The class of its values, where a handler's annotations can name it by its class."""
+    """The class of its values, by which annotations of handlers name the type; None for none."""
     _older: Mapping[str, Callable[[bytes], T]] = MappingProxyType({})
-    """What decodes values of older types, by their typenames."""
+    """Decoders of values of older types, by their typenames."""
 
     def __init__(
         self,
@@ -105,24 +104,24 @@ class Type(ABC, Generic[T]):
         return typename == self.typename or typename in self._older
 
     def readers(self) -> Mapping[str, Callable[[bytes], T]]:
-        """Return what decodes values, by their typenames: its own, and those that it upgrades."""
+        """Return decoders by typename: of its own values, and of those of types that it upgrades."""
         return {self.typename: self.serializer().deserialize, **self._older}
 
     def decode(self, typename: str, value: bytes) -> T:
-        """Decode a value of that typename; of one that it does not know, like one of its own.
+        """Decode a value with a typename; if the typename is unknown, as a value of this type.
 
-        Any exception means that the bytes are no such value.
+        Any exception means that the bytes do not decode.
         """
         if typename in self._older:
             return self._older[typename](value)
         return self.serializer().deserialize(value)
 
     def shape(self) -> str:
-        """Return a text that changes with the values that it decodes; empty if that is unknown."""
+        """Return a text that changes if the type decodes other values; empty if that is unknown."""
         return ""
 
     def origin(self) -> str:
-        """Return where its code comes from: equal for a module or notebook cell that runs again."""
+        """Return where the type is defined; it is the same if a module or notebook cell runs again."""
         return f"{type(self).__module__}.{type(self).__qualname__}"
 
     def __repr__(self) -> str:
@@ -131,7 +130,7 @@ class Type(ABC, Generic[T]):
 
 @attrs.frozen
 class _Upgrade(Generic[T]):
-    """Decodes a value of an older type, and makes a newer one of it."""
+    """Decodes a value of an older type, and converts it to one of the newer type."""
 
     older: Type[Any]
     typename: str
@@ -144,8 +143,8 @@ class _Upgrade(Generic[T]):
 def _decoding_older(
     typename: str, upgrades: Mapping[Type[Any], Callable[[Any], T]]
 ) -> dict[str, Callable[[bytes], T]]:
-    """Return what decodes the older types, and those that they upgrade in turn."""
-    found: dict[str, Callable[[bytes], T]] = {}
+    """Return the decoders of older types, and of the types that these upgrade in turn."""
+    decoders: dict[str, Callable[[bytes], T]] = {}
     for older, convert in upgrades.items():
         if not (isinstance(older, Type) and callable(convert)):
             raise DefinitionError(
@@ -153,12 +152,12 @@ def _decoding_older(
                 f"{older!r} to {convert!r}"
             )
         for each in older.readers():
-            found.setdefault(each, _Upgrade(older, each, convert))
-    if typename in found:
+            decoders.setdefault(each, _Upgrade(older, each, convert))
+    if typename in decoders:
         raise DefinitionError(
             f"type {typename}: upgrades holds its own typename; a new version needs another one"
         )
-    return found
+    return decoders
 
 
 class SimpleType(Type[T]):
@@ -192,7 +191,7 @@ class SimpleType(Type[T]):
         return self._serializer
 
     def origin(self) -> str:
-        """Return where its code comes from."""
+        """Return where the type is defined: by its function for decoding."""
         fn = self.deserialize_fn
         owner = getattr(fn, "__self__", None)
         if attrs.has(type(owner)):  # the difference is in its fields
@@ -212,11 +211,11 @@ class SimpleType(Type[T]):
 
         Args:
             typename: ``namespace/name``, as ``valueType`` in module.yaml names it.
-            serialize_fn: from a value to its bytes.
-            deserialize_fn: from bytes to the value; may raise on bytes that are no such value.
-            python_type: the class of its values, which a handler's annotations then can name.
-            upgrades: older types, whose values are read with them, and made into values of this
-                type by a function each.
+            serialize_fn: converts a value to bytes.
+            deserialize_fn: converts bytes to a value; it may raise on other bytes.
+            python_type: the class of its values, by which annotations of handlers name the type.
+            upgrades: older types, each with a function that converts a value of it to one of this
+                type.
 
         Raises:
             DefinitionError: if the typename is ill-formed or belongs to another type.
@@ -251,10 +250,10 @@ class TypeRegistry:
         Raises:
             DefinitionError: if the typename already belongs to a different type.
         """
-        known = self._types.get(type_.typename)
-        if known is not None and known.origin() != type_.origin():
+        present = self._types.get(type_.typename)
+        if present is not None and present.origin() != type_.origin():
             raise DefinitionError(
-                f"typename {type_.typename!r} already belongs to another type ({known.origin()}); "
+                f"typename {type_.typename!r} already belongs to another type ({present.origin()}); "
                 "give one of the two another name"
             )
         self._types[type_.typename] = type_
@@ -267,12 +266,11 @@ class TypeRegistry:
 
     def of_class(self, python_type: type) -> tuple[Type[Any], ...]:
         """Return the types whose values are of that class; the first encodes its messages."""
-        found = self._by_class.get(python_type)
-        if found is None:
-            types = self._types.values()
-            found = tuple(type_ for type_ in types if type_.python_type == python_type)
-            self._by_class[python_type] = found
-        return found
+        types = self._by_class.get(python_type)
+        if types is None:
+            types = tuple(each for each in self._types.values() if each.python_type == python_type)
+            self._by_class[python_type] = types
+        return types
 
     def forget(self, module: str) -> None:
         """Remove the types that a module has defined."""
@@ -282,7 +280,7 @@ class TypeRegistry:
         self._by_class.clear()
 
     def update(self, other: TypeRegistry) -> None:
-        """Take over all types of ``other``, which win over equal names."""
+        """Add all types of ``other``; they replace types with equal typenames."""
         self._types.update(other._types)
         self._by_class.clear()
 
@@ -318,10 +316,10 @@ def simple_type(
 
 
 def as_typed_value(value: Any) -> TypedValue:
-    """Return a typed value, also of one in Protobuf, as the request-reply protocol has it.
+    """Convert a typed value of the request-reply protocol; return another one unchanged.
 
     Raises:
-        DefinitionError: if it is neither.
+        DefinitionError: if the value is neither.
     """
     if isinstance(value, TypedValue):
         return value
@@ -344,7 +342,7 @@ def typed(value: Any, type_: Type[Any] | None) -> TypedValue:
 
 
 def encoded(value: Any, type_: Type[Any]) -> TypedValue:
-    """Encode ``value`` with ``type_``, which is known to be a type.
+    """Encode ``value`` with ``type_``, which is not checked to be a type.
 
     Raises:
         DefinitionError: if the type cannot encode the value.
@@ -361,11 +359,11 @@ def encoded(value: Any, type_: Type[Any]) -> TypedValue:
 
 
 def check_value(typed_value: TypedValue) -> TypedValue:
-    """Return a value that can be sent and stored.
+    """Check that a value can be sent and stored, and return it.
 
     Raises:
-        DefinitionError: if it has more than 64 MiB, is no value at all, or of a type of the
-            runtime's own.
+        DefinitionError: if it has more than 64 MiB, is no typed value, or has a typename that
+            the runtime reserves.
     """
     typename, content = typed_value
     if not (isinstance(typename, str) and isinstance(content, bytes)):
@@ -376,7 +374,7 @@ def check_value(typed_value: TypedValue) -> TypedValue:
     if len(content) > MAX_VALUE_BYTES:
         raise DefinitionError(
             f"a value of type {typename} has {len(content):,} bytes, and {MAX_VALUE_BYTES:,} are "
-            "the most that can be sent or stored; keep it elsewhere, and send where it is"
+            "the most that can be sent or stored; store it elsewhere, and send its location"
         )
     return typed_value
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from statefun.sdk.errors import DefinitionError
+from statefun.sdk.times import in_milliseconds
 from statefun.sdk.types import Type
 
 
@@ -60,7 +61,7 @@ class ValueSpec:
     def duration(self) -> int:
         """The time until the value expires, in milliseconds; 0 if it does not expire."""
         expiration = self.expire_after_call or self.expire_after_write
-        return expiration // timedelta(milliseconds=1) if expiration else 0
+        return in_milliseconds(expiration) if expiration else 0
 
     @property
     def expiration(self) -> Expiration | None:

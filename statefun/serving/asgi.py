@@ -20,7 +20,7 @@ from statefun.sdk.request_reply import RequestReplyHandler
 logger = logging.getLogger("statefun")
 
 MAX_REQUEST_BYTES = 128 * 1024 * 1024
-"""The largest request that is read, unless told otherwise: two values of the largest size."""
+"""The largest request by default: two values of the largest size."""
 HEALTH = "/health"
 _BYTES = "application/octet-stream"
 
@@ -28,7 +28,7 @@ Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
 _Reply = tuple[HTTPStatus, bytes, dict[str, str]]
-"""Its status, its content and further headers."""
+"""Status, content and further headers of a reply."""
 AsgiApplication = Callable[[Event, Receive, Send], Awaitable[None]]
 """An ASGI application: ``await application(scope, receive, send)``."""
 
@@ -42,15 +42,16 @@ def asgi(
     """Return an ASGI application that serves functions to a runtime of Stateful Functions.
 
     Any ASGI server on asyncio runs it: ``uvicorn.run(statefun.asgi(functions))``. A runtime posts to
-    any path; ``GET /health`` tells whether the server is up. A plain function keeps the server busy
-    while it runs; a coroutine function does not. What a page makes a browser send is refused.
+    any path; ``GET /health`` shows whether the server is up. A plain function keeps the server busy
+    while it runs; a coroutine function does not. Requests that a web page makes a browser send are
+    refused.
 
     Args:
         functions: the functions to serve; those of ``@function`` if not given.
         max_request_bytes: larger requests are refused (default 128 MiB).
         only_this_machine: whether to refuse requests whose header ``Host`` is neither
-            ``localhost`` nor a number. Say so where the server listens on this machine only, and no
-            proxy before it keeps the name that its own clients use.
+            ``localhost`` nor a number. Set it if the server listens on this machine only, and no proxy in
+            front of it passes on the ``Host`` of its own clients.
 
     Raises:
         DefinitionError: if an argument is not as above.
@@ -73,7 +74,7 @@ def asgi(
                     handler, receive, max_request_bytes
                 )
             except ConnectionResetError:
-                return  # there is nobody to answer to
+                return  # the client has gone
             await _send_reply(send, *reply)
         else:
             raise NotImplementedError(f"a runtime does not speak {scope['type']}")
@@ -82,17 +83,17 @@ def asgi(
 
 
 def _refusal(scope: Event, *, only_this_machine: bool) -> _Reply | None:
-    """Return the reply to what is no request of a runtime; None if it may be one."""
+    """Return the reply to a request that no runtime sends; None if a runtime may have sent it."""
     method, path = scope["method"], scope["path"]
     if path == HEALTH and method in {"GET", "HEAD"}:
-        return HTTPStatus.OK, b"ok\n", {}  # without content for HEAD, says the server
+        return HTTPStatus.OK, b"ok\n", {}  # the server leaves the content out for HEAD
     if method != "POST":
         return HTTPStatus.METHOD_NOT_ALLOWED, b"a runtime posts its requests\n", {"allow": "POST"}
     headers = {name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]}
     foreign = foreign_header(
         lambda name: headers.get(name.lower()), only_this_machine=only_this_machine
     )
-    if foreign is not None or "origin" in headers:  # a runtime sends none, wherever it is
+    if foreign is not None or "origin" in headers:  # no runtime sends an Origin
         status = HTTPStatus.FORBIDDEN
         text = f"functions are for runtimes, not for pages ({foreign or 'there is an Origin'})"
         if only_this_machine:
@@ -103,7 +104,11 @@ def _refusal(scope: Event, *, only_this_machine: bool) -> _Reply | None:
         status, text = HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a request has Content-Type: {_BYTES}"
     else:
         return None
-    return status, f"{text}\n".encode(), {"connection": "close"}  # what it holds is not read
+    return (
+        status,
+        f"{text}\n".encode(),
+        {"connection": "close"},
+    )  # the content of the request is not read
 
 
 async def _answer(handler: RequestReplyHandler, receive: Receive, limit: int) -> _Reply:
@@ -164,7 +169,7 @@ async def _send_reply(
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """Follow the life of the server: there is nothing to begin or to end."""
+    """Confirm start and end of the server: the application has nothing to set up or to release."""
     while True:
         event = await receive()
         await send({"type": f"{event['type']}.complete"})

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PORT = 8000
 _GRACE_SECONDS = 30
-"""How long requests may still take when the server is asked to end."""
+"""Seconds that running requests may still take after the server was asked to end."""
 
 
 def add_command(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -44,7 +44,7 @@ def add_command(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run_command(options: argparse.Namespace) -> None:
-    """Serve until Ctrl-C or SIGTERM; requests that are being answered are answered first.
+    """Serve until Ctrl-C or SIGTERM; running requests are answered before the end.
 
     Raises:
         StatefunError: if the program cannot be loaded, has no functions, or the server is missing.
@@ -66,7 +66,7 @@ def run_command(options: argparse.Namespace) -> None:
     logging.basicConfig(format="statefun: %(message)s", level=logging.INFO)
     names = ", ".join(sorted(str(function.typename) for function in functions))
     print(f"serving {names}", flush=True)
-    print(f"at http://{options.host}:{options.port}/ ({HEALTH} tells whether it is up)", flush=True)
+    print(f"at http://{options.host}:{options.port}/ ({HEALTH} shows whether it is up)", flush=True)
     config = uvicorn.Config(
         asgi(
             functions,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the records of ingresses go."""
+"""Finds the ids to which records of ingresses go."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from statefun.sdk.types import default_types
 
 
 def id_of_record(record: KafkaRecord, route: TopicRoute) -> tuple[str | None, str]:
-    """Return the id that a record names, if it does, and why it can go nowhere, if it cannot.
+    """Return the id to which a record goes, and why no function can receive it.
+
+    The id is None if the record has none; the reason is empty if a function can receive it.
 
     Raises:
-        FunctionError: if that cannot be told now.
+        FunctionError: if the id cannot be computed now.
     """
     if route.chain is not None and route.changes_key:
         whole = encoded_record(record)

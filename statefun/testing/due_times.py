@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When delayed messages are due, to the millisecond.
+"""Due times of delayed messages, to the millisecond.
 
-The runtime looks at its buckets four times a second. A test asks for the time of each message: the
-buckets are the engine's, and get their tick when a message in them is due.
+The runtime opens buckets four times a second. Under test, each message comes at its own due time: a
+bucket of the engine gets its tick as soon as a message in it is due.
 """
 
 from __future__ import annotations
@@ -19,35 +19,40 @@ _TOKENS = f"{TIMERS_NAMESPACE}/{CANCELLABLE}"
 
 
 class DueTimes:
-    """The times of what waits, in milliseconds since the epoch."""
+    """The due times of waiting messages, in milliseconds since the epoch."""
 
     def __init__(self) -> None:
         self._buckets: list[tuple[int, bytes]] = []
-        """A heap: when something in a bucket is due, with the bucket's key."""
-        self._known: set[tuple[int, bytes]] = set()
-        """The same: a bucket sends what is not due yet once more, to itself or to another one."""
+        """A heap of due times of messages in buckets, with the bucket's key."""
+        self._in_buckets: set[tuple[int, bytes]] = set()
+        """The same: a bucket sends messages that are not due yet again, to itself or to another one."""
         self._messages: list[int] = []
-        """A heap: when messages are due that nobody can cancel."""
+        """A heap of due times of messages that nobody can cancel."""
         self._dues: set[int] = set()
         """The same."""
         self._tokens: list[tuple[int, bytes]] = []
-        """A heap: when messages are due that a token can cancel, with the token's address."""
+        """A heap of due times of messages that a token can cancel, with the key of the token's address."""
         self._cancellable: dict[bytes, int] = {}
-        """When the first message is due that waits at the address of a token."""
+        """The due time of the first message that waits at the address of a token, by its key."""
 
     def add(self, bucket: bytes, content: bytes) -> None:
-        """Add messages that were sent to a bucket, given its key, to wait there."""
+        """Add the due times of messages that were sent to a bucket.
+
+        Args:
+            bucket: the key of the bucket.
+            content: the messages, encoded.
+        """
         for entry in Bucket.FromString(content).messages:
-            if (entry.due, bucket) not in self._known:
-                self._known.add((entry.due, bucket))
+            if (entry.due, bucket) not in self._in_buckets:
+                self._in_buckets.add((entry.due, bucket))
                 heapq.heappush(self._buckets, (entry.due, bucket))
         for message in delayed_messages(DELAYED, content):
             if message.due not in self._dues:
                 self._dues.add(message.due)
                 heapq.heappush(self._messages, message.due)
 
-    def stored(self, key: bytes, state: bytes | None) -> None:
-        """Take note of the new state of an address, which may be a token's."""
+    def update(self, key: bytes, state: bytes | None) -> None:
+        """Update the due times of a token by its new state; states of other addresses have none."""
         if typename_of(key) != _TOKENS:
             return
         self._cancellable.pop(key, None)
@@ -68,12 +73,12 @@ class DueTimes:
         return min((*self._messages[:1], *(due for due, _ in self._tokens[:1])), default=None)
 
     def take(self, now: int) -> list[bytes]:
-        """Return the keys of the buckets in which something is due; forget what is due there."""
+        """Remove the due times up to ``now``; return the keys of the buckets with due messages."""
         while self._messages and self._messages[0] <= now:
             self._dues.remove(heapq.heappop(self._messages))
         keys: dict[bytes, None] = {}
         while self._buckets and self._buckets[0][0] <= now:
             first = heapq.heappop(self._buckets)
-            self._known.remove(first)
+            self._in_buckets.remove(first)
             keys[first[1]] = None
         return list(keys)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a test with many orders and crashes, and tells the first that breaks it."""
+"""Runs a test with many orders and crashes, and reports the first schedule that breaks it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statefun.testing.in_process import InProcessApplication
 from statefun.testing.tested import LoadedProgram, loaded
 
 _MOST_CRASHES = 5
-"""Of one schedule."""
+"""The largest number of crashes of one schedule."""
 
 
 class ScheduleError(AssertionError):
@@ -34,24 +34,24 @@ def explore(  # noqa: PLR0913 - what an application needs, and how often
 ) -> None:
     """Run a test of an application with schedules of orders and crashes.
 
-    The first schedule has no crash, the next ones have one each, at each place where there can be
-    one, and those that follow have some at random. A crash before a commit makes the functions of
+    The first schedule has no crash. The next schedules have one crash each, at each place where there
+    can be one; all further schedules have crashes at random. A crash before a commit makes the functions of
     the micro-batch run again; one while records are published repeats records of an at-least-once
-    egress. What functions keep outside of their state stays as it is.
+    egress. Variables of functions outside of their state stay as they are.
 
     Args:
         test: gets a fresh application for each schedule, and fails by an exception.
-        program: its file; see :class:`InProcessApplication` for this and what follows.
+        program: the file of the application, as for :class:`InProcessApplication`.
         module: its module files.
         functions: its registry.
         components: ingresses and egresses that are declared in Python.
         crashes: how many schedules are tried.
-        schedule: the number of the only one to try again, after the first.
-        seed: decides all of them.
-        twice: whether functions are called twice, to find out whether they do the same.
+        schedule: the number of a schedule; only the first schedule and this one are tried.
+        seed: the seed of all schedules.
+        twice: whether each function is called twice, to check that both calls do the same.
 
     Raises:
-        ScheduleError: if the test fails, with the schedule; its cause is what the test has raised.
+        ScheduleError: if the test fails, with the schedule; its cause is the test's exception.
 
     >>> from statefun import Context, State, StatefulFunctions
     >>> functions = StatefulFunctions()
@@ -107,7 +107,7 @@ def _try(
     *,
     twice: bool,
 ) -> int:
-    """Run the test with one schedule; return at how many places it could have crashed."""
+    """Run the test with one schedule; return the number of places where it could have crashed."""
     application = InProcessApplication.of(
         program, schedule.seed, twice=twice, crashes=schedule.crashes
     )

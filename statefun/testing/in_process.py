@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An application in this process: its functions, module files and policies, without Spark and Kafka.
 
-What the runtime leaves open, such as which of several messages comes first, a seed decides. What
-it promises holds: messages of one sender to one target, and records of one key in a topic, come in
-their order; the effects of a micro-batch become visible together. Timers come at their time, to the
+A seed decides the order of messages where the runtime guarantees none. The runtime's guarantees hold:
+messages of one sender to one target, and records of one key in a topic, come in their order; the
+effects of a micro-batch become visible together. Timers come at their time, to the
 millisecond; on Spark they come up to a quarter of a second later.
 """
 
@@ -39,7 +39,7 @@ from statefun.testing.message_rows import (
     MessageRow,
     rows_of_record,
 )
-from statefun.testing.micro_batch import Done, MicroBatches, StoppedClock
+from statefun.testing.micro_batch import BatchEffects, MicroBatches, StoppedClock
 from statefun.testing.outcomes import PublishedRecord, argument_of, content
 from statefun.testing.tested import (
     Content,
@@ -55,12 +55,12 @@ START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 """The time when an application under test begins."""
 
 _KEEPERS = {wheel.TIMERS_NAMESPACE, chunks.CHUNKS_NAMESPACE}
-"""The namespaces of the engine's addresses that keep messages which wait."""
+"""The namespaces of the engine's addresses that store waiting messages."""
 _ALL = 0.5
-"""How often a micro-batch takes all messages that wait."""
+"""The probability that a micro-batch takes all waiting messages."""
 
 Decide = Callable[[str], bool]
-"""Decides whether the application crashes now; the text says where it is."""
+"""Decides whether the application crashes now; the text describes the place."""
 
 
 class InProcessApplication(TestedApplication):
@@ -95,12 +95,12 @@ class InProcessApplication(TestedApplication):
 
         Args:
             program: its file, such as ``app.py``; not needed if its functions are imported.
-            module: its module file, or several; ``module.yaml`` beside the program if not given.
+            module: its module file, or several; ``module.yaml`` in the program's folder if not given.
             functions: the registry; the program's, or that of ``@function``, if not given.
             components: ingresses and egresses that are declared in Python.
-            seed: decides the order of what the runtime may order as it likes.
-            twice: whether each function is called twice with the same messages and state, to find
-                out whether it does the same.
+            seed: decides the order of messages where the runtime guarantees none.
+            twice: whether each function is called twice with the same messages and state, to
+                check that both calls do the same.
 
         Raises:
             StatefunError: if its parts cannot be loaded, or do not fit.
@@ -141,17 +141,17 @@ class InProcessApplication(TestedApplication):
         self._ready: dict[bytes, dict[Hashable, deque[MessageRow]]] = {}
         """Messages by the key of their target, and by sender."""
         self._reserved: list[MessageRow] = []
-        """Messages to the engine's addresses that keep messages."""
-        self._arrived = deque[tuple[TypeName, KafkaRecord, TopicRoute]]()
-        """Records that wait for their ids, by ingress."""
+        """Messages to the engine's addresses that store waiting messages."""
+        self._unrouted = deque[tuple[TypeName, KafkaRecord, TopicRoute]]()
+        """Records whose ids were not computed yet, with ingress and route."""
         self._due_times = DueTimes()
         self._states: dict[bytes, bytes] = {}
-        """As the runtime stores them, by key."""
+        """The encoded states of addresses, by key."""
         self._published: defaultdict[str, list[PublishedRecord]] = defaultdict(list)
         self._offsets: defaultdict[str, int] = defaultdict(int)
         self._batch = 0
         self.skipped: list[str] = []
-        """Texts about the messages that a policy has left out."""
+        """Texts about the messages that a failure policy has skipped."""
 
     @property
     def now(self) -> datetime:
@@ -204,14 +204,14 @@ class InProcessApplication(TestedApplication):
             tuple((name, as_bytes(each)) for name, each in (headers or {}).items()),
         )
         self._offsets[topic] += 1
-        self._arrived.extend((ingress.id, record, route) for ingress, route in readers)
-        with suppress(StatefunError):  # they wait
+        self._unrouted.extend((ingress.id, record, route) for ingress, route in readers)
+        with suppress(StatefunError):  # the record waits, and drain() raises the error
             self._read()
 
     def _read(self) -> None:
-        while self._arrived:
-            self._route(*self._arrived[0])
-            self._arrived.popleft()
+        while self._unrouted:
+            self._route(*self._unrouted[0])
+            self._unrouted.popleft()
 
     def _route(self, ingress: TypeName, record: KafkaRecord, route: TopicRoute) -> None:
         """Send a record that an ingress has read to its targets."""
@@ -254,7 +254,7 @@ class InProcessApplication(TestedApplication):
     @property
     def next_timer(self) -> datetime | None:
         """When the next delayed message is due; None if none waits."""
-        if self._reserved:  # a failure policy has stopped what was due
+        if self._reserved:  # a failure policy has stopped the application while messages were due
             return self._now
         due = self._due_times.next()
         return None if due is None else from_epoch_millis(due)
@@ -274,7 +274,7 @@ class InProcessApplication(TestedApplication):
         channel.append(message)
 
     def _settle(self) -> None:
-        """Run what keeps messages that wait, and lets them go when their time has come."""
+        """Run the engine's addresses that store waiting messages, until they have no messages."""
         self._tick()
         while self._reserved:
             rows, self._reserved = self._reserved, []
@@ -299,27 +299,27 @@ class InProcessApplication(TestedApplication):
     def _run_batch(self) -> None:
         """Run a micro-batch, until it is committed."""
         self._batch += 1
-        taken = self._taken()
-        groups = [(key, self._merged(channels)) for key, channels in taken.items()]
+        messages = self._take_messages()
+        groups = [(key, self._in_some_order(channels)) for key, channels in messages.items()]
         is_done = False
         while not is_done:
             self._random.shuffle(groups)
             try:
                 done = self._micro_batches.run(groups, self._states, self._milliseconds)
             except BaseException:
-                self._put_back(taken)
+                self._put_back(messages)
                 raise
             is_done = not self._crashes(f"micro-batch {self._batch}, before its commit")
         self._commit(done)
 
-    def _taken(self) -> dict[bytes, dict[Hashable, list[MessageRow]]]:
-        """Take the messages of a micro-batch: some of those that wait, of each sender the first."""
+    def _take_messages(self) -> dict[bytes, dict[Hashable, list[MessageRow]]]:
+        """Take messages for a micro-batch: some of the waiting ones, the first ones of each sender."""
         chosen = self._random
         everything = len(self._ready) <= 1 or chosen.random() < _ALL
         keys = list(self._ready)
         if not everything:
             keys = chosen.sample(keys, chosen.randint(1, len(keys)))
-        taken: dict[bytes, dict[Hashable, list[MessageRow]]] = {}
+        messages: dict[bytes, dict[Hashable, list[MessageRow]]] = {}
         for key in keys:
             channels, parts = self._ready[key], {}
             for sender in list(channels):
@@ -330,10 +330,10 @@ class InProcessApplication(TestedApplication):
                     del channels[sender]
             if not channels:
                 del self._ready[key]
-            taken[key] = parts
-        return taken
+            messages[key] = parts
+        return messages
 
-    def _merged(self, channels: Mapping[Hashable, Sequence[MessageRow]]) -> list[MessageRow]:
+    def _in_some_order(self, channels: Mapping[Hashable, Sequence[MessageRow]]) -> list[MessageRow]:
         """Return messages to one address in an order that keeps each sender's."""
         if len(channels) == 1:
             return list(*channels.values())
@@ -342,19 +342,19 @@ class InProcessApplication(TestedApplication):
         iterators = {sender: iter(messages) for sender, messages in channels.items()}
         return [next(iterators[sender]) for sender in turns]
 
-    def _put_back(self, taken: Mapping[bytes, Mapping[Hashable, Sequence[MessageRow]]]) -> None:
-        """Go on with the same messages the next time, as after a restart."""
-        for key, channels in taken.items():
-            waiting = self._ready.setdefault(key, {})
+    def _put_back(self, batch: Mapping[bytes, Mapping[Hashable, Sequence[MessageRow]]]) -> None:
+        """Put the messages of a failed micro-batch in front of the waiting ones, as a restart does."""
+        for key, channels in batch.items():
+            queues = self._ready.setdefault(key, {})
             for sender, messages in channels.items():
-                waiting.setdefault(sender, deque()).extendleft(reversed(messages))
+                queues.setdefault(sender, deque()).extendleft(reversed(messages))
 
     def _crashes(self, place: str) -> bool:
         return self._crashes_now is not None and self._crashes_now(place)
 
-    def _commit(self, done: Done) -> None:
+    def _commit(self, done: BatchEffects) -> None:
         for key, state in done.states.items():
-            self._due_times.stored(key, state)
+            self._due_times.update(key, state)
             if state is None:
                 self._states.pop(key, None)
             else:
@@ -365,7 +365,7 @@ class InProcessApplication(TestedApplication):
             if address_of(message.target).namespace in _KEEPERS:
                 self._reserved.append(message)
             else:
-                # What is tried again comes in any order.
+                # Retries come in any order.
                 self._enqueue(object() if message.typename == RETRY else message.caller, message)
         self.skipped += done.skipped
         self._publish(done.records)
@@ -376,14 +376,14 @@ class InProcessApplication(TestedApplication):
         for egress, record in records:
             by_egress[egress].append(record)
         for egress, own in by_egress.items():
-            semantic, left = self._semantics[egress], own
+            semantic, remaining = self._semantics[egress], own
             if semantic is not DeliverySemantic.EXACTLY_ONCE:
                 while self._crashes(f"micro-batch {self._batch}, publishing to {egress}"):
                     is_lost = semantic is DeliverySemantic.NONE
-                    sent = self._random.randint(0 if is_lost else 1, len(own)) if left else 0
-                    self._append(left[:sent])
-                    left = [] if is_lost else own
-            self._append(left)
+                    sent = self._random.randint(0 if is_lost else 1, len(own)) if remaining else 0
+                    self._append(remaining[:sent])
+                    remaining = [] if is_lost else own
+            self._append(remaining)
 
     def _append(self, records: Sequence[EgressRecord]) -> None:
         for record in records:

@@ -35,14 +35,14 @@ class MessageRow(NamedTuple):
     flags: int = 0
     """Bits of ``row_flags``."""
     record: KafkaRecord | None = None
-    """The record that it was, if it came from an ingress."""
+    """The ingress record that became the message, if one did."""
     key: bytes | None = None
     """The key of the record, if it is not the target's id."""
     route: int | None = None
     """The number of the route by which the record came."""
 
     def cell(self, name: str) -> Any:
-        """Return a column of the row that is about its record."""
+        """Return the row's cell in a column about records; None if the message was no record."""
         record = self.record
         if record is None:
             return None
@@ -81,10 +81,10 @@ def rows_of_record(
     """Yield a row for each target of a record that an ingress has read.
 
     Raises:
-        FunctionError: if the targets cannot be told now.
+        FunctionError: if the id cannot be computed now.
     """
     id_, reason = id_of_record(record, route)
-    # Records that cannot name their address are gathered per partition.
+    # Records without an id are collected per partition.
     place = f"{record.topic}/{record.partition}" if id_ is None else id_
     is_id = id_ is not None and id_.encode() == record.key
     flags = ENCODED if route.deserializer is not None else 0
@@ -105,7 +105,7 @@ def rows_of_record(
 
 
 def _trace_of(record: KafkaRecord) -> str | None:
-    """Return the trace-context headers of a record, ``name=value``, a line each; None if none."""
+    """Return the trace-context headers of a record, ``name=value``, one per line; None if none."""
     lines = []
     for name, value in record.headers:
         if name in TRACE_HEADERS and value is not None and b"\n" not in value:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One micro-batch in this process: the engine runs, and what it does is collected.
+"""Runs one micro-batch of the engine in this process, and collects its effects.
 
-Nothing of the world is changed here: a micro-batch that is not committed has never been.
+The effects are returned and not applied: a micro-batch that is not committed leaves no trace.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from statefun.sdk.errors import PlatformError
 from statefun.sdk.invocation_batch import InvocationBatch, InvocationResult
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.testing.message_rows import MessageRow, columns_of
-from statefun.testing.remote_calls import answered
+from statefun.testing.remote_calls import call_until_answered
 from statefun.testing.twice import check_same
 
 _SIDE_BY_SIDE = 1000
@@ -45,29 +45,29 @@ class StoppedClock:
         return self.time
 
     def monotonic(self) -> int:
-        """Return what never changes."""
+        """Return a fixed moment: no time passes."""
         return 0
 
 
 @attrs.define
-class Done:
-    """What a micro-batch has done."""
+class BatchEffects:
+    """The effects of a micro-batch."""
 
     states: dict[bytes, bytes | None] = attrs.field(factory=dict)
-    """The states that have changed, by key; None if nothing is left."""
+    """The states that have changed, by key; None if a state has no content any more."""
     messages: list[MessageRow] = attrs.field(factory=list)
-    """What was sent, in order."""
+    """The messages that were sent, in order."""
     released: list[MessageRow] = attrs.field(factory=list)
     """Delayed messages whose time has come, in the order in which they were due."""
     waiting: list[tuple[bytes, bytes]] = attrs.field(factory=list)
-    """Delayed messages that wait in a bucket: its key, and their encoded form."""
+    """Delayed messages for a bucket: the bucket's key, and the messages in encoded form."""
     records: list[tuple[str, EgressRecord]] = attrs.field(factory=list)
-    """By egress."""
+    """The records for egresses, with the egress's typename."""
     skipped: list[str] = attrs.field(factory=list)
-    """Texts about messages that were left out."""
+    """Texts about messages that a failure policy has skipped."""
 
     def take(self, effects: Effects) -> None:
-        """Take over what the engine has sent."""
+        """Add the effects that the engine has collected."""
         released = []
         for row in (row for piece in effects.messages.take() for row in piece):
             message = MessageRow(*row)
@@ -87,7 +87,7 @@ class Done:
 
 
 class _Invoker(Invoker):
-    """Calls functions, twice if asked, and functions elsewhere until they have answered."""
+    """Calls functions, twice on demand; functions behind endpoints until they have answered."""
 
     def __init__(self, *, twice: bool) -> None:
         self._twice = twice
@@ -104,15 +104,15 @@ class _Invoker(Invoker):
     async def invoke_async(
         self, function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage
     ) -> InvocationResult:
-        """Run a coroutine function, or one elsewhere."""
-        result = await answered(function, batch, prepare)
+        """Run a coroutine function, or one behind an endpoint."""
+        result = await call_until_answered(function, batch, prepare)
         if self._twice:
-            check_same(batch.target, result, await answered(function, batch, prepare))
+            check_same(batch.target, result, await call_until_answered(function, batch, prepare))
         return result
 
 
 class _Counts(FailureCounts):
-    """Keeps the texts of all messages that were left out."""
+    """Keeps the texts of all skipped messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class MicroBatches:
 
     Args:
         program: its functions, egresses and policies.
-        twice: whether each function is called twice, to find out whether it does the same.
+        twice: whether each function is called twice, to check that both calls do the same.
     """
 
     def __init__(self, program: Program, *, twice: bool) -> None:
@@ -142,8 +142,8 @@ class MicroBatches:
         groups: Sequence[tuple[bytes, Sequence[MessageRow]]],
         states: Mapping[bytes, bytes],
         now: int,
-    ) -> Done:
-        """Call the function at each address with its messages, and return what it does.
+    ) -> BatchEffects:
+        """Call the function of each address with its messages, and return the effects.
 
         Args:
             groups: messages by the key of their address.
@@ -151,12 +151,12 @@ class MicroBatches:
             now: the time, in milliseconds since the epoch.
 
         Raises:
-            StatefunError: if a failure policy is to fail.
+            StatefunError: if a failure policy stops the application.
             PlatformError: if the endpoint of a function cannot be reached.
-            NotDeterministicError: if functions are called twice, and one of them is not.
+            NotDeterministicError: if functions are called twice, and two calls differ.
         """
         self._number += 1
-        done, effects, counts = Done(), Effects(), _Counts()
+        done, effects, counts = BatchEffects(), Effects(), _Counts()
         dispatcher = Dispatcher(
             self._program,
             BatchClock(StoppedClock(now), now),
@@ -167,22 +167,23 @@ class MicroBatches:
             invoker=self._invoker,
             counts=counts,
         )
-        waits = []
+        waiting_addresses = []
         try:
             for group in dispatcher.dispatch(_groups(groups, states), effects):
                 if group.values.waiting:
-                    waits.append(address_of(group.key))
+                    waiting_addresses.append(address_of(group.key))
                 if group.values.changed:
                     done.states[group.key] = group.values.encoded()
         except DispatchError as error:
+            error.error.details = error.failure.traceback
             raise error.error from None
-        if waits:
+        if waiting_addresses:
             circuits = dispatcher.summary().circuits
             problems = [
                 f"endpoint {each.endpoint} {each.problem}" for each in circuits if each.problem
             ]
             reason = "; ".join(problems) or "its endpoint is not to be called now"
-            raise PlatformError(f"messages to {waits[0]} would wait: {reason}")
+            raise PlatformError(f"messages to {waiting_addresses[0]} would wait: {reason}")
         done.take(effects)
         done.skipped = counts.texts
         return done

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unit tests of one function: deliver a message, and see what it does."""
+"""Unit tests of one function: deliver messages, and examine the effects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statefun.sdk.address import Address
 from statefun.sdk.context import Cancellation
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage
 from statefun.sdk.errors import DefinitionError
-from statefun.sdk.event_loop import beside_loops
+from statefun.sdk.event_loop import outside_of_loops
 from statefun.sdk.functions import StatefulFunctions, default_functions
 from statefun.sdk.invocation import invoke, invoke_async
 from statefun.sdk.invocation_batch import Invocation, InvocationBatch, InvocationResult
@@ -67,21 +67,22 @@ class TestContext:
 
         Args:
             function: the registered function, or its typename.
-            id: of the address.
-            state: the values that are stored, by name; or a state class with these values.
+            id: the id of the address.
+            state: the stored values, by name; or an object of a state class with these values.
             functions: the registry that has the function.
         """
-        self._function = _found(function, functions)
+        self._function = _find(function, functions)
         # A function of a whole namespace is called under the given name.
         typename = function if isinstance(function, str) else str(self._function.typename)
         self.address = Address(typename, id)
-        """Where the function is called."""
+        """The address of the function."""
         values = state_values(state) if isinstance(state, State) else dict(state or {})
         specs = self._function.specs
         unknown = set(values) - set(specs)
         if unknown:
             raise DefinitionError(
-                f"function {typename} keeps no value {min(unknown)!r}; it keeps {set(specs) or None}"
+                f"function {typename} stores no value {min(unknown)!r} "
+                f"(it stores: {', '.join(sorted(specs)) or 'none'})"
             )
         self._stored: dict[str, TypedValue] = {
             name: encoded_as(specs[name], value) for name, value in values.items()
@@ -116,14 +117,14 @@ class TestContext:
         caller: Address | None = None,
         record: IngressRecord | None = None,
     ) -> None:
-        """Call the function with a value; what it raises is raised, and it then has no effects.
+        """Call the function with a value; if the function raises, so does this, without effects.
 
         Args:
             value: the value, or a whole :class:`~statefun.Message`, or a
                 :class:`~statefun.TypedValue`.
             value_type: its type; that of its class if not given, as for ``ctx.send``.
-            caller: who sends it.
-            record: the ingress record that it was.
+            caller: the address that sends it.
+            record: the ingress record that becomes the message.
         """
         batch = InvocationBatch(
             self.address,
@@ -133,7 +134,7 @@ class TestContext:
         )
         # What a server does: the first exception is raised as it is.
         function = attrs.evolve(self._function, on_failure=None)
-        self._take_over(_called(function, batch))
+        self._take_over(_call(function, batch))
 
     def _take_over(self, result: InvocationResult) -> None:
         for name, value in result.state_mutations.items():
@@ -150,12 +151,12 @@ class TestContext:
                 token = each.cancellation_token
                 self.delayed.append(DelayedMessage(each.delay, sent.target, sent.value, token))
         for message in result.egress_messages:
-            record = _published(message)
+            record = _record_of(message)
             self.egress.append(record)
             self._egress_of.setdefault(message.typename, []).append(record)
 
 
-def _found(function: str | Callable[..., Any], functions: StatefulFunctions) -> StatefulFunction:
+def _find(function: str | Callable[..., Any], functions: StatefulFunctions) -> StatefulFunction:
     if isinstance(function, str):
         return functions.for_typename(function)
     for each in functions:
@@ -167,14 +168,14 @@ def _found(function: str | Callable[..., Any], functions: StatefulFunctions) -> 
     )
 
 
-def _called(function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
+def _call(function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
     if not function.is_async:
         return invoke(function, batch, served=True)
     # A test that is a coroutine has a loop already.
-    return beside_loops(lambda: asyncio.run(invoke_async(function, batch, served=True)))
+    return outside_of_loops(lambda: asyncio.run(invoke_async(function, batch, served=True)))
 
 
-def _published(message: EgressMessage) -> PublishedRecord:
+def _record_of(message: EgressMessage) -> PublishedRecord:
     if isinstance(message, KafkaEgressMessage):
         return PublishedRecord.of(message)
     value = content(message.typed_value)

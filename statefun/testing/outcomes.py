@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What functions do, as values that tests compare: pytest shows which field differs."""
+"""Effects of functions as values that tests compare: pytest shows which field differs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from statefun.sdk.types import Type, TypedValue, default_types
 
 
 def content(value: TypedValue) -> Any:
-    """Decode a value by its typename; what has no known type stays a :class:`TypedValue`."""
+    """Decode a value by its typename; one without a known type stays a :class:`TypedValue`."""
     if value.value is None:
         return None
-    known = default_types.find(value.typename)
-    for type_ in (known,) if known else automatic_types(value.typename):
+    named = default_types.find(value.typename)
+    for type_ in (named,) if named else automatic_types(value.typename):
         try:
             return type_.decode(value.typename, value.value)
         except Exception:  # noqa: BLE001, S112 - one of several classes of the same name
@@ -33,7 +33,7 @@ def content(value: TypedValue) -> Any:
 
 
 def argument_of(target: Address, value: Any, value_type: Type[Any] | None) -> TypedValue:
-    """Return what a function gets: a value is encoded, messages and typed values are already.
+    """Encode the value of a message; messages and typed values have it in encoded form.
 
     Raises:
         DefinitionError: if the value cannot be encoded, or the id is empty.
@@ -118,17 +118,17 @@ class DeadLetter:
     """
 
     value: bytes | None
-    """As it was received."""
+    """The value as it was received."""
     key: str | None
     code: str
     """The stable code of the error, such as ``SF301``."""
     message: str
     """The error's text."""
     target: Address | None
-    """Who should have handled it; None if no function could receive it."""
+    """The address of the message; None if no function could receive it."""
     attempts: int
     traceback: str = attrs.field(default="", eq=False)
-    """Where code of the user's has raised; empty if none has."""
+    """The traceback of an exception in users' code; empty if users' code has not raised one."""
 
     @classmethod
     def of(cls, record: PublishedRecord) -> DeadLetter:

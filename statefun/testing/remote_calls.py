@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of functions elsewhere, through as many micro-batches as the runtime would take."""
+"""Calls of functions behind endpoints, for which the runtime would take several micro-batches."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from statefun.sdk.invocation_batch import (
 from statefun.sdk.stateful_function import StatefulFunction
 
 
-async def answered(
+async def call_until_answered(
     function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage
 ) -> InvocationResult:
-    """Call a function until its messages are done with, or its endpoint cannot be reached."""
+    """Call a function until all its messages were handled, or its endpoint cannot be reached."""
     whole = await invoke_async(function, batch, prepare)
     while (later := whole.postponed) is not None and not later.is_down:
         await asyncio.sleep(later.wait.total_seconds())

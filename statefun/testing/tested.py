@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An application under test: what tests do with it, in this process and on Spark alike."""
+"""The interface of an application under test, in this process and on Spark alike."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Content = str | bytes | None
 
 
 class TestedApplication(ABC):
-    """An application that a test gives messages and records, and time.
+    """An application to which a test gives messages, records and time.
 
     Nothing is processed before :meth:`drain` or :meth:`advance` is called.
     """
@@ -54,8 +54,8 @@ class TestedApplication(ABC):
         """Send a value to a function; it has no caller.
 
         Args:
-            typename: of the function.
-            id: of the address.
+            typename: the function's type.
+            id: the id of the address.
             value: the value.
             value_type: its type; that of its class if not given, as for ``ctx.send``.
         """
@@ -71,13 +71,13 @@ class TestedApplication(ABC):
     ) -> None:
         """Write a record to a topic of an ingress.
 
-        Files are topics, too, by their path as the module file has it, and by their own path: the record
-        stands for one of theirs, and no file is read.
+        The path of files is a topic, too, as the module file has it, and in its full form: the record
+        stands for one of a file, and no file is read.
 
         Args:
             topic: the topic.
             key: the key, or the id that is in a record of a file.
-            value: the value; of a row or line, what its format makes of it.
+            value: the value; for a row or line of a file, the value that its format makes of it.
             headers: the headers.
 
         Raises:
@@ -89,14 +89,14 @@ class TestedApplication(ABC):
         """Process what there is, until nothing is left to do at the present time.
 
         Raises:
-            StatefunError: if a failure policy is to fail, as when the application runs.
+            StatefunError: if a failure policy stops the application.
         """
 
     def advance(self, duration: timedelta | None = None, /, **parts: float) -> None:
         """Let time pass, and process what becomes due, each at its time.
 
         Args:
-            duration: how long.
+            duration: the time that passes.
             parts: or the arguments of a timedelta, such as ``hours=3``.
 
         Raises:
@@ -152,7 +152,7 @@ class TestedApplication(ABC):
 
 @attrs.frozen
 class LoadedProgram:
-    """The functions and components of an application, which fit."""
+    """The functions and components of an application, which were checked to fit."""
 
     functions: StatefulFunctions
     module: Module
@@ -168,18 +168,18 @@ def loaded(
 
     Args:
         program: its file, such as ``app.py``; None if the functions are there already.
-        module: its module file, or several; ``module.yaml`` beside the program if not given.
+        module: its module file, or several; ``module.yaml`` in the program's folder if not given.
         functions: the registry; the program's if not given.
         components: ingresses and egresses that are declared in Python.
 
     Raises:
         StatefunError: if they cannot be loaded, or do not fit.
     """
-    found = None if program is None else _program(Path(program))
+    user_program = None if program is None else _program(Path(program))
     if functions is None:
         # A copy: other tests of the process may load other programs.
-        functions = _registry(found).copy()
-    declared = [*components, *(found.components if found else ())]
+        functions = _registry(user_program).copy()
+    declared = [*components, *(user_program.components if user_program else ())]
     files = _files(program, module, has_components=bool(declared))
     content = load_module_files(files, components=declared)
     check_binding(content, with_endpoints(functions, content), needs_ingress=False)
@@ -188,8 +188,8 @@ def loaded(
 
 def _registry(program: UserProgram | None) -> StatefulFunctions:
     """Return the registry of a program: its own, or that of ``@function``."""
-    own = [] if program is None else [*program.registries]
-    return next((each for each in own if each is not default_functions), default_functions)
+    registries = [] if program is None else [*program.registries]
+    return next((each for each in registries if each is not default_functions), default_functions)
 
 
 def _program(app: Path) -> UserProgram:
@@ -211,8 +211,8 @@ def _files(
         return [Path(module)]
     if module is not None:
         return list(map(Path, module))
-    beside = (Path(program).parent if program else Path()) / "module.yaml"
-    return [] if has_components and not beside.exists() else [beside]
+    default = (Path(program).parent if program else Path()) / "module.yaml"
+    return [] if has_components and not default.exists() else [default]
 
 
 def route_in(ingress: KafkaIngress | ConnectorIngress, topic: str) -> TopicRoute | None:
@@ -224,8 +224,8 @@ def route_in(ingress: KafkaIngress | ConnectorIngress, topic: str) -> TopicRoute
 def not_read(module: Module, topic: str) -> DefinitionError:
     """Return the error of a record for a topic that no ingress reads."""
     routes = [route.alias or route.topic for ingress in module.routed for route in ingress.topics]
-    known = ", ".join(routes) or "none"
-    return DefinitionError(f"no ingress reads topic {topic} (they read: {known})")
+    topics = ", ".join(routes) or "none"
+    return DefinitionError(f"no ingress reads topic {topic} (they read: {topics})")
 
 
 def as_bytes(content: Content) -> bytes | None:

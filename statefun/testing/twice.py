@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls everything twice, and finds what differs."""
+"""Compares the effects of two calls of a function with the same messages and state."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from statefun.testing.outcomes import content
 class NotDeterministicError(AssertionError):
     """A function did something else when it was called again with the same messages and state.
 
-    The runtime allows that: after a crash, what the surviving state says is what is published. But
-    then a result depends on more than messages and state, such as the clock or a global variable.
+    The runtime allows that: published records always agree with the surviving state. But such a result
+    depends on more than messages and state, such as the clock or a global variable.
     """
 
 
@@ -33,7 +33,7 @@ def check_same(target: Address, first: InvocationResult, second: InvocationResul
         if one != other:
             raise NotDeterministicError(
                 f"function {target.typename} at address {target} is not deterministic: called twice "
-                f"with the same messages and state, {what} was {_shown(one)}, and then {_shown(other)}"
+                f"with the same messages and state, {what} was {_text(one)}, and then {_text(other)}"
             )
 
 
@@ -53,17 +53,17 @@ def _pairs(first: InvocationResult, second: InvocationResult) -> Iterator[tuple[
             yield f"{kind} {number}", _comparable(one), _comparable(other)
 
 
-def _shown(effect: Any) -> str:
+def _text(effect: Any) -> str:
     """Return a text for an effect, with its values decoded."""
     if isinstance(effect, TypedValue):
         return f"{content(effect)!r} ({effect.typename})"
     if isinstance(effect, tuple):
-        return ", ".join(map(_shown, effect))
+        return ", ".join(map(_text, effect))
     return "nothing" if effect is None else f"{effect!r}"
 
 
 def _comparable(effect: Any) -> Any:
-    """Return what two effects have in common if they are the same."""
+    """Return the parts of an effect that are equal in two equal effects."""
     if isinstance(effect, Message):
         return effect.target_typename, effect.target_id, effect.typed_value
     if isinstance(effect, DelayedMessage):

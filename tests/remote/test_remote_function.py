@@ -53,7 +53,7 @@ from statefun.sdk.invocation_batch import (
 from statefun.sdk.stateful_function import StatefulFunction
 from statefun.sdk.types import encoded
 from statefun.sdk.value_spec import Expiration
-from statefun.testing.remote_calls import answered
+from statefun.testing.remote_calls import call_until_answered
 
 SECOND = timedelta(seconds=1)
 TARGET = Address("remote.fns/commands", "Ada")
@@ -124,7 +124,7 @@ class Served:
     async def finish(self, *texts: str) -> InvocationResult:
         """Send texts in as many micro-batches as it takes."""
         function = StatefulFunction(TypeName("remote.fns", "*"), (), {}, transport=self.remote)
-        return await answered(function, batch_of(TARGET, *texts), lambda sent: sent)
+        return await call_until_answered(function, batch_of(TARGET, *texts), lambda sent: sent)
 
     def batches(self) -> list[int]:
         """Return how many messages each request had."""

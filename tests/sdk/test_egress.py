@@ -341,6 +341,20 @@ def test_a_record_from_the_wire_needs_a_topic() -> None:
         )
 
 
+def test_a_record_from_the_wire_has_a_timestamp_that_is_a_date() -> None:
+    """Such as one in nanoseconds by mistake, which no date can be."""
+    record = KafkaProducerRecord(topic="greetings", timestamp=1_700_000_000_000_000_000)
+
+    with pytest.raises(DefinitionError) as raised:
+        KafkaEgressMessage.from_typed_value(
+            EGRESS, TypedValue(KAFKA_RECORD_TYPENAME, record.SerializeToString())
+        )
+
+    assert raised.value.message == (
+        f"{RECORD}its timestamp, 1700000000000000000 milliseconds since 1970, is after the year 9999"
+    )
+
+
 @given(typed_values())
 def test_an_egress_message_passes_its_value(value: TypedValue) -> None:
     """Messages for other egresses are any typed value."""

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from published_package import PROGRAMS, published_python
 
 from statefun import (
+    Address,
     Context,
     DefinitionError,
     EgressMessage,
@@ -332,6 +333,25 @@ def test_values_are_asked_for_first() -> None:
     assert calls == []
     (missing,) = reply.incomplete_invocation_context.missing_values
     assert (missing.state_name, missing.type_typename) == ("seen", IntType.typename)
+
+
+def test_a_delay_is_never_shortened() -> None:
+    """The protocol has whole milliseconds: a part of one counts as one more."""
+    functions = StatefulFunctions()
+
+    @functions.bind("t/f")
+    def later(ctx: Context, message: Message) -> None:
+        ctx.send_after(timedelta(microseconds=1500), Address("t/f", "x"), 1)
+
+    request = ToFunction()
+    request.invocation.target.namespace, request.invocation.target.type = "t", "f"
+    request.invocation.target.id = "x"
+    request.invocation.invocations.add()
+    reply = FromFunction.FromString(
+        RequestReplyHandler(functions).handle_sync(request.SerializeToString())
+    )
+
+    assert reply.invocation_result.delayed_invocations[0].delay_in_ms == 2
 
 
 def test_a_failure_ends_the_request() -> None:

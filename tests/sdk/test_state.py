@@ -244,7 +244,7 @@ def test_values_are_decoded_when_they_are_read() -> None:
         ("small", 2**31, "value 'small': 2147483648 does not encode as io.statefun.types/int"),
         ("text", 1, "value 'text': 1 does not encode as io.statefun.types/string"),
         ("text", "\ud800", "value 'text': '\\ud800' does not encode"),
-        ("point", Basket([]), "TypeError: a value of Point is wanted"),
+        ("point", Basket([]), "TypeError: it is not of class Point"),
         ("point", Point("x"), "ValidationError: Expected `int`, got `str` - at `$.x`"),  # type: ignore[arg-type]
         ("basket", Basket([1]), "Expected `str`, got `int` - at `$.items[0]`"),  # type: ignore[list-item]
         ("either", 0.5, "Expected `int | str`, got `float`"),

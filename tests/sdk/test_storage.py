@@ -338,6 +338,14 @@ def test_a_value_expires_in_one_way() -> None:
     assert ValueSpec("visits", IntType, expire_after_write=day).expire_after_write == day
 
 
+def test_a_short_expiration_is_not_none() -> None:
+    """Its milliseconds are rounded up: 0 would stand for a value that never expires."""
+    spec = ValueSpec("visits", IntType, expire_after_write=timedelta(microseconds=500))
+
+    assert spec.duration == 1
+    assert ValueSpec("visits", IntType).duration == 0
+
+
 @pytest.mark.parametrize("keyword", ["expire_after_call", "expire_after_write"])
 @pytest.mark.parametrize("expiration", [timedelta(0), timedelta(days=-1), 5, "5s"], ids=repr)
 def test_a_value_expires_after_some_time(keyword: str, expiration: Any) -> None:

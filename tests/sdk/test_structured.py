@@ -301,9 +301,9 @@ def test_fields_may_come_and_go(annotation: Any, content: bytes, value: Any) -> 
     ("annotation", "value", "problem"),
     [
         (Item, Item(5), "Expected `str`, got `int` - at `$.sku`"),  # type: ignore[arg-type]
-        (Item, {"sku": "a"}, "a value of Item is wanted"),
-        (Order, None, "a value of Order is wanted"),
-        (Model, Item("a"), "a value of Model is wanted"),
+        (Item, {"sku": "a"}, "it is not of class Item"),
+        (Order, None, "it is not of class Order"),
+        (Model, Item("a"), "it is not of class Model"),
         (float, float("nan"), "Expected `float`, got `null`"),
         (Item, Item("\ud800"), "surrogates not allowed"),
         (list[int], [1, True], "Expected `int`, got `bool`"),

@@ -128,7 +128,7 @@ def test_mistakes_are_told() -> None:
     """A function that is not registered, and values that it does not keep."""
     with pytest.raises(DefinitionError, match="is not registered"):
         TestContext(test_mistakes_are_told, functions=functions)
-    with pytest.raises(DefinitionError, match="keeps no value 'vists'"):
+    with pytest.raises(DefinitionError, match="stores no value 'vists'"):
         TestContext(greet, state={"vists": 1}, functions=functions)
     with pytest.raises(DefinitionError, match="value 'visits': 'x' does not encode"):
         TestContext(greet, state={"visits": "x"}, functions=functions)
