@@ -125,12 +125,12 @@ def _files(node: Node, problems: Problems) -> tuple[TopicRoute, Files]:
     path = _absolute(values[PATH], node.location.file)
     route = made_route(identity_of(path), values, node, problems)
     route = attrs.evolve(route, alias=identity_of(values[PATH]))
-    kind, given = values[FORMAT]
+    kind, options = values[FORMAT]
     files = Files(
         path,
         FileFormat(kind),
-        None if kind == "lines" else given[ID_FIELD],
-        given.get(DELIMITER, ",") if kind == "csv" else ",",
+        None if kind == "lines" else options[ID_FIELD],
+        options.get(DELIMITER, ",") if kind == "csv" else ",",
     )
     return route, files
 

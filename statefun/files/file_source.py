@@ -226,7 +226,7 @@ class FileSource:
                 self._report_change(file.path, outcome.change)
             self._log_once(file.path, outcome.warning)
         if outcome.is_finished:
-            self._watch.examined(file, has_more=outcome.has_more)
+            self._watch.mark_planned(file, has_more=outcome.has_more)
             if outcome.state is not None:
                 self._taking_away.add(file, outcome.state, outcome.number)
 

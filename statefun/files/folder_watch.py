@@ -90,8 +90,8 @@ class Watch:
             ConnectorError: if a file belongs to two paths.
             OSError: if a folder cannot be listed.
         """
-        changed: list[ListedFile] = []
-        vanished: set[str] = set()
+        changed_files: list[ListedFile] = []
+        vanished_paths: set[str] = set()
         self.looked = self._clock.now()
         for route, place in self._places.items():
             folder, before = place.folder, self._listed[route]
@@ -105,21 +105,25 @@ class Watch:
             ):
                 self.troubles[route] = trouble
                 continue
-            listed = {name: facts for name, facts in present_files.items() if place.takes(name)}
-            self._listed[route] = listed
+            listed_files = {
+                name: facts for name, facts in present_files.items() if place.takes(name)
+            }
+            self._listed[route] = listed_files
             now = self._clock.now()
-            for name in [name for name, facts in listed.items() if before.get(name) != facts]:
-                changed.append(ListedFile(route, folder, name, listed[name], now))
+            for name in [name for name, facts in listed_files.items() if before.get(name) != facts]:
+                changed_files.append(ListedFile(route, folder, name, listed_files[name], now))
                 self._check_owner(route, name)
             location = folder.location
-            vanished |= {path_of(location, name) for name in before.keys() - listed.keys()}
-        for path in vanished:
+            vanished_paths |= {
+                path_of(location, name) for name in before.keys() - listed_files.keys()
+            }
+        for path in vanished_paths:
             self._vanished[path] = self._unread_bytes(path) > 0
-        for file in changed:
+        for file in changed_files:
             was_cut = self._unread_bytes(file.path) > file.facts.size
             self.pending_files[file.path] = file._replace(was_cut=was_cut)
             self._vanished.pop(file.path, None)
-        if changed:
+        if changed_files:
             order = {route: number for number, route in enumerate(self._places)}
             self.pending_files = dict(
                 sorted(
@@ -132,7 +136,7 @@ class Watch:
                 )
             )
         self._sweep(states)
-        return bool(changed or vanished)
+        return bool(changed_files or vanished_paths)
 
     def wake(self, is_still: Callable[[ListedFile], bool]) -> None:
         """Make files pending again that wait and have not changed for long enough."""
@@ -144,7 +148,7 @@ class Watch:
         """Return the pending files whose folders are not missing."""
         return [file for file in self.pending_files.values() if file.route not in self.troubles]
 
-    def examined(self, file: ListedFile, *, has_more: bool) -> None:
+    def mark_planned(self, file: ListedFile, *, has_more: bool) -> None:
         """Remove a file from the pending ones: all of it is planned that can be read now."""
         self.pending_files.pop(file.path, None)
         if has_more:
@@ -152,15 +156,15 @@ class Watch:
 
     def take_vanished(self) -> list[tuple[str, bool]]:
         """Return the paths of vanished files, once, and whether a part of each was still to be read."""
-        vanished, self._vanished = self._vanished, {}
-        return sorted(vanished.items())
+        vanished_paths, self._vanished = self._vanished, {}
+        return sorted(vanished_paths.items())
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all listed files, by their paths."""
         return {
             path_of(self._places[route].folder.location, name): facts.size
-            for route, listed in self._listed.items()
-            for name, facts in listed.items()
+            for route, listed_files in self._listed.items()
+            for name, facts in listed_files.items()
         }
 
     def _sweep(self, states: Mapping[str, FileState]) -> None:
@@ -168,11 +172,15 @@ class Watch:
         if self._clock.now() < self._next_sweep:
             return
         self._next_sweep = self._clock.now() + _SWEEP.total_seconds()
-        missing = {identity_of(self._places[route].folder.location) for route in self.troubles}
-        folders = {identity_of(place.folder.location) for place in self._places.values()} - missing
-        listed = self.sizes()
+        missing_folders = {
+            identity_of(self._places[route].folder.location) for route in self.troubles
+        }
+        folders = {
+            identity_of(place.folder.location) for place in self._places.values()
+        } - missing_folders
+        listed_files = self.sizes()
         for path in states:
-            if path not in listed and path.rpartition("/")[0] in folders:
+            if path not in listed_files and path.rpartition("/")[0] in folders:
                 self._vanished.setdefault(path, False)
 
     def _unread_bytes(self, path: str) -> int:

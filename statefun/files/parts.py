@@ -81,15 +81,15 @@ def rows_of(file: BinaryIO, state: FileState, size: int, most: int) -> Iterator[
     if not tail.endswith(_MAGIC):
         return
     metadata = _metadata(file, size, tail)
-    at, left = 0, most
+    at, remaining = 0, most
     for group in range(metadata.num_row_groups):
         rows = metadata.row_group(group).num_rows
         step = max(MOST_LINES, -(-rows // _SHARES))
         start, end = max(at, state.end), at + rows
-        while start < end and left > 0:
-            part = min(start + step, end, start + left)
+        while start < end and remaining > 0:
+            part = min(start + step, end, start + remaining)
             yield Piece(start, part, part - start, part == metadata.num_rows)
-            start, left = part, left - (part - start)
+            start, remaining = part, remaining - (part - start)
         at = end
 
 

@@ -55,7 +55,7 @@ EGRESS_PROPERTIES = attrs.evolve(
 
 
 def client_settings(
-    given: Mapping[str, Node], problems: Problems, *, is_egress: bool = False
+    nodes: Mapping[str, Node], problems: Problems, *, is_egress: bool = False
 ) -> dict[str, Any]:
     """Return the settings of botocore's client; those of an egress may include ``ThreadPoolSize``.
 
@@ -64,7 +64,7 @@ def client_settings(
     properties_by_name = _CLIENT | (_PRODUCER if is_egress else {})
     by_lower_case = {name.lower(): name for name in properties_by_name}
     settings: dict[str, Any] = {}
-    for name, node in given.items():
+    for name, node in nodes.items():
         if not isinstance(node, ScalarNode):
             continue  # reported by the reader of the key
         property_ = properties_by_name.get(by_lower_case.get(name.lower(), ""))

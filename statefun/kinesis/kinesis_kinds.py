@@ -218,7 +218,7 @@ def _connection(
 
 
 def _start(values: Values) -> FromEnd | datetime:
-    chosen, given = values.get(STARTUP_POSITION, ("latest", None))
-    if given is not None and chosen == "date":
-        return given[_DATE]
-    return FromEnd(chosen)
+    kind_of_start, details = values.get(STARTUP_POSITION, ("latest", None))
+    if details is not None and kind_of_start == "date":
+        return details[_DATE]
+    return FromEnd(kind_of_start)

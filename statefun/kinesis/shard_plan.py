@@ -63,7 +63,7 @@ class ShardPlan:
 
 
 def plan_shards(
-    names: Iterable[str], before: Mapping[str, StreamPosition], listed: ListedShards
+    names: Iterable[str], before: Mapping[str, StreamPosition], listed_shards: ListedShards
 ) -> ShardPlan:
     """Plan which shards a micro-batch reads.
 
@@ -71,13 +71,13 @@ def plan_shards(
         names: the streams of the ingress. A stream without a position is read from the time at which
             the other streams begin.
         before: the positions so far.
-        listed: the shards that Kinesis lists.
+        listed_shards: the shards that Kinesis lists.
     """
     begin = next((stream.begin for stream in before.values()), None)
     streams: dict[str, StreamPosition] = {}
     lost_shards: list[ShardKey] = []
     for name in names:
-        shards = listed.get(name, {})
+        shards = listed_shards.get(name, {})
         stream = with_next_shards(before.get(name, StreamPosition(begin, {})), shards)
         missing_ids = [
             id_
@@ -90,7 +90,7 @@ def plan_shards(
     return ShardPlan(streams, lost_shards)
 
 
-def with_next_shards(stream: StreamPosition, listed: Mapping[str, Shard]) -> StreamPosition:
+def with_next_shards(stream: StreamPosition, listed_shards: Mapping[str, Shard]) -> StreamPosition:
     """Return a position with the shards whose parents have ended.
 
     Ended shards that Kinesis no longer lists are left out; ``forgotten`` counts their records.
@@ -99,17 +99,17 @@ def with_next_shards(stream: StreamPosition, listed: Mapping[str, Shard]) -> Str
         return stream
     next_shards = {
         shard.id: ShardPosition()
-        for shard in listed.values()
+        for shard in listed_shards.values()
         if shard.id not in stream.shards
         and all(
-            stream.shards[parent].ended if parent in stream.shards else parent not in listed
+            stream.shards[parent].ended if parent in stream.shards else parent not in listed_shards
             for parent in shard.parents
         )
     }
     present_shards = {
         id_: position
         for id_, position in stream.shards.items()
-        if not position.ended or id_ in listed
+        if not position.ended or id_ in listed_shards
     }
     forgotten = sum(
         position.count for id_, position in stream.shards.items() if id_ not in present_shards
@@ -129,11 +129,11 @@ def ended_shards(names: Collection[str], streams: Mapping[str, StreamPosition]) 
 
 
 def needs_new_list(
-    names: Iterable[str], streams: Mapping[str, StreamPosition], listed: ListedShards
+    names: Iterable[str], streams: Mapping[str, StreamPosition], listed_shards: ListedShards
 ) -> bool:
     """Return whether a shard has ended and the list names no shard that replaces it."""
     return any(
-        _ended_shards(streams[name]) - _parents(listed.get(name, {}))
+        _ended_shards(streams[name]) - _parents(listed_shards.get(name, {}))
         for name in names
         if name in streams
     )
@@ -188,7 +188,7 @@ def reach(
 def is_all_read(
     names: Iterable[str],
     streams: Mapping[str, StreamPosition],
-    listed: ListedShards,
+    listed_shards: ListedShards,
     exhausted: Collection[ShardKey],
 ) -> bool:
     """Return whether a bounded run has read all records up to its bound.
@@ -196,11 +196,11 @@ def is_all_read(
     Args:
         names: the streams of the ingress.
         streams: the positions so far.
-        listed: the shards that Kinesis lists.
+        listed_shards: the shards that Kinesis lists.
         exhausted: the shards whose readers have fetched all records up to the bound.
     """
     return all(
-        name in streams and _is_read(name, streams[name], listed.get(name, {}), exhausted)
+        name in streams and _is_read(name, streams[name], listed_shards.get(name, {}), exhausted)
         for name in names
     )
 
@@ -234,20 +234,20 @@ def _ended_shards(stream: StreamPosition) -> set[str]:
     return {id_ for id_, position in stream.shards.items() if position.ended}
 
 
-def _parents(listed: Mapping[str, Shard]) -> set[str]:
+def _parents(listed_shards: Mapping[str, Shard]) -> set[str]:
     """Return the ids of shards that a listed shard replaces."""
-    return {parent for shard in listed.values() for parent in shard.parents}
+    return {parent for shard in listed_shards.values() for parent in shard.parents}
 
 
 def _is_read(
     name: str,
     stream: StreamPosition,
-    listed: Mapping[str, Shard],
+    listed_shards: Mapping[str, Shard],
     exhausted: Collection[ShardKey],
 ) -> bool:
-    parents = _parents(listed)
+    parents = _parents(listed_shards)
     return all(
         # An ended shard counts as read once the shards that replace it are known.
-        (id_ in parents or id_ not in listed) if position.ended else (name, id_) in exhausted
+        (id_ in parents or id_ not in listed_shards) if position.ended else (name, id_) in exhausted
         for id_, position in stream.shards.items()
     )

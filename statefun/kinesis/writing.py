@@ -74,7 +74,7 @@ class KinesisCluster:
             while not order.is_done:
                 if self._writing.should_stop(backoff.stalled):
                     raise UndeliveredError
-                for position in backoff.released():
+                for position in backoff.take_ready():
                     order.send_again(position)
                 self._send(order, requests)
                 self._take(order, backoff, requests)
@@ -126,7 +126,7 @@ class KinesisCluster:
                     backoff.end()
                 else:
                     trouble = refusal
-                    backoff.held.append(position)
+                    backoff.positions.append(position)
             if trouble is None:
                 self._writing.went_well()
             else:
@@ -175,7 +175,7 @@ class _Backoff:
     """Makes refused records wait: longer and longer, until a record is confirmed."""
 
     def __init__(self) -> None:
-        self.held: list[int] = []
+        self.positions: list[int] = []
         """The positions of refused records that wait."""
         self._pause = _FIRST_PAUSE
         self._until = self._progress = time.monotonic()
@@ -195,12 +195,12 @@ class _Backoff:
         """Make the next wait short again: a record is confirmed."""
         self._pause, self._progress = _FIRST_PAUSE, time.monotonic()
 
-    def released(self) -> list[int]:
+    def take_ready(self) -> list[int]:
         """Return the positions of refused records that have waited for long enough."""
         if time.monotonic() < self._until:
             return []
-        held, self.held = self.held, []
-        return held
+        positions, self.positions = self.positions, []
+        return positions
 
 
 def _entry(record: EgressRecord) -> dict[str, Any]:

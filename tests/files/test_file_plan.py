@@ -54,6 +54,7 @@ def planned(state: FileState | None, **facts: Any) -> FilePlan:
         pytest.param(None, examination(part(3)), [], [], None, id="a new file"),
         pytest.param(None, examination(), [], [], None, id="a new file without whole lines"),
         pytest.param(PARTLY_READ, examination(part(3)), [], [], None, id="a file that grows"),
+        pytest.param(PARTLY_READ, examination(), [], [], None, id="a file without a new line"),
         pytest.param(
             PARTLY_READ, examination(part(1), change=CUT), [PATH], [], CUT, id="a file that is cut"
         ),
