@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``statefun``: looking after applications from outside."""
+"""The command ``statefun``: checks applications, handles dead letters, runs a broker and servers."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from statefun.sdk.errors import ConfigurationError, EngineError, StatefunError
 from statefun.serving import serve_command
 
 _PATIENCE = timedelta(seconds=15)
-"""How long a cluster may take for an answer."""
+"""How long a cluster may take to answer."""
 
 _PIPE_CLOSED = 128 + signal.SIGPIPE
-"""The exit code of programs that end because nobody reads what they print."""
+"""The exit code of programs that end because the reader of their output has ended."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit code: 0 if all is well, 1 if it cannot be done."""
+    """Run a command; return its exit code: 0 for success, 1 for an error."""
     commands = parser()
     options = commands.parse_args(arguments)
     problem = dlq_command.problem_of(options) if options.command == "dlq" else None
@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = _run(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # who reads the output, such as head, has enough of it
-        # What is left in the buffer would fail once more, when Python ends.
+    except BrokenPipeError:  # the reader of the output, such as head, has ended
+        # Python would write the rest of the buffer at its end, and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
     except StatefunError as error:
@@ -93,22 +93,25 @@ def parser() -> argparse.ArgumentParser:
     statefun = argparse.ArgumentParser(prog="statefun", description=__doc__)
     statefun.add_argument("--version", action="version", version=f"statefun {version('statefun')}")
     commands = statefun.add_subparsers(dest="command", metavar="command", required=True)
-    validate_ = commands.add_parser("validate", help="look for everything that is wrong")
+    validate_ = commands.add_parser(
+        "validate", help="find all problems of an application before its start"
+    )
     validate_.add_argument(
         "files",
         nargs="*",
         type=Path,
-        help="a program (.py), and module files (default: the module.yaml beside the program, or "
+        help="a program (.py), and module files (default: module.yaml in the program's folder, or "
         "in this folder)",
     )
     validate_.add_argument("--json", action="store_true", help="print the findings as JSON")
     validate_.add_argument(
         "--connect",
         action="store_true",
-        help="ask clusters (topics, rights, ...), streams, folders and endpoints, too",
+        help="check the clusters (topics, rights, ...), streams, folders and endpoints, too",
     )
     validate_.add_argument(
-        "--checkpoint", help="compare with the state in a checkpoint: a folder or its URI"
+        "--checkpoint",
+        help="compare the application with the state in this checkpoint: a folder or its URI",
     )
     commands.add_parser("schema", help="print the JSON Schema of module files, for editors")
     serve_command.add_command(commands)
@@ -119,7 +122,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _app_and_modules(files: Sequence[Path]) -> tuple[Path | None, list[Path]]:
-    """Tell the program among files from module files.
+    """Split files into the program, if there is one, and the module files.
 
     Raises:
         ConfigurationError: if there are several programs.
@@ -158,7 +161,7 @@ def _validate(options: argparse.Namespace) -> int:
 
 def _conclusion(validation: Validation) -> str:
     counts = Counter(finding.severity for finding in validation.findings)
-    found = ", ".join(counted(count, word) for word, count in sorted(counts.items()))
+    findings = ", ".join(counted(count, word) for word, count in sorted(counts.items()))
     parts = []
     if validation.module is not None:
         parts += [counted(len(validation.module.all_ingresses), "ingress", "es")]
@@ -168,8 +171,9 @@ def _conclusion(validation: Validation) -> str:
     if validation.functions is not None:
         registered = [each for each in validation.functions if each.transport is None]
         parts += [counted(len(registered), "function")]
-    looked_at = f" ({', '.join(parts)})" if parts else ""
-    return f"{'valid' if validation.is_valid else 'not valid'}{looked_at}: {found or 'all is well'}"
+    checked_parts = f" ({', '.join(parts)})" if parts else ""
+    verdict = "valid" if validation.is_valid else "not valid"
+    return f"{verdict}{checked_parts}: {findings or 'all is well'}"
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ COMMAND = [sys.executable, "-m", "statefun.cli"]
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    """As package managers know it."""
+    """The command prints the version that package managers know."""
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
 
@@ -33,8 +33,8 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == f"statefun {version('statefun')}\n"
 
 
-def test_a_reader_that_has_enough_ends_a_command_quietly() -> None:
-    """As ``statefun schema | head -1`` does, with the status of other programs."""
+def test_a_command_ends_quietly_if_its_output_is_closed() -> None:
+    """``statefun schema | head -1`` prints no error; its status is that of a closed pipe."""
     process = subprocess.Popen(
         [*COMMAND, "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -51,10 +51,10 @@ def test_a_reader_that_has_enough_ends_a_command_quietly() -> None:
 @pytest.mark.spark
 @pytest.mark.takes(minutes=1.6)
 @pytest.mark.parametrize("semantic", ["exactly-once", "at-least-once"])
-def test_a_record_that_stops_an_application_is_taken_out(
+def test_a_record_that_stops_an_application_is_removed(
     kafka: KafkaHarness, checkpoint: Path, capsys: pytest.CaptureFixture[str], semantic: str
 ) -> None:
-    """From the wedge to the next start: everything else is published, once."""
+    """After ``outbox skip``, the next start publishes all other records once."""
     inputs, out = kafka.topic("in"), kafka.topic("out")
     module = kafka.module({inputs: ["t.fns/f"]}, value_type="t/text", semantic=semantic)
     registry = StatefulFunctions()

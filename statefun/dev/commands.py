@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun dev``: a broker on this machine, its topics, and records in and out."""
+"""``statefun dev``: runs a broker on this machine, manages topics, writes and reads records."""
 
 from __future__ import annotations
 
@@ -35,50 +35,70 @@ _LOOK = timedelta(milliseconds=500)
 
 def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``dev`` and its actions to a command line."""
-    dev = commands.add_parser("dev", help="a Kafka on this machine, and records in and out")
+    dev = commands.add_parser(
+        "dev", help="run a Kafka broker on this machine, manage topics, write and read records"
+    )
     actions = dev.add_subparsers(dest="action", metavar="action", required=True)
     kafka = actions.add_parser("kafka", help="run a Kafka broker on this machine until Ctrl-C")
-    kafka.add_argument("--port", type=int, default=_PORT, help=f"for clients (default {_PORT})")
+    kafka.add_argument(
+        "--port", type=int, default=_PORT, help=f"the port for clients (default {_PORT})"
+    )
     kafka.add_argument(
         "--topic",
         action="append",
         default=[],
-        help="create this topic, if it is not there; may be repeated",
-    )
-    kafka.add_argument("--partitions", type=int, default=1, help="of each topic (default 1)")
-    kafka.add_argument(
-        "--data", type=Path, default=_DATA, help=f"the folder of the records (default {_DATA})"
+        help="create this topic if it does not exist; may be repeated",
     )
     kafka.add_argument(
-        "--fresh", action="store_true", help="forget the records of earlier starts first"
+        "--partitions", type=int, default=1, help="how many partitions new topics get (default 1)"
+    )
+    kafka.add_argument(
+        "--data", type=Path, default=_DATA, help=f"the folder for the records (default {_DATA})"
+    )
+    kafka.add_argument(
+        "--fresh", action="store_true", help="first delete the topics and records of earlier starts"
     )
     topic = actions.add_parser("topic", help="create, list or describe topics")
     topics = topic.add_subparsers(dest="topic_action", metavar="action", required=True)
     create = topics.add_parser("create", help="create topics")
-    list_ = topics.add_parser("list", help="a table of all topics")
-    describe = topics.add_parser("describe", help="the partitions of a topic")
+    list_ = topics.add_parser("list", help="print a table of all topics")
+    describe = topics.add_parser("describe", help="print a table of a topic's partitions")
     create.add_argument("topic", nargs="+")
-    create.add_argument("--partitions", type=int, default=1, help="of each (default 1)")
+    create.add_argument(
+        "--partitions", type=int, default=1, help="how many partitions each topic gets (default 1)"
+    )
     describe.add_argument("topic")
-    send = actions.add_parser("send", help="write a record")
-    read = actions.add_parser("read", help="print the records that are in a topic")
+    send = actions.add_parser("send", help="write a record to a topic")
+    read = actions.add_parser("read", help="print the records of a topic")
     for action in (send, read):
         action.add_argument("topic")
     for action in (create, list_, describe, send, read):
-        action.add_argument("--address", default=f"localhost:{_PORT}", help="of the broker")
+        action.add_argument(
+            "--address",
+            default=f"localhost:{_PORT}",
+            help=f"host and port of the broker (default localhost:{_PORT})",
+        )
     send.add_argument("key")
     send.add_argument("value")
-    read.add_argument("--follow", action="store_true", help="go on with new records until Ctrl-C")
-    read.add_argument("--offsets", action="store_true", help="partition, offset and time first")
-    read.add_argument("--headers", action="store_true", help="the headers last, as name=value")
-    read.add_argument("--json", action="store_true", help="all of each record as a line of JSON")
+    read.add_argument("--follow", action="store_true", help="also print new records, until Ctrl-C")
+    read.add_argument(
+        "--offsets",
+        action="store_true",
+        help="print partition, offset and time in front of each record",
+    )
+    read.add_argument(
+        "--headers", action="store_true", help="print name=value of the headers after each record"
+    )
+    read.add_argument(
+        "--json", action="store_true", help="print all parts of each record, as one line of JSON"
+    )
 
 
 def run_command(options: argparse.Namespace) -> None:
-    """Carry out the command.
+    """Run the command.
 
     Raises:
-        StatefunError: if it cannot be done.
+        StatefunError: if the command fails.
     """
     match options.action:
         case "kafka":
@@ -94,7 +114,8 @@ def run_command(options: argparse.Namespace) -> None:
 
 
 def _serve(options: argparse.Namespace) -> None:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the broker ends first
+    # SIGTERM raises an exception, as Ctrl-C does, so that the broker ends before the command.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.fresh:
         forget(options.data)
     with Progress("Starting Kafka") as progress:
@@ -107,14 +128,12 @@ def _serve(options: argparse.Namespace) -> None:
                 kafka.create_topic(topic, partitions=options.partitions)
         print(
             f"Kafka is at localhost:{options.port}, and keeps its records in {options.data}; "
-            "Ctrl-C stops it",
+            "stop it with Ctrl-C",
             flush=True,
         )
         while kafka.running:
             time.sleep(_LOOK.total_seconds())
-        raise PlatformError(
-            f"the broker has ended by itself; its last words are in {kafka.log_file}"
-        )
+        raise PlatformError(f"the broker has ended unexpectedly; its log is {kafka.log_file}")
 
 
 def _topic(options: argparse.Namespace) -> None:
@@ -124,8 +143,8 @@ def _topic(options: argparse.Namespace) -> None:
                 new_topic(options.address, name, options.partitions)
                 print(f"created topic {name} with {counted(options.partitions, 'partition')}")
         case "list":
-            found = list_topics(options.address)
-            rows = [(each.name, f"{len(each.offsets)}", f"{each.records:,}") for each in found]
+            topics = list_topics(options.address)
+            rows = [(each.name, f"{len(each.offsets)}", f"{each.records:,}") for each in topics]
             if rows:
                 print_table([("topic", "partitions", "records"), *rows])
             print(f"{counted(len(rows), 'topic') if rows else 'no topics'} at {options.address}")
@@ -139,7 +158,7 @@ def _topic(options: argparse.Namespace) -> None:
 
 
 def _line(record: PlacedRecord, options: argparse.Namespace) -> str:
-    """Return a record as it is printed."""
+    """Return the line that shows a record."""
     time_ = None if record.timestamp is None else f"{record.timestamp:%Y-%m-%dT%H:%M:%S.%f}"[:-3]
     if options.json:
         return json.dumps(

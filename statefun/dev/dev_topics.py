@@ -25,9 +25,9 @@ from statefun.runtime.kafka.client import (
 from statefun.sdk.errors import KafkaError
 
 OWNER = "statefun dev"
-"""The component that uses the cluster, for messages."""
+"""The name of the component that uses the cluster, for error texts."""
 TIMEOUT = timedelta(seconds=10)
-"""How long the cluster may take for an answer."""
+"""How long the cluster may take to answer."""
 _POLL = timedelta(milliseconds=25)
 
 
@@ -37,11 +37,11 @@ class TopicPartitions:
 
     name: str
     offsets: Sequence[tuple[int, int]]
-    """By partition: the first offset that is there, and the next one to be written."""
+    """By partition: the offset of the first present record, and the offset of the next new one."""
 
     @property
     def records(self) -> int:
-        """How many records it has; markers of transactions count, too."""
+        """The number of records; Kafka's control records of transactions count, too."""
         return sum(end - first for first, end in self.offsets)
 
 
@@ -55,7 +55,7 @@ def cluster_topics(address: str) -> ClusterMetadata:
 
 
 def list_topics(address: str) -> list[TopicPartitions]:
-    """Return the topics of a cluster but Kafka's own, by name.
+    """Return the topics of a cluster, in the order of their names, without Kafka's internal ones.
 
     Raises:
         KafkaError: if the cluster does not answer.
@@ -75,8 +75,8 @@ def describe_topic(address: str, name: str) -> TopicPartitions:
     admin = admin_for(OWNER, address, {})
     partitions = [(name, number) for number in numbers]
     with raising_kafka_errors(f"{OWNER}: topic {name} at {address}"):
-        found = watermarks(admin, partitions, TIMEOUT, committed=False)
-    return TopicPartitions(name, [found[name, number] for number in numbers])
+        offsets = watermarks(admin, partitions, TIMEOUT, committed=False)
+    return TopicPartitions(name, [offsets[name, number] for number in numbers])
 
 
 def new_topic(address: str, name: str, partitions: int) -> None:
@@ -85,19 +85,19 @@ def new_topic(address: str, name: str, partitions: int) -> None:
     Raises:
         KafkaError: if the cluster refuses, for example because the topic exists.
     """
-    cluster_topics(address)  # or the client would wait for a broker that is not there
-    with raising_kafka_errors(f"{OWNER}: topic {name} at {address} is not created"):
+    cluster_topics(address)  # fails soon if no broker answers; the next request would wait long
+    with raising_kafka_errors(f"{OWNER}: topic {name} at {address} cannot be created"):
         create_topic(admin_for(OWNER, address, {}), name, partitions, {}, TIMEOUT)
 
 
 def create_topic(
     admin: AdminClient, name: str, partitions: int, config: Mapping[str, str], timeout: timedelta
 ) -> None:
-    """Create a topic and wait until every partition of it can be used.
+    """Create a topic and wait until all of its partitions have a leader.
 
     Raises:
         KafkaException: if the cluster refuses.
-        KafkaError: if the partitions cannot be used in time.
+        KafkaError: if a partition has no leader within ``timeout``.
     """
     seconds = timeout.total_seconds()
     topic = NewTopic(name, partitions, 1, config=dict(config))
@@ -106,22 +106,22 @@ def create_topic(
 
 
 def wait_for_leaders(admin: AdminClient, name: str, partitions: int, timeout: timedelta) -> None:
-    """Wait until every partition of a topic can be used, also while connections get lost.
+    """Wait until all partitions of a topic have a leader; lost connections are tolerated.
 
     Raises:
         KafkaException: if the cluster refuses.
-        KafkaError: if the partitions cannot be used in time.
+        KafkaError: if a partition has no leader within ``timeout``.
     """
     deadline = time.monotonic() + timeout.total_seconds()
-    while (left := deadline - time.monotonic()) > 0:
+    while (rest := deadline - time.monotonic()) > 0:
         try:
-            found = admin.list_topics(name, timeout=left).topics[name].partitions.values()
+            metadata = admin.list_topics(name, timeout=rest).topics[name].partitions.values()
         except KafkaException as error:
-            # the client repeats other requests when a connection is lost, but not this one
+            # The client repeats other requests after a lost connection, but not this one.
             if reason_of(error).code() != ClientError._TRANSPORT:  # noqa: SLF001 - its public name
                 raise
         else:
-            if len(found) == partitions and all(one.leader >= 0 for one in found):
+            if len(metadata) == partitions and all(each.leader >= 0 for each in metadata):
                 return
         time.sleep(_POLL.total_seconds())
     raise KafkaError(f"not all partitions of topic {name!r} have a leader after {timeout}")

@@ -38,8 +38,8 @@ from statefun.runtime.kafka.client import reason_of
 from statefun.runtime.spark import jars
 from statefun.sdk.errors import KafkaError, PlatformError
 
-# Below the range from which systems pick the ports of outgoing connections: while a broker is
-# down, a client that retries could be given the broker's own port, and then keeps it occupied.
+# Below the range from which systems pick ports for outgoing connections: while a broker is down,
+# a client that retries could otherwise get the broker's port for its own end, and occupy it.
 _PORTS = range(20_000, 32_000)
 _PORT_ATTEMPTS = 3
 _POLL = timedelta(milliseconds=25)
@@ -51,14 +51,14 @@ _PORT_TAKEN = "java.net.BindException"
 _JVM_OPTIONS = (
     "-Xms256m",
     "-Xmx512m",
-    # a short-lived process on a few cores: start quickly, leave the cores to Spark
+    # The broker runs for a short time on a few cores: start quickly, leave the cores to Spark.
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
 )
 
-# Runs the broker as its child and ends it when its own standard input does, which happens when
-# the process that owns the broker is gone, however that one ended. (Linux's parent-death signal
-# would come as soon as the *thread* that started the broker ends.)
+# This program runs the broker as its child, and kills it when its standard input is closed: this
+# happens when the process that owns the broker ends, for whatever reason. (Linux's parent-death
+# signal would arrive as soon as the *thread* that started the broker ends.)
 _GUARD = """\
 import os, shutil, subprocess, sys, threading
 
@@ -84,7 +84,7 @@ class EmbeddedKafka:
     """A single-node Kafka in KRaft mode, in a child process, on loopback only.
 
     Use it as a context manager, or call ``start`` and ``stop``. The broker never outlives the
-    process that started it, and a Ctrl-C in the terminal reaches only its owner.
+    process that started it, and a Ctrl-C in the terminal reaches that process, not the broker.
     """
 
     def __init__(
@@ -99,12 +99,13 @@ class EmbeddedKafka:
         """Describe the broker; nothing is started yet.
 
         Args:
-            port: The port for clients; without it a free one, kept until the data is deleted.
-            data: Folder for records, settings and log, kept by ``stop``; without it a temporary
-                one, deleted by ``stop``.
-            config: Broker properties beside or instead of the ones set here.
+            port: The port for clients; by default a free port, which the broker keeps until
+                ``stop``.
+            data: The folder for records, settings and log, which ``stop`` keeps; by default a
+                temporary folder, which ``stop`` deletes.
+            config: Broker properties, which add to or replace the default ones.
             start_timeout: How long the broker may take until it serves clients.
-            progress: Called with a short text that names the current wait.
+            progress: Called with a short text that names the current step of a start.
         """
         self._wanted_port = port
         self._wanted_data = data
@@ -119,7 +120,7 @@ class EmbeddedKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Host and port for clients; it stays the same over ``kill`` and ``restart``."""
+        """Host and port for clients; ``kill`` and ``restart`` do not change them."""
         if self._port is None:
             raise PlatformError("the embedded Kafka has not been started")
         return f"{HOST}:{self._port}"
@@ -132,14 +133,14 @@ class EmbeddedKafka:
 
     @property
     def log_file(self) -> Path:
-        """The file with the broker's output, over all its starts on this data."""
+        """The file with the broker's output from all its starts with this data."""
         if self._folder is None:
             raise PlatformError("the embedded Kafka has not been started")
         return self._folder / "broker.log"
 
     @property
     def running(self) -> bool:
-        """Whether the broker's process exists; a paused one counts."""
+        """Whether the broker's process exists; it exists also while it is paused."""
         return self._guard is not None and self._guard.poll() is None
 
     def __enter__(self) -> EmbeddedKafka:
@@ -154,11 +155,11 @@ class EmbeddedKafka:
         self.stop()
 
     def start(self) -> EmbeddedKafka:
-        """Start the broker and wait until it serves clients; a running one is left alone.
+        """Start the broker and wait until it serves clients; do nothing if it runs already.
 
         Raises:
-            PlatformError: Java or jars are missing, the port is taken, or the broker does not
-                come up; the message has the broker's last output.
+            PlatformError: Java or jars are missing, another process uses the port, or the broker
+                does not serve clients in time; the message has the broker's last output.
         """
         if self.running:
             return self
@@ -171,7 +172,7 @@ class EmbeddedKafka:
         try:
             prepare_storage(self._folder, class_path)
             self._start_on_free_ports(self._folder, class_path)
-        except BaseException:  # Ctrl-C too must leave no process behind
+        except BaseException:  # the process has to end also after Ctrl-C
             self._end(signal.SIGKILL)
             if is_new:
                 self.stop()
@@ -179,7 +180,7 @@ class EmbeddedKafka:
         return self
 
     def stop(self) -> None:
-        """Shut the broker down, by force if it takes long, and delete its temporary data."""
+        """Shut the broker down, kill it if it takes too long, and delete its temporary data."""
         self._end(signal.SIGTERM)
         atexit.unregister(self._stop_at_exit)
         if self._folder is not None and self._wanted_data is None:
@@ -188,16 +189,16 @@ class EmbeddedKafka:
         self._port = None
 
     def kill(self) -> None:
-        """End the broker at once, as a crash would; ``start`` brings it back with its data.
+        """End the broker at once, as a crash would; ``start`` starts it again with its data.
 
         Raises:
-            PlatformError: It is not running.
+            PlatformError: The broker is not running.
         """
         self._require_running()
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Shut the broker down if it runs, and start it on the same data and port.
+        """Shut the broker down if it runs, and start it with the same data and port.
 
         Raises:
             PlatformError: As for ``start``.
@@ -206,18 +207,18 @@ class EmbeddedKafka:
         self.start()
 
     def pause(self) -> None:
-        """Freeze the broker: connections stay open and nothing answers.
+        """Freeze the broker: its connections stay open, but it answers no requests.
 
         Raises:
-            PlatformError: It is not running.
+            PlatformError: The broker is not running.
         """
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused broker go on.
+        """Let a paused broker continue.
 
         Raises:
-            PlatformError: It is not running.
+            PlatformError: The broker is not running.
         """
         os.kill(self.pid, signal.SIGCONT)
 
@@ -227,7 +228,7 @@ class EmbeddedKafka:
         partitions: int = 1,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic and wait until every partition of it can be used.
+        """Create a topic and wait until all of its partitions can be used.
 
         Raises:
             KafkaError: The broker refuses, for example because the topic exists.
@@ -254,8 +255,8 @@ class EmbeddedKafka:
             port = self._port or self._wanted_port or _free_port()
             if not _is_free(port):
                 raise PlatformError(
-                    f"port {port} of {HOST} is taken by another process; "
-                    "stop that one, or choose another port",
+                    f"another process uses port {port} of {HOST}; stop that process, or choose "
+                    "another port",
                 )
             write_settings(folder, port, _free_port(but=port), self._config)
             self._progress(f"starting Apache Kafka {KAFKA.version} on {HOST}:{port}")
@@ -285,15 +286,15 @@ class EmbeddedKafka:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                start_new_session=True,  # out of reach of a Ctrl-C in the terminal
+                start_new_session=True,  # so that a Ctrl-C in the terminal does not reach it
             )
         first_line = self._guard.stdout.readline() if self._guard.stdout else ""
         self._pid = int(first_line or 0)
 
     def _wait_until_ready(self, address: str) -> str | None:
-        """Wait until the broker serves clients; raise an error that explains why it does not."""
+        """Wait until the broker serves clients; return why it does not, or None if it does."""
         deadline = time.monotonic() + self._start_timeout.total_seconds()
-        # the log first: asking a port that nobody listens on makes clients back off
+        # Wait for the log line first: a client that cannot connect waits longer and longer.
         while READY not in self._log():
             if not self.running:
                 return "ended while it was starting"
@@ -308,7 +309,7 @@ class EmbeddedKafka:
         return f"did not answer within {self._start_timeout}"
 
     def _log(self) -> str:
-        """Return the broker's output since its last start."""
+        """Return the broker's output from its last start on."""
         with self.log_file.open("rb") as file:
             file.seek(self._log_offset)
             return file.read().decode(errors="replace")
@@ -317,7 +318,7 @@ class EmbeddedKafka:
         if self.running and self._guard is not None and self._pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, how)
-                os.kill(self._pid, signal.SIGCONT)  # a paused process would not hear a SIGTERM
+                os.kill(self._pid, signal.SIGCONT)  # a paused process does not handle SIGTERM
             try:
                 self._guard.wait(_STOP_TIMEOUT.total_seconds())
             except subprocess.TimeoutExpired:
@@ -334,7 +335,7 @@ class EmbeddedKafka:
         self._guard = None
 
     def _stop_at_exit(self, owner: int) -> None:
-        if os.getpid() == owner:  # not in a forked child, which does not own the broker
+        if os.getpid() == owner:  # forked children do not own the broker
             self.stop()
 
     def _require_running(self) -> None:
@@ -357,7 +358,7 @@ def _free_port(but: int = 0) -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # as Java does: connections of a former broker that linger are no obstacle
+        # As Java does: closing connections of a former broker do not occupy the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -367,7 +368,7 @@ def _is_free(port: int) -> bool:
 
 
 def _admin(address: str) -> AdminClient:
-    # its complaints about a broker that is down would otherwise go to standard error
+    # By default, the client writes warnings to standard error while the broker is down.
     silent = logging.getLogger(f"{__name__}.admin")
     silent.disabled = True
     return AdminClient({"bootstrap.servers": address}, logger=silent)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of an embedded Kafka: jars, settings and formatted storage."""
+"""Prepares the files of an embedded Kafka: jars, settings and formatted storage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from statefun.sdk.errors import PlatformError
 KAFKA = jars.MavenArtifact("org.apache.kafka", "kafka_2.13", "4.3.1")
 HOST = "127.0.0.1"
 READY = "Kafka Server started"
-"""The broker's log line when it serves clients."""
+"""The text that the broker logs when it serves clients."""
 
 _LOGGING_JARS = ("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl")
 
@@ -41,7 +41,7 @@ _CONFIG = {
     "share.coordinator.state.topic.num.partitions": "3",
     # Records stay, however old their timestamps are.
     "log.retention.ms": "-1",
-    # a killed broker may only come back when the session of its former life has ended
+    # A killed broker can start again only when its former session has ended.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "200",
     "log.cleaner.dedupe.buffer.size": "4194304",  # the default takes 128 MB of the heap
@@ -64,12 +64,12 @@ logger.server.level=INFO
 
 
 def find_class_path(progress: Callable[[str], None]) -> str:
-    """Return the broker's class path; downloads jars that are not cached.
+    """Return the broker's class path; download jars that are not in the cache.
 
     Raises:
         PlatformError: if a jar is missing.
     """
-    # the logging jars that Spark ships serve the broker too
+    # The broker uses the logging jars of Spark.
     shipped = spark_jars_folder()
     logging_jars = [jar for name in _LOGGING_JARS for jar in shipped.glob(f"{name}-[0-9]*.jar")]
     if len(logging_jars) < len(_LOGGING_JARS):
@@ -79,7 +79,7 @@ def find_class_path(progress: Callable[[str], None]) -> str:
 
 
 def prepare_storage(folder: Path, class_path: str) -> None:
-    """Format new storage as ``kafka-storage.sh format`` does, mostly without its JVM."""
+    """Format new storage as ``kafka-storage.sh format`` does; this needs a JVM once per Kafka version."""
     (folder / "log4j2.properties").write_text(_LOGGING)
     (folder / "broker.log").touch()
     logs = folder / "data"
@@ -91,10 +91,10 @@ def prepare_storage(folder: Path, class_path: str) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Delete the records and settings of a broker that does not run; other folders stay.
+    """Delete the folder of a broker that does not run; a folder of anything else stays.
 
     Raises:
-        PlatformError: if a broker runs with them.
+        PlatformError: if a broker runs with the folder.
     """
     if not (folder / "server.properties").exists():
         return
@@ -105,30 +105,31 @@ def forget(folder: Path) -> None:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as Kafka locks it
             except OSError:
                 raise PlatformError(
-                    f"a broker runs with the records in {folder}; stop it first"
+                    f"a broker uses the records in {folder}; stop that broker first"
                 ) from None
     shutil.rmtree(folder)
 
 
 def _bootstrap_checkpoint(class_path: str) -> Path:
-    """Give the file with the feature levels that new storage starts from.
+    """Return the file with the initial feature levels of new storage; create it if needed.
 
-    It is the same for every cluster of a Kafka version, so one run of Kafka's tool makes it for
-    all. Without it a broker does start, but with old features: transactions of version 0.
+    The file is the same for all clusters of a Kafka version, so Kafka's tool runs once, and the
+    file stays in the cache. Without the file, a broker starts with old features, such as version 0
+    of transactions.
     """
-    kept = jars.cache_folder() / "kafka" / f"bootstrap-{KAFKA.version}.checkpoint"
-    if kept.exists():
-        return kept
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".format-", dir=kept.parent) as work:
+    cached = jars.cache_folder() / "kafka" / f"bootstrap-{KAFKA.version}.checkpoint"
+    if cached.exists():
+        return cached
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".format-", dir=cached.parent) as work:
         write_settings(Path(work), 9092, 9093, {})
         tool = [jars.java_command(), "-cp", class_path, "kafka.tools.StorageTool", "format"]
         arguments = ["-t", _identity()["cluster.id"], "-c", f"{work}/server.properties"]
-        done = subprocess.run([*tool, *arguments], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise PlatformError(f"cannot format Kafka's storage: {done.stdout}{done.stderr}")
-        (Path(work) / "data" / "bootstrap.checkpoint").replace(kept)
-    return kept
+        run = subprocess.run([*tool, *arguments], capture_output=True, text=True, check=False)
+        if run.returncode != 0:
+            raise PlatformError(f"Kafka's storage cannot be formatted: {run.stdout}{run.stderr}")
+        (Path(work) / "data" / "bootstrap.checkpoint").replace(cached)
+    return cached
 
 
 def _identity() -> dict[str, str]:
@@ -137,7 +138,7 @@ def _identity() -> dict[str, str]:
 
 
 def write_settings(folder: Path, port: int, controller: int, config: Mapping[str, str]) -> None:
-    """Write ``server.properties``; ``config`` wins over the settings here."""
+    """Write ``server.properties``; properties in ``config`` replace the default ones."""
     settings = {
         **_CONFIG,
         "controller.quorum.voters": f"{_CONFIG['node.id']}@{HOST}:{controller}",
@@ -150,6 +151,6 @@ def write_settings(folder: Path, port: int, controller: int, config: Mapping[str
 
 
 def _write_properties(file: Path, properties: Mapping[str, str]) -> None:
-    # Java's properties files understand JSON's escapes
+    # Java reads JSON's escapes in properties files.
     lines = [f"{key}={json.dumps(value)[1:-1]}\n" for key, value in properties.items()]
     file.write_text("".join(lines))

@@ -18,7 +18,7 @@ _REDRAW_EVERY = timedelta(milliseconds=100)
 
 @final
 class Progress:
-    """A line that spins while its block runs; two plain lines where there is no terminal.
+    """A line with a spinner while its block runs; without a terminal, two plain lines.
 
     >>> with Progress("starting the broker", sys.stdout) as progress:
     ...     progress.update("org.apache.kafka#kafka-clients;4.3.1 (12 of 40)")
@@ -29,11 +29,11 @@ class Progress:
     """
 
     def __init__(self, title: str, stream: TextIO | None = None) -> None:
-        """Prepare; nothing is written before the block is entered.
+        """Prepare the line; entering the block shows it.
 
         Args:
-            title: Names the step, without a full stop.
-            stream: Where to write; without it standard error.
+            title: The name of the step, without a full stop.
+            stream: The stream to write to; by default standard error.
         """
         self._title = title
         self._stream = sys.stderr if stream is None else stream
@@ -47,7 +47,7 @@ class Progress:
         self._spinner = threading.Thread(target=self._spin, name="progress", daemon=True)
 
     def update(self, text: str) -> None:
-        """Show the present activity; without a terminal nothing is written."""
+        """Show the current activity on the line; without a terminal, write nothing."""
         with self._lock:
             self._text = text
             if self._spins and self._started and not self._ended.is_set():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes and reads single records, for development and tests."""
+"""Writes a record and reads the records of a topic, for development and tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOOK = timedelta(milliseconds=500)
 
 
 class DevRecord(NamedTuple):
-    """Key and value of a record."""
+    """The key and value of a record."""
 
     key: bytes | None
     value: bytes | None
@@ -46,7 +46,7 @@ class PlacedRecord:
 
     @classmethod
     def of(cls, record: Any) -> PlacedRecord:
-        """Return a record of the client."""
+        """Convert a record of the Kafka client."""
         kind, millis = record.timestamp()
         return cls(
             _bytes(record.key()),
@@ -59,34 +59,34 @@ class PlacedRecord:
 
 
 def send_record(address: str, topic: str, key: str, value: str) -> None:
-    """Write a record and wait until the cluster has it.
+    """Write a record and wait until the cluster has confirmed it.
 
     Args:
         address: host and port of a broker.
         topic: an existing topic.
-        key: becomes the id of a function's address.
-        value: written in UTF-8.
+        key: the key; an ingress makes it the id of a function's address.
+        value: the value, which is written in UTF-8.
 
     Raises:
         TopicError: if there is no such topic.
-        KafkaError: if the record is refused, or no broker answers.
+        KafkaError: if the broker refuses the record, or no broker answers.
     """
     _partitions(address, topic)
-    refused: list[ClientError] = []
+    errors: list[ClientError] = []
     producer = connect(Producer, OWNER, {"bootstrap.servers": address})
     producer.produce(
         topic,
         value.encode(),
         key.encode(),
-        on_delivery=lambda error, _: refused.append(error) if error else None,
+        on_delivery=lambda error, _: errors.append(error) if error else None,
     )
-    if producer.flush(TIMEOUT.total_seconds()) or refused:
-        reason = refused[0].str() if refused else f"no answer within {TIMEOUT.seconds} s"
-        raise KafkaError(f"topic {topic} at {address}: the record is not written: {reason}")
+    if producer.flush(TIMEOUT.total_seconds()) or errors:
+        reason = errors[0].str() if errors else f"no answer within {TIMEOUT.seconds} s"
+        raise KafkaError(f"topic {topic} at {address}: the record cannot be written: {reason}")
 
 
 def read_records(address: str, topic: str) -> list[DevRecord]:
-    """Return the records that a topic has now, in order by partition.
+    """Return the records that a topic has now, by partition and offset.
 
     Args:
         address: host and port of a broker.
@@ -100,14 +100,14 @@ def read_records(address: str, topic: str) -> list[DevRecord]:
 
 
 def placed_records(address: str, topic: str) -> list[PlacedRecord]:
-    """Return what :func:`read_records` does, with the place of each record."""
-    found = read_committed(OWNER, address, {}, _starts(address, topic), TIMEOUT)
-    records = map(PlacedRecord.of, found)
+    """Return the records of :func:`read_records`, each with its partition, offset and headers."""
+    messages = read_committed(OWNER, address, {}, _starts(address, topic), TIMEOUT)
+    records = map(PlacedRecord.of, messages)
     return sorted(records, key=lambda record: (record.partition, record.offset))
 
 
 def follow_records(address: str, topic: str) -> Iterator[PlacedRecord]:
-    """Yield the records that a topic has, and then each new one, without end.
+    """Yield the records that a topic has now, and then each new record, without end.
 
     Args:
         address: host and port of a broker.
@@ -128,7 +128,7 @@ def follow_records(address: str, topic: str) -> Iterator[PlacedRecord]:
     consumer: Consumer = connect(Consumer, OWNER, settings)
     try:
         consumer.assign(starts)
-        answered = time.monotonic()
+        last_answer = time.monotonic()
         while True:
             record = consumer.poll(_LOOK.total_seconds())
             error = None if record is None else record.error()
@@ -136,11 +136,11 @@ def follow_records(address: str, topic: str) -> Iterator[PlacedRecord]:
                 raise KafkaError(f"{OWNER}: topic {topic} at {address}: {error.str()}")
             if record is not None:
                 yield PlacedRecord.of(record)
-            elif time.monotonic() - answered > TIMEOUT.total_seconds():
-                cluster_topics(address)  # or nobody would notice that the broker is gone
+            elif time.monotonic() - last_answer > TIMEOUT.total_seconds():
+                cluster_topics(address)  # fails if the broker has ended; poll does not fail then
             else:
                 continue
-            answered = time.monotonic()
+            last_answer = time.monotonic()
     finally:
         consumer.close()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An application under test on Spark, with an embedded broker: slower, and the real thing."""
+"""Runs an application under test on Spark, with an embedded broker: as in production, but slow."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _OWNER = "a test"
 
 @attrs.frozen
 class FileClock:
-    """A clock that tests set, and that all processes see."""
+    """A clock that tests set; it is a file, so that all processes read the same time."""
 
     file: Path
 
@@ -63,30 +63,31 @@ class FileClock:
         return int(self.file.read_text())
 
     def monotonic(self) -> int:
-        """Return a fixed moment: between one setting and the next, no time passes."""
+        """Return a constant: no time passes until a test sets the clock."""
         return 0
 
     def set(self, seconds: float) -> None:
-        """Set the time, in seconds since the epoch; in one step, since others read all the time."""
+        """Set the time, in seconds since the epoch."""
+        # Replace the file in one step: other processes may read it at any time.
         new = self.file.with_suffix(".new")
         new.write_text(str(round(seconds * 1000)))
         new.replace(self.file)
 
 
 class SparkApplication(TestedApplication):
-    """An application that runs on Spark whenever it is to process something.
+    """An application that runs on Spark each time it has messages to process.
 
-    Its ingresses and egresses are on the embedded broker, whatever its module files say, and read
-    only what comes after its start.
+    All of its ingresses and egresses use the embedded broker, whatever its module files declare.
+    Ingresses read only records that were written after the application was made.
     """
 
     def __init__(self, program: LoadedProgram, kafka: EmbeddedKafka, folder: Path) -> None:
-        """Prepare an application.
+        """Prepare an application; the first ``drain`` starts it.
 
         Args:
-            program: its functions and components.
+            program: the functions and components of the application.
             kafka: a running broker.
-            folder: an empty one, for the checkpoint and the clock.
+            folder: an empty folder, for the checkpoint and the clock.
         """
         self._declared = program.module
         self._functions = program.functions
@@ -96,19 +97,21 @@ class SparkApplication(TestedApplication):
         self._settings = Settings.resolve(
             {}, None, checkpoint=folder / "checkpoint", available_now=True, quiet=True
         )
-        self._waiting: list[dict[str, Any]] = []
-        """Records that the next run reads."""
+        self._pending: list[dict[str, Any]] = []
+        """The records that :meth:`drain` writes before the next run."""
         self._own = f"statefun-test-{uuid4().hex[:12]}"
         self._sent: dict[tuple[str, str], TopicRoute] = {}
-        """The topics of messages to functions, by the types of target and value."""
-        connected = [each for one in program.module.connector_ingresses for each in one.topics]
-        self._instead = {
-            route.topic: f"{self._own}-other-{number}" for number, route in enumerate(connected)
+        """The routes of messages to functions, by the typenames of target and value."""
+        routes = [
+            route for ingress in program.module.connector_ingresses for route in ingress.topics
+        ]
+        self._substitutes = {
+            route.topic: f"{self._own}-other-{number}" for number, route in enumerate(routes)
         }
-        """The topics that stand for the streams and files of other ingresses, which are not read."""
+        """The topics that replace the streams and files of connectors, which are not read."""
         self._create(self._topics())
         self._begin = self._ends()
-        """Where topics ended before."""
+        """The end offsets of all partitions when the application was made."""
         self._next_timer: datetime | None = None
         for name in own_modules(program.functions):
             pickle_by_value(sys.modules[name])
@@ -130,14 +133,14 @@ class SparkApplication(TestedApplication):
         value: Any,
         value_type: Type[Any] | None = None,
     ) -> None:
-        """Send a value to a function, through a topic of the test's own."""
+        """Send a value to a function, through a topic that only this test uses."""
         function = self._functions.for_typename(typename)
         target = Address(typename, id)
         argument = argument_of(target, value, value_type)
         if not function.takes(argument.typename):
             raise DefinitionError(
-                f"no handler of {typename} takes {argument.typename}, so that a topic of such values "
-                "would be refused; in process, this is a failure of the message"
+                f"no handler of {typename} takes {argument.typename}, so that an application with a "
+                "topic of such values does not start; in process, the message would fail"
             )
         kinds = (typename, argument.typename)
         if kinds not in self._sent:
@@ -181,33 +184,33 @@ class SparkApplication(TestedApplication):
             "headers": [(name, as_bytes(each)) for name, each in headers.items()],
             "timestamp": self._clock.now(),
         }
-        self._waiting.append(record)
+        self._pending.append(record)
 
     def drain(self) -> None:
-        """Run the application on what there is."""
+        """Run the application until it has processed all records and messages."""
         self._write_all()
         application = Application(self._module(), self._functions, self._settings, self._clock)
         self._next_timer = application.run().next_timer
 
     def _write_all(self) -> None:
-        """Write the records that wait; the producer ends with the call."""
+        """Write the pending records; the producer is closed afterwards."""
         producer = Producer({"bootstrap.servers": self._kafka.bootstrap_servers, "linger.ms": 5})
-        for record in self._waiting:
+        for record in self._pending:
             producer.produce(**record)
         if producer.flush(_PATIENCE.total_seconds()):
             raise TimeoutError("the embedded broker does not take records")
-        self._waiting.clear()
+        self._pending.clear()
 
     @property
     def next_timer(self) -> datetime | None:
-        """When the next timer of the last run is due; None if none waits."""
+        """When the next timer is due, as of the last run; None if no timer waits."""
         return self._next_timer
 
     def _set_time(self, now: datetime) -> None:
         self._clock.set(now.timestamp())
 
     def egress(self, topic: str) -> list[PublishedRecord]:
-        """Return the records that were published to a topic so far, partition by partition."""
+        """Return the records that were published to a topic so far, by partition and offset."""
         consumer = self._consumer()
         try:
             partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions or {}
@@ -220,14 +223,14 @@ class SparkApplication(TestedApplication):
         if not starts:
             return []
         address = self._kafka.bootstrap_servers
-        found = list(read_committed(_OWNER, address, {}, starts, _PATIENCE))
-        found.sort(key=lambda record: (record.partition() or 0, record.offset() or 0))
-        return [PublishedRecord.of(_egress_record(topic, each)) for each in found]
+        records = list(read_committed(_OWNER, address, {}, starts, _PATIENCE))
+        records.sort(key=lambda record: (record.partition() or 0, record.offset() or 0))
+        return [PublishedRecord.of(_egress_record(topic, each)) for each in records]
 
     def state(self, address: Address) -> dict[str, Any]:
         """Return the values of an address, decoded, by name."""
         session = open_session(debug=False, state_partitions=None)
-        function = self._functions.find(address.typename)  # it may be one that runs elsewhere
+        function = self._functions.find(address.typename)  # None: it may be behind an endpoint
         specs = function.specs if function else {}
         with stored_state(session, Folder.at(self._settings.checkpoint.location)) as state:
             values = state.at(address, self._clock)
@@ -237,7 +240,7 @@ class SparkApplication(TestedApplication):
         }
 
     def _module(self) -> Module:
-        """Return the components, on the embedded broker."""
+        """Return the declared components, changed so that they use the embedded broker."""
         address = self._kafka.bootstrap_servers
         ingresses = [
             attrs.evolve(
@@ -254,7 +257,9 @@ class SparkApplication(TestedApplication):
             for ingress in self._declared.ingresses
         ]
         for other in self._declared.connector_ingresses:
-            routes = [attrs.evolve(each, topic=self._instead[each.topic]) for each in other.topics]
+            routes = [
+                attrs.evolve(each, topic=self._substitutes[each.topic]) for each in other.topics
+            ]
             ingresses.append(
                 attrs.evolve(
                     self._own_ingress(other.id, routes), failure_policy=other.failure_policy
@@ -293,8 +298,8 @@ class SparkApplication(TestedApplication):
         )
 
     def _topic_of(self, route: TopicRoute, topic: str) -> str:
-        """Return the topic of the embedded broker that stands for a topic, stream or path."""
-        return self._instead.get(route.topic, topic)
+        """Return the topic of the embedded broker that replaces a topic, stream or path."""
+        return self._substitutes.get(route.topic, topic)
 
     def _topics(self) -> Iterable[str]:
         """Return the topics that module files name."""
@@ -302,7 +307,7 @@ class SparkApplication(TestedApplication):
             for route in ingress.topics:
                 if not route.is_pattern:
                     yield route.topic
-        yield from self._instead.values()
+        yield from self._substitutes.values()
         for egress in self._declared.egresses:
             if egress.dead_letter_topic is not None:
                 yield egress.dead_letter_topic
@@ -312,10 +317,10 @@ class SparkApplication(TestedApplication):
     def _create(self, topics: Iterable[str]) -> None:
         consumer = self._consumer()
         try:
-            known = set(consumer.list_topics(timeout=30).topics)
+            existing_topics = set(consumer.list_topics(timeout=30).topics)
         finally:
             consumer.close()
-        for topic in sorted({*topics} - known):
+        for topic in sorted({*topics} - existing_topics):
             self._kafka.create_topic(topic)
 
     def _ends(self) -> dict[TopicPartition, int]:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line's checks of programs, module files, clusters, checkpoints and dead letters."""
+"""Commands that check programs, module files, clusters and checkpoints, and handle dead letters."""

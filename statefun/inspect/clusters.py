@@ -50,23 +50,23 @@ _MAX_TIMEOUT = "transaction.max.timeout.ms"
 
 
 def cluster_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
-    """Ask all clusters for brokers, topics, rights, limits and the groups' offsets.
+    """Check brokers, topics, rights, limits and consumer-group offsets on all clusters.
 
     Args:
         module: the ingresses and egresses to check.
-        timeout: how long a cluster may take for an answer.
+        timeout: how long a cluster may take to answer.
     """
 
-    def ask(component: KafkaIngress | KafkaEgress) -> list[Finding]:
-        of_kind = _of_ingress if isinstance(component, KafkaIngress) else _of_egress
+    def check_component(component: KafkaIngress | KafkaEgress) -> list[Finding]:
+        check = _check_ingress if isinstance(component, KafkaIngress) else _check_egress
         try:
-            return list(of_kind(component, timeout))  # type: ignore[arg-type] # of its own kind
+            return list(check(component, timeout))  # type: ignore[arg-type] # of its own kind
         except StatefunError as error:
             return [Finding.at(component.location, str(error))]
 
-    # Side by side: an unreachable cluster costs the whole timeout.
+    # In parallel: an unreachable cluster costs the whole timeout.
     with ThreadPoolExecutor() as threads:
-        for findings in threads.map(ask, [*all_ingresses(module), *module.egresses]):
+        for findings in threads.map(check_component, [*all_ingresses(module), *module.egresses]):
             yield from findings
 
 
@@ -76,7 +76,7 @@ def position_findings(checkpoint: Folder, module: Module, timeout: timedelta) ->
     Args:
         checkpoint: the checkpoint of an application with the ingresses of ``module``.
         module: names the clusters to ask.
-        timeout: how long a cluster may take for an answer.
+        timeout: how long a cluster may take to answer.
     """
     log = CommitLog(checkpoint)
     if log.newest() < 0:
@@ -85,16 +85,16 @@ def position_findings(checkpoint: Folder, module: Module, timeout: timedelta) ->
         ordered = in_order(checkpoint, all_sources(module))
         ingresses = [ingress for ingress in ordered if isinstance(ingress, KafkaIngress)]
         all_stops = stops_of_last_run(checkpoint, ingresses)
-        all_read = log.end_offsets(log.newest())
+        all_read_offsets = log.end_offsets(log.newest())
     except CheckpointError as error:
         yield Finding.at(None, str(error))
         return
-    for ingress, stops, read in zip(ingresses, all_stops, all_read, strict=False):
-        known = within_stops(read or {}, stops) if stops else read or {}
+    for ingress, stops, end_offsets in zip(ingresses, all_stops, all_read_offsets, strict=False):
+        read_offsets = within_stops(end_offsets or {}, stops) if stops else end_offsets or {}
         try:
-            for text, is_error in _changes(ingress, known, timeout):
+            for text, is_error in _changes(ingress, read_offsets, timeout):
                 yield Finding.at(ingress.location, f"{ingress.label}: {text}", is_error=is_error)
-        except StatefunError:  # which is a finding of its own
+        except StatefunError:  # cluster_findings reports it
             continue
         except KafkaException as error:
             yield Finding.at(ingress.location, f"{ingress.label}: {reason_of(error).str()}")
@@ -102,44 +102,50 @@ def position_findings(checkpoint: Folder, module: Module, timeout: timedelta) ->
 
 def _changes(
     ingress: KafkaIngress,
-    read: Mapping[str, Mapping[str, int]],
+    read_offsets: Mapping[str, Mapping[str, int]],
     timeout: timedelta,
 ) -> Iterator[tuple[str, bool]]:
-    """Yield each change, and whether it keeps the application from going on."""
-    there = check_topics(ingress, timeout)
-    if ingress.on_data_loss is OnDataLoss.GO_ON:  # else it is an error, which needs no cluster
-        for topic in sorted(read.keys() - there.keys()):
+    """Yield each change of a topic, and whether it keeps the application from continuing."""
+    present = check_topics(ingress, timeout)
+    if ingress.on_data_loss is OnDataLoss.GO_ON:  # else it is an error, found without a cluster
+        for topic in sorted(read_offsets.keys() - present.keys()):
             yield f"topic {topic} was read so far, and is not read any more", False
     ends = readable_watermarks(
         ingress,
-        ((topic, n) for topic in there for n in there[topic] if str(n) in read.get(topic, {})),
+        (
+            (topic, n)
+            for topic in present
+            for n in present[topic]
+            if str(n) in read_offsets.get(topic, {})
+        ),
         timeout,
     )
-    for topic, numbers in there.items():
-        known = {int(number): following for number, following in read.get(topic, {}).items()}
-        gone = sorted(known.keys() - set(numbers))
-        if gone:
-            yield f"topic {topic} had partitions that are gone: {_listed(gone)}", True
-        added = [number for number in numbers if number not in known]
-        if added and read:
-            text = f"topic {topic} has partitions that are new: {_listed(added)}; they are read"
+    for topic, numbers in present.items():
+        next_offsets = {int(number): end for number, end in read_offsets.get(topic, {}).items()}
+        missing = sorted(next_offsets.keys() - set(numbers))
+        if missing:
+            yield f"topic {topic} lacks partitions that were read: {_joined(missing)}", True
+        new = [number for number in numbers if number not in next_offsets]
+        if new and read_offsets:
+            text = f"topic {topic} has new partitions: {_joined(new)}; they are read"
             yield f"{text} from their beginning", False
-        for number in sorted(known.keys() & set(numbers)):
+        for number in sorted(next_offsets.keys() & set(numbers)):
             first, end = ends[topic, number]
-            following, where = known[number], f"topic {topic}, partition {number}"
+            offset, where = next_offsets[number], f"topic {topic}, partition {number}"
             is_error = ingress.on_data_loss is OnDataLoss.FAIL
-            if following < first:
-                yield f"{where}: records from {following} to {first - 1} are gone unread", is_error
-            elif following > end:
-                text = f"{where}: it ends at {end}, and was read up to {following} already"
+            if offset < first:
+                text = f"{where}: records from {offset} to {first - 1} were deleted before they"
+                yield f"{text} were read", is_error
+            elif offset > end:
+                text = f"{where}: it ends at {end}, and was read up to {offset} already"
                 yield f"{text}; is it a new topic of the same name?", is_error
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _joined(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _of_ingress(ingress: KafkaIngress, timeout: timedelta) -> Iterator[Finding]:
+def _check_ingress(ingress: KafkaIngress, timeout: timedelta) -> Iterator[Finding]:
     topics = check_topics(ingress, timeout)
     owner = ingress.label
     for text in _missing_rights(
@@ -149,10 +155,10 @@ def _of_ingress(ingress: KafkaIngress, timeout: timedelta) -> Iterator[Finding]:
     if ingress.startup_position != FromGroupOffsets() or ingress.consumer_group_id is None:
         return
     consumer = connect(Consumer, owner, client_properties(ingress))
-    asked = [KafkaPartition(t, p) for t, numbers in topics.items() for p in numbers]
+    partitions = [KafkaPartition(t, p) for t, numbers in topics.items() for p in numbers]
     try:
-        found = committed_offsets(consumer, asked, timeout)
-        without = [f"{p.topic}/{p.partition}" for p in found if p.offset < 0]
+        committed = committed_offsets(consumer, partitions, timeout)
+        without = [f"{p.topic}/{p.partition}" for p in committed if p.offset < 0]
     except KafkaException as error:
         yield Finding.at(
             ingress.location,
@@ -166,13 +172,13 @@ def _of_ingress(ingress: KafkaIngress, timeout: timedelta) -> Iterator[Finding]:
         yield Finding.at(
             ingress.location,
             f"{owner}: group {ingress.consumer_group_id} has no offset for {', '.join(without)}; a "
-            f"fresh checkpoint starts at {ingress.auto_offset_reset.value} there "
-            "(autoOffsetResetPosition)",
+            f"new checkpoint starts at the {ingress.auto_offset_reset.value} offset of these "
+            "partitions (autoOffsetResetPosition)",
             is_error=False,
         )
 
 
-def _of_egress(egress: KafkaEgress, timeout: timedelta) -> Iterator[Finding]:
+def _check_egress(egress: KafkaEgress, timeout: timedelta) -> Iterator[Finding]:
     owner = egress.label
     admin = admin_for(owner, egress.address, egress.properties)
     metadata = check_declared_topics(egress, timeout)
@@ -194,19 +200,19 @@ def _of_egress(egress: KafkaEgress, timeout: timedelta) -> Iterator[Finding]:
 def _missing_rights(
     owner: str, admin: AdminClient, topics: list[str], needed: AclOperation, timeout: timedelta
 ) -> Iterator[str]:
-    """Name the topics for which a right is missing; clusters without authorization grant all."""
+    """Yield a text for each topic that lacks a right; without authorization, none lacks it."""
     if not topics:
         return
-    asked = admin.describe_topics(TopicCollection(topics), include_authorized_operations=True)
-    for topic, future in asked.items():
-        granted = _answer(owner, future, timeout)
-        operations = granted.authorized_operations
+    answers = admin.describe_topics(TopicCollection(topics), include_authorized_operations=True)
+    for topic, future in answers.items():
+        operations = _answer(owner, future, timeout).authorized_operations
         if operations is not None and needed not in operations:
-            yield f"{owner}: it may not {needed.name.lower()} topic {topic}; grant it the right"
+            right = needed.name.lower()
+            yield f"{owner}: its user may not {right} topic {topic}; grant the right to {right}"
 
 
 def _answer(owner: str, future: Future[Any], timeout: timedelta) -> Any:
-    """Wait for the answer of a cluster.
+    """Return the answer of a cluster; wait for it until the timeout.
 
     Raises:
         KafkaError: if the cluster refuses, or does not answer.

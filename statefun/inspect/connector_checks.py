@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks connectors whether what their ingresses and egresses need is there, before the start."""
+"""Asks connectors, before a start, whether their ingresses and egresses can run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from statefun.sdk.raised import line_of
 
 
 def connector_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
-    """Run the checkers of all connectors side by side.
+    """Run the checkers of all connectors in parallel.
 
     Args:
         module: the ingresses and egresses to check.
-        timeout: how long a server may take for an answer.
+        timeout: how long a server may take to answer.
     """
 
-    def ask(component: ConnectorIngress | ConnectorEgress) -> list[Finding]:
+    def check_component(component: ConnectorIngress | ConnectorEgress) -> list[Finding]:
         if component.checker is None:
             return []
         texts: list[str] = []
@@ -39,5 +39,5 @@ def connector_findings(module: Module, timeout: timedelta) -> Iterator[Finding]:
 
     with ThreadPoolExecutor() as threads:
         components = (*module.connector_ingresses, *module.connector_egresses)
-        for findings in threads.map(ask, components):
+        for findings in threads.map(check_component, components):
             yield from findings

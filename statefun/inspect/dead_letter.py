@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dead letter: what its record says of a message that was not handled."""
+"""A dead letter: a record that holds a message that was not handled, and facts about the failure."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class DeadLetter:
     key: bytes | None
     value: bytes | None
     headers: LetterHeaders
-    """The headers of the record itself."""
+    """The headers of the record that was not handled."""
     facts: dict[str, str]
-    """The facts about the failure, by header names without their prefix."""
+    """The facts about the failure, by the names of their headers without the prefix."""
 
     @property
     def id(self) -> str:
@@ -63,11 +63,11 @@ class DeadLetter:
 
     @property
     def time(self) -> datetime:
-        """When the message was given up; 1970 if the header is missing or malformed."""
+        """When the message became a dead letter; 1970 if the header is missing or malformed."""
         return self.moment("time") or EPOCH
 
     def moment(self, name: str) -> datetime | None:
-        """Return a fact that is a time, in milliseconds; None if it is missing or malformed."""
+        """Return a fact that is a time; None if it is missing or malformed."""
         try:
             return from_epoch_millis(int(self.facts[name]))
         except (KeyError, ValueError, OverflowError):
@@ -80,12 +80,12 @@ class DeadLetter:
 
     @property
     def target_type(self) -> str | None:
-        """The typename of the target function, if the letter was for one."""
+        """The typename of the target function; None if the letter has no target."""
         return self.facts.get(TARGET_TYPE_HEADER.removeprefix(HEADER_PREFIX))
 
     @property
     def target_id(self) -> bytes | None:
-        """The id of the target, if it is not the record's key."""
+        """The id of the target; None if the letter lacks it: then it is the record's key."""
         if "target" in self.facts.get(CUT, "").split(","):
             return None
         target, typename = self.facts.get("target", ""), f"{self.target_type}/"
@@ -93,7 +93,7 @@ class DeadLetter:
 
     @property
     def is_encoded(self) -> bool:
-        """Whether the value is that of a record, which a deserializer has to read."""
+        """Whether the value is a record's value, which a deserializer has to read."""
         return ENCODED_HEADER.removeprefix(HEADER_PREFIX) in self.facts
 
     @property

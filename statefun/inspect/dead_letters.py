@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the dead letters of an application.
 
-A letter that was replayed or dropped stays in its topic, followed by a note that names it. A letter
-with a note is done, and is not read again.
+A letter that was replayed or dropped stays in its topic. A later record of the topic, a note, has
+the letter's id: a letter with a note is settled, and is not returned any more.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ DROPPED_HEADER = f"{HEADER_PREFIX}dropped"
 """The header of a note that a letter was dropped."""
 _NOTES = (REPLAYED_HEADER, DROPPED_HEADER)
 TIMEOUT = timedelta(seconds=30)
-"""How long the cluster may take for an answer."""
-_EVERY = LetterFilter()
+"""How long the cluster may take to answer."""
+_NO_FILTER = LetterFilter()
 
 
 class DeadLetters:
@@ -54,31 +54,31 @@ class DeadLetters:
         self.topic: str = egress.dead_letter_topic
         self.owner = egress.label
 
-    def read(self, wanted: LetterFilter = _EVERY) -> list[DeadLetter]:
-        """Return the letters that are not done, oldest first.
+    def read(self, filter_: LetterFilter = _NO_FILTER) -> list[DeadLetter]:
+        """Return the unsettled letters that pass a filter, oldest first.
 
         Raises:
-            ConfigurationError: if one whose id was given is not there (any more).
+            ConfigurationError: if no unsettled letter has an id that the filter names.
             KafkaError: if the topic cannot be read.
         """
-        found = sorted(self.stream(wanted), key=lambda letter: letter.age_order)
-        gone = sorted((wanted.ids or frozenset()) - {letter.id for letter in found})
-        if gone:
+        letters = sorted(self.stream(filter_), key=lambda letter: letter.age_order)
+        missing_ids = sorted((filter_.ids or frozenset()) - {letter.id for letter in letters})
+        if missing_ids:
             raise ConfigurationError(
-                f"no dead letter has the id {gone[0]}, or it was replayed or dropped already; "
-                "list them with 'statefun dlq list'"
+                f"no dead letter has the id {missing_ids[0]}, or it was replayed or dropped "
+                "already; list the dead letters with 'statefun dlq list'"
             )
-        return found
+        return letters
 
-    def stream(self, wanted: LetterFilter = _EVERY) -> Iterator[DeadLetter]:
-        """Yield the letters that are not done, partition by partition, without keeping them.
+    def stream(self, filter_: LetterFilter = _NO_FILTER) -> Iterator[DeadLetter]:
+        """Yield the unsettled letters that pass a filter, partition by partition.
 
         The topic is read twice, because the notes come after the letters.
 
         Raises:
-            KafkaError: if it cannot be read.
+            KafkaError: if the topic cannot be read.
         """
-        done = {
+        settled_ids = {
             header_text(value)
             for message in self._messages()
             for name, value in message.headers() or ()
@@ -90,23 +90,23 @@ class DeadLetters:
                 message.partition(), message.offset(), message.key(), message.value(), headers
             )
             is_note = any(name in _NOTES for name, _ in headers)
-            if not is_note and letter.id not in done and wanted(letter):
+            if not is_note and letter.id not in settled_ids and filter_(letter):
                 yield letter
 
     def metadata(self) -> ClusterMetadata:
-        """Return the topics of the cluster of dead letters.
+        """Return the topics of the cluster that has the dead-letter topic.
 
         Raises:
-            KafkaError: if it does not answer.
+            KafkaError: if the cluster does not answer.
         """
         address = self.egress.address
         admin = admin_for(self.owner, address, self.egress.properties)
         return cluster_metadata(self.owner, address, admin, TIMEOUT)
 
     def _messages(self) -> Iterator[Any]:
-        """Read the whole topic, as far as it is committed now."""
+        """Yield all records that the topic has now, without those of open transactions."""
         address = self.egress.address
         partitions = partitions_of(self.owner, self.topic, self.metadata(), address)
-        # From the first record that is still there: the topic may delete old ones.
+        # From the first record that the topic still has: it may delete old records.
         starts = [TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in partitions]
         return read_committed(self.owner, address, self.egress.properties, starts, TIMEOUT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun dlq``: lists dead letters, replays, changes and drops them."""
+"""``statefun dlq``: lists, shows, replays, edits and drops dead letters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from statefun.inspect.dead_letters import DeadLetters
-from statefun.inspect.letter_ends import Ended, LetterEnds
+from statefun.inspect.letter_ends import EndResult, LetterEnds
 from statefun.inspect.letter_filter import LetterFilter, parse_moment
 from statefun.inspect.letter_texts import (
     LETTER_COLUMNS,
@@ -31,40 +31,45 @@ from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import ConfigurationError
 
 _REASONS = 20
-"""How many letters that stay are named, with the reason."""
+"""For how many letters that stay the reason is printed."""
 
 
 def add_command(commands: Any) -> None:
     """Add the command to a parser."""
-    dlq = commands.add_parser("dlq", help="look at dead letters, replay, change and drop them")
+    dlq = commands.add_parser("dlq", help="list, show, replay, edit and drop dead letters")
     actions = dlq.add_subparsers(dest="action", metavar="action", required=True)
-    list_ = actions.add_parser("list", help="a table of all that are not done")
-    show = actions.add_parser("show", help="one of them in full")
-    replay = actions.add_parser("replay", help="send them on their way again, each once")
-    edit = actions.add_parser("edit", help="replay one with another value")
-    drop = actions.add_parser("drop", help="let them be done without a replay")
+    list_ = actions.add_parser(
+        "list", help="print a table of the dead letters that were neither replayed nor dropped"
+    )
+    show = actions.add_parser("show", help="print all parts of a dead letter")
+    replay = actions.add_parser("replay", help="send dead letters again, each exactly once")
+    edit = actions.add_parser("edit", help="replay a dead letter with another value")
+    drop = actions.add_parser("drop", help="remove dead letters from the list without a replay")
     for action in (show, edit):
-        action.add_argument("id", help="as the table has it, such as 0/17")
+        action.add_argument("id", help="the id of a dead letter, as 'list' prints it: 0/17")
     edit.add_argument(
         "file",
         nargs="?",
-        help="with the new value; '-' is standard input (default: open the value in $EDITOR)",
+        help="a file with the new value; '-' is standard input (default: open the value in "
+        "$EDITOR)",
     )
     for action in (replay, drop):
-        action.add_argument("id", nargs="*", help="which ones")
-        action.add_argument("--all", action="store_true", help="all that there are")
+        action.add_argument("id", nargs="*", help="the ids of dead letters, as 'list' prints them")
+        action.add_argument("--all", action="store_true", help="all dead letters")
     for action in (list_, replay, drop):
         _add_filters(action)
     for action in (replay, edit):
         action.add_argument(
             "--to-target",
             action="store_true",
-            help="straight to the function that has failed, through the egress's replayTopic, and "
-            "not into the topic that they came from",
+            help="send them to the function that has failed, through the egress's replayTopic, and "
+            "not into the topic of their record",
         )
     for action in (list_, show):
         action.add_argument(
-            "--json", action="store_true", help="as JSON, a line for each, in the topic's order"
+            "--json",
+            action="store_true",
+            help="print JSON, one line for each dead letter, in the order of the topic",
         )
     for action in (list_, show, replay, edit, drop):
         action.add_argument(
@@ -77,16 +82,24 @@ def add_command(commands: Any) -> None:
 
 
 def _add_filters(action: argparse.ArgumentParser) -> None:
-    action.add_argument("--function", help="for this function: a typename, or an address")
-    action.add_argument("--error", help="with this error: a code such as SF302, or a class")
-    action.add_argument("--topic", help="from this topic")
+    action.add_argument(
+        "--function", help="only dead letters for this function: a typename, or an address"
+    )
+    action.add_argument(
+        "--error",
+        help="only dead letters with this error: a code such as SF302, or the class of an exception",
+    )
+    action.add_argument("--topic", help="only dead letters whose record is from this topic")
     action.add_argument(
         "--since",
         type=_moment,
         metavar="TIME",
-        help="from this time on: 2026-05-04T12:30 in UTC, or an age such as 90min, 12h, 7d",
+        help="only dead letters from this time on: 2026-05-04T12:30 in UTC, or a duration before "
+        "now, such as 90min, 12h, 7d",
     )
-    action.add_argument("--until", type=_moment, metavar="TIME", help="before this time")
+    action.add_argument(
+        "--until", type=_moment, metavar="TIME", help="only dead letters from before this time"
+    )
 
 
 def _moment(text: str) -> datetime:
@@ -97,24 +110,24 @@ def _moment(text: str) -> datetime:
 
 
 def problem_of(options: argparse.Namespace) -> str | None:
-    """Return what is wrong with the options of a command; None if nothing is."""
+    """Return an error text if options are missing or exclude each other; None if all is well."""
     if options.action not in {"replay", "drop"}:
         return None
-    ways = [bool(options.id), options.all, not _filter(options).takes_all]
-    if any(ways) and not (options.id and any(ways[1:])):
+    selections = [bool(options.id), options.all, not _filter(options).is_empty]
+    if any(selections) and not (options.id and any(selections[1:])):
         return None
-    return f"name the dead letters to {options.action}, or give a filter, or --all"
+    return f"give the ids of the dead letters to {options.action}, or a filter, or --all"
 
 
 def run_command(options: argparse.Namespace, load: Callable[[Sequence[Path]], Module]) -> int:
-    """Carry out the command; return its exit code: 1 if letters stay that were to be replayed.
+    """Run the command; return its exit code: 1 if it could not replay or drop all chosen letters.
 
     Args:
-        options: of the command line.
+        options: the parsed options of the command line.
         load: loads module files and programs.
 
     Raises:
-        StatefunError: if it cannot be done.
+        StatefunError: if the command fails.
     """
     letters = DeadLetters(load(options.module or []))
     ends = LetterEnds(letters)
@@ -127,11 +140,11 @@ def run_command(options: argparse.Namespace, load: Callable[[Sequence[Path]], Mo
             return _report(ends.drop(_chosen(options)), "dropped", "")
         case "edit":
             value = _new_value(letters, options.id, options.file)
-            ended = ends.replay_changed(options.id, value, to_target=options.to_target)
-            return _report(ended, "replayed", _where(options))
+            result = ends.replay_changed(options.id, value, to_target=options.to_target)
+            return _report(result, "replayed", _destination(options))
         case "replay":
-            ended = ends.replay(_chosen(options), to_target=options.to_target)
-            return _report(ended, "replayed", _where(options))
+            result = ends.replay(_chosen(options), to_target=options.to_target)
+            return _report(result, "replayed", _destination(options))
     return 0
 
 
@@ -149,23 +162,23 @@ def _chosen(options: argparse.Namespace) -> LetterFilter:
     return LetterFilter.of(options.id) if options.id else _filter(options)
 
 
-def _where(options: argparse.Namespace) -> str:
+def _destination(options: argparse.Namespace) -> str:
     return " to their targets" if options.to_target else " into their topics"
 
 
-def _list(letters: DeadLetters, wanted: LetterFilter, *, in_json: bool) -> None:
+def _list(letters: DeadLetters, filter_: LetterFilter, *, in_json: bool) -> None:
     if in_json:
-        for letter in letters.stream(wanted):
+        for letter in letters.stream(filter_):
             print(json.dumps(as_json(letter)))
         return
-    # No more of letters than is printed: they may be large and many.
-    found = sorted((letter.age_order, row(letter)) for letter in letters.stream(wanted))
-    kind = "dead letters" if wanted.takes_all else "such dead letters"
-    if not found:
-        print(f"no {kind} wait in topic {letters.topic}")
+    # Keep only the printed parts of letters: letters may be large and many.
+    rows = sorted((letter.age_order, row(letter)) for letter in letters.stream(filter_))
+    kind = "dead letters" if filter_.is_empty else "such dead letters"
+    if not rows:
+        print(f"topic {letters.topic} has no {kind} that wait")
         return
-    print_table([LETTER_COLUMNS, *(cells for _, cells in found)])
-    print(f"{counted(len(found), kind.removesuffix('s'))} in topic {letters.topic}")
+    print_table([LETTER_COLUMNS, *(cells for _, cells in rows)])
+    print(f"{counted(len(rows), kind.removesuffix('s'))} in topic {letters.topic}")
 
 
 def _show(letters: DeadLetters, id_: str, *, in_json: bool) -> None:
@@ -178,24 +191,24 @@ def _show(letters: DeadLetters, id_: str, *, in_json: bool) -> None:
         print(line)
 
 
-def _report(ended: Ended, done: str, where: str) -> int:
-    """Print what has become of letters; return the exit code."""
-    if ended.count or not ended.stay:
-        print(f"{done} {counted(ended.count, 'dead letter')}{where}")
-    for error in ended.stay[:_REASONS]:
+def _report(result: EndResult, action: str, destination: str) -> int:
+    """Print how many letters were replayed or dropped, and which stay; return the exit code."""
+    if result.count or not result.problems:
+        print(f"{action} {counted(result.count, 'dead letter')}{destination}")
+    for error in result.problems[:_REASONS]:
         print(f"statefun: {error}", file=sys.stderr)
-    if len(ended.stay) > 1:
-        more = len(ended.stay) - _REASONS
-        others = f", {more:,} more than these" if more > 0 else ""
-        print(f"statefun: {counted(len(ended.stay), 'dead letter')} stay{others}", file=sys.stderr)
-    return 1 if ended.stay else 0
+    total = len(result.problems)
+    if total > 1:
+        listed = f" ({_REASONS} of them are listed)" if total > _REASONS else ""
+        print(f"statefun: {counted(total, 'dead letter')} stay{listed}", file=sys.stderr)
+    return 1 if result.problems else 0
 
 
 def _new_value(letters: DeadLetters, id_: str, file: str | None) -> bytes:
-    """Return the new value of a letter's record, as bytes of its type.
+    """Return the new value of a letter's record, encoded in the type of its value.
 
     Raises:
-        ConfigurationError: if there is none.
+        ConfigurationError: if the new value cannot be read, is unchanged, or is not of that type.
     """
     (letter,) = letters.read(LetterFilter.of([id_]))
     try:
@@ -208,7 +221,7 @@ def _new_value(letters: DeadLetters, id_: str, file: str | None) -> bytes:
     text = value_text(letter)
     if text is None:
         raise ConfigurationError(
-            f"the value of dead letter {id_} is no text; give a file with the new value"
+            f"the value of dead letter {id_} is not text; give a file with the new value"
         )
     new = _edited(text)
     if new == text.encode():
@@ -232,5 +245,5 @@ def _edited(text: str) -> bytes:
         if status:
             raise ConfigurationError(f"the editor {editor!r} has ended with status {status}")
         new = file.read_bytes()
-    # Editors end a last line that the value did not end.
+    # Editors add a line break at the end of the last line.
     return new if text.endswith("\n") else new.removesuffix(b"\n")

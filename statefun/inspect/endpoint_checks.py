@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the endpoints of an application whether their functions are there, before its start."""
+"""Asks the endpoints of an application, before its start, whether they have their functions."""
 
 from __future__ import annotations
 
@@ -16,38 +16,39 @@ from statefun.sdk.stateful_function import StatefulFunction
 def endpoint_findings(
     module: Module, registered: StatefulFunctions | None = None
 ) -> Iterator[Finding]:
-    """Ask each endpoint with a request that has no messages, so that no function is called.
+    """Send each endpoint requests without messages, so that no function is called.
 
-    An endpoint of a whole namespace is asked for the functions that ingresses send to, and without
-    any whether it answers at all.
+    An endpoint of a whole namespace gets a request for each of its functions that is a target of an
+    ingress; without such a function, one request finds out whether the endpoint answers.
 
     Args:
         module: the endpoints and ingresses.
-        registered: the functions of the program, which go before the endpoint of a namespace.
+        registered: the functions of the program; each takes precedence over the endpoint of its
+            namespace.
     """
-    functions = with_endpoints(StatefulFunctions(), module)
+    remote = with_endpoints(StatefulFunctions(), module)
     local = registered or StatefulFunctions()
     routes = [route for ingress in module.routed for route in ingress.topics]
     targets = sorted({str(target) for route in routes for target in route.targets})
 
-    async def asked(function: StatefulFunction) -> Checked:
-        found = [target for target in targets if functions.find(target) is function]
-        names = [target for target in found if not _is_local(local, target)]
+    async def check_endpoint(function: StatefulFunction) -> Checked:
+        own_targets = [target for target in targets if remote.find(target) is function]
+        names = [target for target in own_targets if not _is_local(local, target)]
         if function.typename.name != "*":
             names = [str(function.typename)]
         return await check(function, names)
 
-    async def all_asked() -> list[Checked]:
-        return await asyncio.gather(*map(asked, functions))
+    async def check_all() -> list[Checked]:
+        return await asyncio.gather(*map(check_endpoint, remote))
 
-    for endpoint, checked in zip(module.endpoints, asyncio.run(all_asked()), strict=True):
-        for text in dict.fromkeys(checked.problems):
+    for endpoint, result in zip(module.endpoints, asyncio.run(check_all()), strict=True):
+        for text in dict.fromkeys(result.problems):
             yield Finding.at(endpoint.location, text)
-        if checked.warning is not None:
-            text = f"{checked.warning} to a request that it cannot answer; let it answer 500"
+        if result.warning is not None:
+            text = f"{result.warning} to a request that it cannot answer; let it answer 500"
             yield Finding.at(endpoint.location, text, is_error=False)
 
 
 def _is_local(functions: StatefulFunctions, target: str) -> bool:
-    found = functions.find(target)
-    return found is not None and found.transport is None
+    function = functions.find(target)
+    return function is not None and function.transport is None

@@ -2,8 +2,8 @@
 """Replays and drops dead letters, each exactly once, also after crashes.
 
 A replay writes the record and, in the same transaction, a note into the dead-letter topic that
-names the letter. Two commands at the same time cannot both end a letter: the second one fences the
-first.
+names the letter. Two commands at the same time cannot both settle a letter: the second command
+fences the first.
 """
 
 from __future__ import annotations
@@ -24,56 +24,58 @@ from statefun.runtime.kafka.client import connect, reason_of
 from statefun.sdk.errors import ConfigurationError, KafkaError
 
 _CHUNK = 1000
-"""The number of letters that one transaction ends."""
+"""The number of letters that one transaction settles."""
 
 Ending = tuple[DeadLetter, Replay | None]
 """A letter, and the record that it becomes; None if it is dropped."""
 
 
 @attrs.frozen
-class Ended:
-    """What has become of letters."""
+class EndResult:
+    """How many letters were replayed or dropped, and why others stay dead letters."""
 
     count: int
-    """How many are done now."""
-    stay: tuple[ConfigurationError, ...] = ()
-    """Why others stay: an error for each."""
+    """The number of letters that were replayed or dropped."""
+    problems: tuple[ConfigurationError, ...] = ()
+    """For each letter that stays a dead letter, the reason."""
 
 
 class LetterEnds:
-    """Ends the dead letters of an application, in one way or another."""
+    """Replays and drops the dead letters of an application."""
 
     def __init__(self, letters: DeadLetters) -> None:
         self._letters = letters
         self._egress = letters.egress
 
-    def replay(self, wanted: LetterFilter, *, to_target: bool) -> Ended:
-        """Replay letters; those that cannot be replayed stay, and hold up no other one.
+    def replay(self, filter_: LetterFilter, *, to_target: bool) -> EndResult:
+        """Replay letters; a letter that cannot be replayed stays, and does not stop the others.
 
         Args:
-            wanted: which ones.
-            to_target: send them to the function that failed, through the replay topic, and
-                not into their original topic.
+            filter_: selects the letters.
+            to_target: whether letters go to the function that failed, through the replay topic,
+                and not into the topic of their record.
 
         Raises:
-            ConfigurationError: if a letter is not there (any more), or none could go that way.
-            KafkaError: if the cluster refuses them; then no letter of the present transaction is
-                sent.
+            ConfigurationError: if there is no unsettled letter with a given id, or ``to_target``
+                needs a replay topic, and the egress has none.
+            KafkaError: if the cluster refuses a transaction: its letters stay, and so do those of
+                later transactions.
         """
         routes = self._routes(to_target=to_target)
-        return self._end(wanted, routes.replay)
+        return self._end(filter_, routes.replay)
 
-    def replay_changed(self, id_: str, value: bytes, *, to_target: bool) -> Ended:
+    def replay_changed(self, id_: str, value: bytes, *, to_target: bool) -> EndResult:
         """Replay a letter with another value.
 
         Args:
-            id_: of the letter.
-            value: what its record holds instead.
+            id_: the id of the letter.
+            value: the new value of its record.
             to_target: as for :meth:`replay`.
 
         Raises:
-            ConfigurationError: if it is not there (any more), or cannot be replayed.
-            KafkaError: if the cluster refuses it.
+            ConfigurationError: if there is no unsettled letter with this id, or ``to_target``
+                needs a replay topic, and the egress has none.
+            KafkaError: if the cluster refuses the transaction.
         """
         routes = self._routes(to_target=to_target)
         return self._end(
@@ -81,36 +83,36 @@ class LetterEnds:
             lambda letter: routes.replay(letter, {"value"})._replace(value=value),
         )
 
-    def drop(self, wanted: LetterFilter) -> Ended:
-        """Let letters be done without a replay.
+    def drop(self, filter_: LetterFilter) -> EndResult:
+        """Settle letters without a replay.
 
         Raises:
-            ConfigurationError: if a letter is not there (any more).
-            KafkaError: if the cluster refuses the notes about them.
+            ConfigurationError: if there is no unsettled letter with a given id.
+            KafkaError: if the cluster refuses the notes about the letters.
         """
-        return self._end(wanted, lambda _: None)
+        return self._end(filter_, lambda _: None)
 
     def _routes(self, *, to_target: bool) -> ReplayRoutes:
         letters = self._letters
         present = letters.metadata().topics
         return ReplayRoutes(letters.module, letters.egress, present, to_target=to_target)
 
-    def _end(self, wanted: LetterFilter, end: Callable[[DeadLetter], Replay | None]) -> Ended:
+    def _end(self, filter_: LetterFilter, end: Callable[[DeadLetter], Replay | None]) -> EndResult:
         with self._producer() as producer:
             # Read only now: init_transactions has fenced any other command.
-            chosen = self._letters.read(wanted)
-            endings, stay = list[Ending](), list[ConfigurationError]()
-            for letter in chosen:
+            letters = self._letters.read(filter_)
+            endings, problems = list[Ending](), list[ConfigurationError]()
+            for letter in letters:
                 try:
                     endings.append((letter, end(letter)))
                 except ConfigurationError as error:
-                    stay.append(error)
+                    problems.append(error)
             for start in range(0, len(endings), _CHUNK):
-                stay += self._write(producer, endings[start : start + _CHUNK])
-        return Ended(len(chosen) - len(stay), tuple(stay))
+                problems += self._write(producer, endings[start : start + _CHUNK])
+        return EndResult(len(letters) - len(problems), tuple(problems))
 
     def _write(self, producer: Producer, endings: Iterable[Ending]) -> list[ConfigurationError]:
-        """End letters in one transaction; return why some are too large for it."""
+        """Settle letters in one transaction; return an error for each letter that is too large."""
         too_large = []
         producer.begin_transaction()
         for letter, record in endings:
@@ -136,13 +138,14 @@ class LetterEnds:
 
     def _too_large(self, letter: DeadLetter) -> ConfigurationError:
         return ConfigurationError(
-            f"dead letter {letter.id} would become a larger record than {self._letters.owner} takes "
-            f"({self._egress.max_record_size:,} bytes): raise its property max.request.size"
+            f"dead letter {letter.id} would become a record that is too large for "
+            f"{self._letters.owner} (limit: {self._egress.max_record_size:,} bytes); raise the "
+            "egress's property max.request.size"
         )
 
     @contextmanager
     def _producer(self) -> Iterator[Producer]:
-        """Yield a producer that has fenced all others."""
+        """Yield a producer that has fenced the producers of other commands."""
         letters = self._letters
         properties: dict[str, Any] = {
             **self._egress.properties,
@@ -157,6 +160,6 @@ class LetterEnds:
             yield producer
         except KafkaException as error:
             raise KafkaError(
-                f"{letters.owner}: {self._egress.address} refuses this: {reason_of(error).str()}; run "
-                "the command again: nothing is done twice"
+                f"{letters.owner}: {self._egress.address} refuses to write: "
+                f"{reason_of(error).str()}; run the command again: it replays no letter twice"
             ) from error

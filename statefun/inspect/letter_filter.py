@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which dead letters a command is about."""
+"""Selects the dead letters that a command lists, replays or drops."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from statefun.module.yaml.durations import parse_duration
 
 @attrs.frozen
 class LetterFilter:
-    """What letters have in common; what is None does not matter."""
+    """Conditions that a letter has to meet; a condition that is None is not checked."""
 
     ids: frozenset[str] | None = None
     function: str | None = None
-    """The typename of their target, or its address."""
+    """The typename of the letter's target, or its address."""
     error: str | None = None
-    """The code of their error, or the class of the exception."""
+    """The code of the letter's error, or the class of the exception."""
     topic: str | None = None
-    """The topic that they came from."""
+    """The topic of the letter's record."""
     since: datetime | None = None
+    """The letter's time is this time or a later one."""
     until: datetime | None = None
+    """The letter's time is before this time."""
 
     @classmethod
     def of(cls, ids: Iterable[str]) -> LetterFilter:
-        """Return the filter that lets letters of these ids through."""
+        """Return the filter for letters with one of these ids."""
         return cls(frozenset(ids))
 
     @property
-    def takes_all(self) -> bool:
-        """Whether it lets all letters through."""
+    def is_empty(self) -> bool:
+        """Whether all letters pass."""
         return self == LetterFilter()
 
     def __call__(self, letter: DeadLetter) -> bool:
-        """Return whether it lets a letter through."""
+        """Return whether a letter meets all conditions."""
         facts = letter.facts
         return (
             (self.ids is None or letter.id in self.ids)
@@ -50,14 +52,14 @@ class LetterFilter:
 
 
 def parse_moment(text: str, now: datetime) -> datetime:
-    """Read a time: in ISO 8601, in UTC if it names no other zone, or as a duration before now.
+    """Read a time in ISO 8601 (in UTC unless it names another zone), or a duration before now.
 
     >>> now = datetime(2026, 5, 4, 12, tzinfo=timezone.utc)
     >>> print(parse_moment("2h", now), parse_moment("2026-05-03", now))
     2026-05-04 10:00:00+00:00 2026-05-03 00:00:00+00:00
 
     Raises:
-        ValueError: if it is neither.
+        ValueError: if the text is neither of them.
     """
     try:
         moment = datetime.fromisoformat(text.strip().upper().replace("Z", "+00:00"))
@@ -68,7 +70,7 @@ def parse_moment(text: str, now: datetime) -> datetime:
             except (ValueError, OverflowError):
                 pass
         raise ValueError(
-            f"{text!r} is no time: write one such as 2026-05-04T12:30, which is in UTC, or how long "
-            "ago it was, such as 90min, 12h or 7d"
+            f"{text!r} is not a time: write a time such as 2026-05-04T12:30 (UTC), or a duration "
+            "before now, such as 90min, 12h or 7d"
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters as text: rows of a table, all of one in full, JSON, and values that people change."""
+"""Dead letters as text: a row of a table, all parts of a letter, JSON, and values to edit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from statefun.sdk.types import Type, encoded
 
 LETTER_COLUMNS = ("id", "time (UTC)", "address", "from", "error")
 _WIDEST = 60
-"""The number of characters of a cell that a table shows."""
+"""How many characters of a cell the table shows."""
 _PRIMITIVES: Mapping[str, Type[Any]] = {
     each.typename: each for each in (BoolType, DoubleType, FloatType, IntType, LongType, StringType)
 }
@@ -32,7 +32,7 @@ _SHOWN = (
     *("time", "error-code", "error-type", "error-message", "target", "target-type", "traceback"),
     *("route", "encoded"),
 )
-"""The facts that have their own lines, say the same as another one, or are for replays alone."""
+"""Facts with their own lines, facts that other facts contain, and facts that only replays use."""
 _ORIGIN = ("topic", "partition", "offset", "timestamp")
 
 
@@ -51,7 +51,7 @@ def row(letter: DeadLetter) -> Sequence[str]:
 
 
 def _reason(facts: dict[str, str]) -> str:
-    """Return the text of an error, without the address, which has a column of its own."""
+    """Return the text of the error, without the address: the table has a column for it."""
     text = facts.get("error-message", facts.get("error-type", "?"))
     target, typename = facts.get("target"), facts.get("target-type")
     return text.removeprefix(f"function {typename} failed at address {target}: ")
@@ -63,22 +63,22 @@ def _time(letter: DeadLetter, name: str) -> str:
 
 
 def in_full(letter: DeadLetter) -> Iterator[str]:
-    """Yield the lines that say all about a letter, safe to print."""
+    """Yield the lines that show all parts of a letter, safe to print."""
     facts = letter.facts
     places = [f"{name} {facts[name]}" for name in _ORIGIN[:3] if name in facts]
     places += [f"written {_time(letter, 'timestamp')} UTC"] if "timestamp" in facts else []
-    about = {
+    parts = {
         "time": f"{_time(letter, 'time')} UTC" if "time" in facts else None,
         "error": f"{facts.get('error-code', '?')} {facts.get('error-type', '?')}",
         "message": facts.get("error-message"),
         "address": facts.get("target"),
         "record": ", ".join(places) or None,
     }
-    about |= {name: facts[name] for name in facts if name not in {*_SHOWN, *_ORIGIN}}
-    about |= {f"header {name}": _content(value) for name, value in letter.headers}
-    about["key"] = _content(letter.key)
-    about["value"] = value_text(letter) or _content(letter.value)
-    for name, text in about.items():
+    parts |= {name: facts[name] for name in facts if name not in {*_SHOWN, *_ORIGIN}}
+    parts |= {f"header {name}": _content(value) for name, value in letter.headers}
+    parts["key"] = _content(letter.key)
+    parts["value"] = value_text(letter) or _content(letter.value)
+    for name, text in parts.items():
         if text is not None:
             yield f"  {printable(name)}: {printable(text)}"
     if "traceback" in facts:
@@ -87,9 +87,9 @@ def in_full(letter: DeadLetter) -> Iterator[str]:
 
 
 def as_json(letter: DeadLetter) -> dict[str, Any]:
-    """Return what JSON says of a letter: facts by their names, times in ISO 8601, text as text."""
+    """Return a letter as an object for JSON: facts by their names, and times in ISO 8601."""
     facts: dict[str, Any] = {
-        name.replace("-", "_"): _plain(letter, name, text) for name, text in letter.facts.items()
+        name.replace("-", "_"): _fact(letter, name, text) for name, text in letter.facts.items()
     }
     return {
         "id": letter.id,
@@ -100,7 +100,7 @@ def as_json(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def _plain(letter: DeadLetter, name: str, text: str) -> str | int:
+def _fact(letter: DeadLetter, name: str, text: str) -> str | int:
     if name in _TIMES:
         moment = letter.moment(name)
         return moment.isoformat().replace("+00:00", "Z") if moment else text
@@ -108,7 +108,7 @@ def _plain(letter: DeadLetter, name: str, text: str) -> str | int:
 
 
 def _content(content: bytes | str | None) -> str:
-    """Return text as text, and other bytes as Python writes them."""
+    """Return bytes in UTF-8 as text, other bytes as Python writes them, and ``-`` for None."""
     try:
         text = content.decode() if isinstance(content, bytes) else content
     except UnicodeDecodeError:
@@ -117,9 +117,9 @@ def _content(content: bytes | str | None) -> str:
 
 
 def value_text(letter: DeadLetter) -> str | None:
-    """Return the value of a letter as text; None if there is none, or if it has other bytes.
+    """Return the value of a letter as text; None if it has no value, or the value is not text.
 
-    A value of statefun's own types is text, or else JSON.
+    Texts stay as they are; values of statefun's other primitive types become JSON.
     """
     if letter.value is None:
         return None
@@ -134,10 +134,14 @@ def value_text(letter: DeadLetter) -> str | None:
 
 
 def value_of(letter: DeadLetter, text: bytes) -> bytes:
-    """Return the bytes of a value that was written as :func:`value_text` returns it.
+    """Return the bytes of a new value, in the type of the letter's value.
+
+    Args:
+        letter: the letter whose value is replaced.
+        text: the new value, in the form of :func:`value_text`.
 
     Raises:
-        ConfigurationError: if it is not of the letter's type.
+        ConfigurationError: if the new value is not of the letter's type.
     """
     type_ = _primitive(letter)
     if type_ is None:
@@ -152,5 +156,5 @@ def value_of(letter: DeadLetter, text: bytes) -> bytes:
 
 
 def _primitive(letter: DeadLetter) -> Type[Any] | None:
-    """Return the type of a value that is one of statefun's own, and not the bytes of a record."""
+    """Return the primitive type of a letter's value; None for other types, and for records."""
     return None if letter.is_encoded else _PRIMITIVES.get(letter.facts.get("type", ""))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``statefun outbox``: lists records that wait in the outbox, and takes some of them out."""
+"""``statefun outbox``: lists records that wait in the outbox, and removes records from it."""
 
 from __future__ import annotations
 
@@ -12,62 +12,81 @@ from typing import Any
 
 from statefun.engine.effects import row_size
 from statefun.engine.sinks import EgressRecord
-from statefun.inspect.unpublished import Waiting, skip, to_skip, waiting
+from statefun.inspect.unpublished import (
+    UnpublishedRecords,
+    records_to_skip,
+    skip,
+    unpublished_records,
+)
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.lock import shows_runs
 from statefun.runtime.terminal.table import counted, print_table
 from statefun.sdk.errors import CheckpointError, ConfigurationError
 from statefun.sdk.printable import printable
 
-_WHOSE = ("batch", "state", "egress", "lane")
-_BATCHES = (*_WHOSE, "records", "skipped", "bytes", "first: topic", "key", "bytes")
-_RECORDS = (*_WHOSE, "record", "skipped", "topic", "key", "bytes")
+_ORIGIN = ("batch", "state", "egress", "lane")
+_BATCHES = (*_ORIGIN, "records", "skipped", "bytes", "first: topic", "key", "bytes")
+_RECORDS = (*_ORIGIN, "record", "skipped", "topic", "key", "bytes")
 _WIDEST = 60
-"""The number of a key's characters that are shown."""
+"""How many characters of a key are shown."""
 
 
 def add_command(commands: Any) -> None:
     """Add the command to a parser."""
-    outbox = commands.add_parser("outbox", help="look at what is not published, or take it out")
+    outbox = commands.add_parser("outbox", help="list or remove records that are not published")
     actions = outbox.add_subparsers(dest="action", metavar="action", required=True)
-    list_ = actions.add_parser("list", help="a table of what is staged and not published")
-    list_.add_argument("--records", action="store_true", help="each record, and its number")
+    list_ = actions.add_parser(
+        "list", help="print a table of the records that are staged and not published"
+    )
+    list_.add_argument(
+        "--records", action="store_true", help="print a row for each record, with its number"
+    )
     skip_ = actions.add_parser(
         "skip",
-        help="take out records that cannot be published, while the application does not run: the "
-        "next start publishes everything else",
+        help="remove records that cannot be published, while the application does not run: the "
+        "next start publishes all other records",
     )
     for action in (list_, skip_):
-        action.add_argument("checkpoint", help="a folder or its URI")
-    skip_.add_argument("--batch", type=int, required=True, help="as the table has it")
-    skip_.add_argument("--egress", required=True, help="as the table has it")
+        action.add_argument("checkpoint", help="the folder of the checkpoint, or its URI")
+    skip_.add_argument(
+        "--batch",
+        type=int,
+        required=True,
+        help="the number of the micro-batch, as 'list' prints it",
+    )
+    skip_.add_argument("--egress", required=True, help="the id of the egress, as 'list' prints it")
     skip_.add_argument(
         "--record",
         type=int,
         nargs="+",
         action="extend",
-        help="numbers of records, as 'list --records' has them (default: all of the egress in the "
-        "batch)",
+        help="the numbers of records, as 'list --records' prints them (default: all records of the "
+        "batch for the egress)",
     )
     skip_.add_argument(
         "--save",
         type=Path,
-        help="the file to keep them in, as JSON Lines (default: a new one beside the checkpoint)",
+        help="a new file for the removed records, as JSON Lines (default: a file next to the "
+        "checkpoint)",
     )
-    skip_.add_argument("--yes", action="store_true", help="do it, and do not just say what it does")
+    skip_.add_argument(
+        "--yes",
+        action="store_true",
+        help="remove the records; without it, the command only prints how many it would remove",
+    )
     skip_.add_argument(
         "--no-lock",
         action="store_true",
-        help="for a checkpoint that is not on a local file system, or that has a run "
-        "with checkpoint-lock=none: nobody but you makes sure that no application runs with it",
+        help="for a checkpoint that is not on a local file system, or that a run with "
+        "checkpoint-lock=none has used: you make sure that no application runs with it",
     )
 
 
 def run_command(options: argparse.Namespace) -> None:
-    """Carry out the command.
+    """Run the command.
 
     Raises:
-        StatefunError: if it cannot be done.
+        StatefunError: if the command fails.
     """
     checkpoint = Folder.at(options.checkpoint)
     try:
@@ -88,45 +107,47 @@ def _list(checkpoint: Folder, *, with_records: bool) -> None:
     batches = len({row[0] for row in rows})
     print(
         f"{batches or 'no'} batch{'' if batches == 1 else 'es'} with records to publish in "
-        f"{checkpoint.shown}; an application that runs with it publishes meanwhile"
+        f"{checkpoint.shown}; an application that runs with it may publish them meanwhile"
     )
 
 
 def _batch_rows(checkpoint: Folder) -> Iterator[Sequence[str]]:
     """Yield a row for each batch, egress and lane."""
-    for _, group in groupby(sorted(waiting(checkpoint), key=_lane), key=_lane):
-        shares = list(group)
+    for _, group in groupby(sorted(unpublished_records(checkpoint), key=_lane), key=_lane):
+        parts = list(group)
         first: EgressRecord | None = None
         count = skipped = size = 0
-        for each in shares:
-            records = each.read()
+        for part in parts:
+            records = part.read()
             count += len(records)
-            skipped += len(each.left_out.intersection(each.share.numbers))
+            skipped += len(part.left_out.intersection(part.share.numbers))
             size += sum(map(row_size, records))
             first = first or next(iter(records), None)
         if first is not None:
-            whole = (f"{count:,}", f"{skipped:,}", f"{size:,}")
-            yield (*_whose(shares[0]), *whole, *_what(first))
+            totals = (f"{count:,}", f"{skipped:,}", f"{size:,}")
+            yield (*_origin(parts[0]), *totals, *_described(first))
 
 
 def _record_rows(checkpoint: Folder) -> Iterator[Sequence[str]]:
     """Yield a row for each record."""
-    for each in waiting(checkpoint):
-        for number, record in enumerate(each.read(), each.share.first):
-            skipped = "skipped" if number in each.left_out else ""
-            yield (*_whose(each), str(number), skipped, *_what(record))
+    for part in unpublished_records(checkpoint):
+        for number, record in enumerate(part.read(), part.share.first):
+            skipped = "skipped" if number in part.left_out else ""
+            yield (*_origin(part), str(number), skipped, *_described(record))
 
 
-def _lane(each: Waiting) -> tuple[int, str, int]:
-    return each.batch, each.egress, each.share.lane
+def _lane(part: UnpublishedRecords) -> tuple[int, str, int]:
+    return part.batch, part.egress, part.share.lane
 
 
-def _whose(each: Waiting) -> tuple[str, ...]:
-    state = "committed" if each.is_committed else "not committed"
-    return str(each.batch), state, each.egress, str(each.share.lane)
+def _origin(part: UnpublishedRecords) -> tuple[str, ...]:
+    """Return the cells of the columns ``_ORIGIN``."""
+    state = "committed" if part.is_committed else "not committed"
+    return str(part.batch), state, part.egress, str(part.share.lane)
 
 
-def _what(record: EgressRecord) -> tuple[str, ...]:
+def _described(record: EgressRecord) -> tuple[str, ...]:
+    """Return the cells with a record's topic, key and size."""
     key = "-" if record.key is None else record.key.decode(errors="backslashreplace")
     return printable(record.topic), printable(key, _WIDEST), f"{row_size(record):,}"
 
@@ -135,25 +156,26 @@ def _skip(checkpoint: Folder, options: argparse.Namespace) -> None:
     batch, egress, numbers = options.batch, options.egress, options.record
     if not (checkpoint.is_local or (options.no_lock and options.save)):
         raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} is not on a local file system, and nothing here can "
-            "keep an application off it: see to it that none runs, and give --no-lock, and --save "
-            "with a local file to keep the records in"
+            f"checkpoint {checkpoint.shown} is not on a local file system, so that it cannot be "
+            "locked: make sure that no application runs with it, and give --no-lock, and --save "
+            "with a local file for the removed records"
         )
     if not (shows_runs(checkpoint) or options.no_lock):
         raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} has a run with checkpoint-lock=none that goes on or was "
-            "killed, and nothing here can tell which: see to it that none goes on, and give --no-lock"
+            f"checkpoint {checkpoint.shown} has a run with checkpoint-lock=none that still runs or "
+            "was killed, and without a lock it is unknown which: make sure that it has ended, and "
+            "give --no-lock"
         )
-    chosen = len(to_skip(checkpoint, batch, egress, numbers))
-    what = f"{counted(chosen, 'record')} of batch {batch} for egress {egress}"
+    count = len(records_to_skip(checkpoint, batch, egress, numbers))
+    chosen = f"{counted(count, 'record')} of batch {batch} for egress {egress}"
     if not options.yes:
-        raise ConfigurationError(f"this would take out {what}; give --yes to do it")
+        raise ConfigurationError(f"this would remove {chosen}; give --yes to remove them")
     now = datetime.now(timezone.utc)
     save = options.save or Path(
         f"{checkpoint.location}.skipped-batch-{batch}-{now:%Y%m%dT%H%M%S.%fZ}.jsonl"
     )
     skip(checkpoint, batch, egress, numbers, save, has_lock=checkpoint.is_local)
     print(
-        f"took out {what}, and kept it in {save}; the next start publishes the others. What was "
-        "published before an error stays published"
+        f"removed {chosen}, and saved them in {save}; the next start publishes all other records. "
+        "Records that were published before an error stay published"
     )

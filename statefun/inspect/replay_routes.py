@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where dead letters go when they are replayed: into their topics, or to their targets."""
+"""Makes records of dead letters for their replay: for the original topic, or for the target."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Replay(NamedTuple):
 
 
 class ReplayRoutes:
-    """Finds the way of each dead letter of a module."""
+    """Makes the record for the replay of each dead letter of a module."""
 
     def __init__(
         self, module: Module, egress: KafkaEgress, topics: Container[str], *, to_target: bool
@@ -32,14 +32,15 @@ class ReplayRoutes:
         """Prepare for letters.
 
         Args:
-            module: the application's.
-            egress: the one with the topic of dead letters.
-            topics: those that its cluster has.
-            to_target: whether letters are to go to the functions that failed, and not into the
-                topics that they came from.
+            module: the ingresses and egresses of the application.
+            egress: the egress that has the dead-letter topic.
+            topics: the topics of the egress's cluster.
+            to_target: whether letters go to the functions that failed, and not into the topics of
+                their records.
 
         Raises:
-            ConfigurationError: if they are to go to their targets, and there is no topic for that.
+            ConfigurationError: if letters are to go to their targets, and the egress has no replay
+                topic.
         """
         self._topics = topics
         self._module = module
@@ -55,31 +56,30 @@ class ReplayRoutes:
         """Return the record for the replay of a letter.
 
         Args:
-            letter: the letter.
-            lacks: the parts that need not be there, because they are replaced.
+            letter: the dead letter.
+            lacks: the parts that the letter may lack, because they are replaced.
 
         Raises:
-            ConfigurationError: saying what else can be done, if the letter cannot be replayed so.
+            ConfigurationError: if the letter cannot be replayed; the text has what to do instead.
         """
-        lost = sorted(part for part in letter.left_out if part not in lacks)
-        if lost:
+        missing_parts = sorted(part for part in letter.left_out if part not in lacks)
+        if missing_parts:
             where = "topic {topic}, partition {partition}, offset {offset}"
             place = defaultdict(lambda: "?", letter.facts)
             raise ConfigurationError(
                 f"dead letter {letter.id} was too large to hold all of its record, and lacks its "
-                f"{','.join(lost)}; send the record at {where.format_map(place)} again"
+                f"{','.join(missing_parts)}; send the record at {where.format_map(place)} again"
             )
         return self._into_replays(letter) if self._to_target else self._into_origin(letter)
 
     def _into_replays(self, letter: DeadLetter) -> Replay:
         if letter.target_type is None:
             raise ConfigurationError(
-                f"dead letter {letter.id} was for no function: its record could not be read "
-                f"({letter.facts.get('error-message', '')})"
+                f"dead letter {letter.id} has no target: its record could not be read "
+                f"({letter.facts.get('error-message', '')}); replay it without --to-target"
             )
         id_ = letter.target_id or letter.key
-        kept = replay_headers(letter.facts, letter.key, id_)
-        headers = [*letter.headers, *kept]
+        headers = [*letter.headers, *replay_headers(letter.facts, letter.key, id_)]
         return Replay(str(self._egress.replay_topic), id_, letter.value, headers)
 
     def _into_origin(self, letter: DeadLetter) -> Replay:
@@ -87,8 +87,8 @@ class ReplayRoutes:
         if origin is None or origin == self._egress.replay_topic:
             raise ConfigurationError(
                 f"dead letter {letter.id} is a message from "
-                f"{letter.facts.get('caller', 'a function')}, and came from no topic; replay it "
-                "with --to-target"
+                f"{letter.facts.get('caller', 'a function')}, and not a record of a topic; replay "
+                "it with --to-target"
             )
         own = [
             egress
@@ -107,10 +107,10 @@ class ReplayRoutes:
         ]
         if connectors and not addresses:
             raise ConfigurationError(
-                f"dead letter {letter.id} came from {origin} by ingress {connectors[0].id}, which is no "
-                "topic of Kafka's; "
+                f"dead letter {letter.id} came from {origin} by ingress {connectors[0].id}, which is not "
+                "a Kafka topic; "
                 + (
-                    f"it was for no function: write the record to {origin} again"
+                    f"it has no target: write the record to {origin} again"
                     if letter.target_type is None
                     else "replay it with --to-target"
                 )
@@ -118,11 +118,12 @@ class ReplayRoutes:
         if addresses and self._egress.address not in addresses:
             raise ConfigurationError(
                 f"dead letter {letter.id} came from topic {origin}, which is on another cluster than "
-                "the dead letters, so that no transaction could cover both; replay it with --to-target"
+                "the dead letters, so that one transaction cannot write to both; replay it with "
+                "--to-target"
             )
         if origin not in self._topics:
             raise ConfigurationError(
-                f"dead letter {letter.id} came from topic {origin}, which is not there any more; create "
-                "it again, or replay the letter with --to-target"
+                f"dead letter {letter.id} came from topic {origin}, which does not exist any more; "
+                "create it again, or replay the letter with --to-target"
             )
         return Replay(origin, letter.key, letter.value, letter.headers)

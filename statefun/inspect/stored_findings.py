@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks, before a start, whether an application can go on from a checkpoint."""
+"""Checks, before a start, whether an application can continue from a checkpoint."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def checkpoint_findings(
 
     Args:
         checkpoint: the checkpoint of an application that does not run now.
-        module: the content of its module files.
-        functions: the functions that it registers; None if unknown.
+        module: the content of the application's module files.
+        functions: the functions that the application registers; None if unknown.
     """
     try:
         check_format(checkpoint)
         check_logs(checkpoint)
         if CommitLog(checkpoint).is_fresh():
-            yield _finding(f"checkpoint {checkpoint.shown} holds nothing yet", is_error=False)
+            yield _finding(f"checkpoint {checkpoint.shown} is still empty", is_error=False)
             return
         ordered = in_order(checkpoint, all_sources(module))
-        yield from _of_topics(ordered, CommitLog(checkpoint))
+        yield from _removed_partitions(ordered, CommitLog(checkpoint))
     except CheckpointError as error:
         yield _finding(str(error))
         return
@@ -61,11 +61,12 @@ def checkpoint_findings(
                 yield _finding(f"{text} registered{functions.hint(typename)}")
 
 
-def _of_topics(ordered: Sequence[Ingress], log: CommitLog) -> Iterator[Finding]:
-    for ingress, read in zip(ordered, log.end_offsets(max(log.newest(), 0)), strict=False):
-        removed = (
-            removed_partitions(ingress, read or {}) if isinstance(ingress, KafkaIngress) else None
-        )
+def _removed_partitions(ordered: Sequence[Ingress], log: CommitLog) -> Iterator[Finding]:
+    """Yield an error for each ingress that no longer reads partitions of the checkpoint."""
+    all_offsets = log.end_offsets(max(log.newest(), 0))
+    for ingress, offsets in zip(ordered, all_offsets, strict=False):
+        is_kafka = isinstance(ingress, KafkaIngress)
+        removed = removed_partitions(ingress, offsets or {}) if is_kafka else None
         if removed is not None:
             yield Finding.at(ingress.location, str(removed))
 

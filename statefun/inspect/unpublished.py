@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists records that wait in an outbox, and takes out records that cannot be published.
+"""Lists records that wait in an outbox, and removes records that cannot be published.
 
 Listing changes nothing and needs no lock: an application that runs meanwhile may publish and delete
-listed records. Taking out needs the lock. It first writes the records to a file; after they are
-taken out, the next start publishes all others from its former position: records keep their
-numbers, and the records that were taken out count as published.
+listed records. Removing records needs the lock. The records are first written to a file. The next
+start continues to publish at its former position: all other records keep their numbers, and the
+removed records count as published.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _AT_ONCE = timedelta(0)
 
 
 @attrs.frozen
-class Waiting:
-    """The records of one task for an egress in a batch that is not published."""
+class UnpublishedRecords:
+    """The records of one task for an egress, in a batch that is not published."""
 
     batch: int
     is_committed: bool
-    """Whether they will be published as they are; else the batch runs again and is staged anew."""
+    """Whether these records will be published; else the batch runs again, and is staged anew."""
     egress: str
     share: Share
     left_out: frozenset[int]
-    """The numbers of the egress's records that were taken out already."""
+    """The numbers of the egress's records that were removed already."""
     _checkpoint: Folder
 
     def read(self) -> list[EgressRecord]:
-        """Read the records; none if they were published meanwhile.
+        """Return the records; an empty list if they were published meanwhile.
 
         Raises:
-            CheckpointError: if they are damaged.
+            CheckpointError: if the file of the records is damaged.
         """
         outbox = Outbox(self._checkpoint)
         try:
@@ -61,7 +61,7 @@ class Waiting:
             raise
 
 
-def waiting(checkpoint: Folder) -> Iterator[Waiting]:
+def unpublished_records(checkpoint: Folder) -> Iterator[UnpublishedRecords]:
     """Yield unpublished records, ordered by batch, egress and number.
 
     Raises:
@@ -77,24 +77,24 @@ def waiting(checkpoint: Folder) -> Iterator[Waiting]:
             is_committed = batch <= log.newest()
             for egress in sorted(staged.egresses):
                 for share in staged.shares(egress):
-                    yield Waiting(
+                    yield UnpublishedRecords(
                         batch, is_committed, egress, share, staged.left_out(egress), checkpoint
                     )
 
 
-def to_skip(
+def records_to_skip(
     checkpoint: Folder, batch: int, egress: str, numbers: Collection[int] | None
 ) -> frozenset[int]:
-    """Select the records of a batch to take out.
+    """Return the numbers of the records that :func:`skip` would remove.
 
     Args:
-        checkpoint: the application's.
-        batch: which one.
-        egress: the id of the one that the records are for.
-        numbers: of the records; None for all.
+        checkpoint: the checkpoint of the application.
+        batch: the number of the batch.
+        egress: the id of the egress that the records are for.
+        numbers: the numbers of the records; None for all.
 
     Raises:
-        ConfigurationError: if they are not there, or not waiting.
+        ConfigurationError: if a record does not exist, or does not wait to be published.
     """
     return _chosen(checkpoint, _staged(checkpoint, batch, egress), egress, numbers)
 
@@ -108,21 +108,23 @@ def skip(  # noqa: PLR0913 - it names one set of records, and where to keep them
     *,
     has_lock: bool = True,
 ) -> int:
-    """Take records out of a batch, so that they are not published; return how many.
+    """Remove records from a batch, so that they are not published; return how many.
 
     Args:
-        checkpoint: the application's, which does not run.
-        batch: which one.
-        egress: the id of the one that the records are for.
-        numbers: of the records; None for all.
-        save: where to keep them: a file that does not exist yet.
-        has_lock: whether to make sure that no application runs with the checkpoint.
+        checkpoint: the checkpoint of an application that does not run.
+        batch: the number of the batch.
+        egress: the id of the egress that the records are for.
+        numbers: the numbers of the records; None for all.
+        save: the path of a new file, in which the removed records are saved.
+        has_lock: whether to take the lock of the checkpoint, so that no application runs with it.
 
     Raises:
-        ConfigurationError: if the records are not there, or not waiting, or cannot be kept.
-        CheckpointError: if an application runs, or a file is damaged.
+        ConfigurationError: if a record does not exist, or does not wait to be published, or the
+            records cannot be saved.
+        CheckpointError: if an application runs with the checkpoint, or a file is damaged.
     """
-    to_skip(checkpoint, batch, egress, numbers)  # before the lock creates anything there
+    # Refuse a wrong checkpoint before the lock creates a file in it.
+    records_to_skip(checkpoint, batch, egress, numbers)
     with checkpoint_lock(checkpoint, _AT_ONCE) if has_lock else nullcontext():
         staged = _staged(checkpoint, batch, egress)
         chosen = _chosen(checkpoint, staged, egress, numbers)
@@ -137,13 +139,13 @@ def _staged(checkpoint: Folder, batch: int, egress: str) -> Staged:
     staged = None if outbox.is_published(batch) else outbox.staged(batch)
     if staged is None or egress not in staged.egresses:
         raise ConfigurationError(
-            f"checkpoint {checkpoint.shown}: nothing of batch {batch} waits for egress {egress};"
-            " 'statefun outbox list' names what does"
+            f"checkpoint {checkpoint.shown}: batch {batch} has no records that wait for egress "
+            f"{egress}; 'statefun outbox list' prints the batches and egresses with records"
         )
     if batch > log.newest():
         raise ConfigurationError(
-            f"checkpoint {checkpoint.shown}: batch {batch} is not committed: it runs again at "
-            "the next start, and may send other records then"
+            f"checkpoint {checkpoint.shown}: batch {batch} is not committed: the next start runs it "
+            "again, and it may send other records then; start the application, and try again"
         )
     return staged
 
@@ -152,27 +154,28 @@ def _chosen(
     checkpoint: Folder, staged: Staged, egress: str, numbers: Collection[int] | None
 ) -> frozenset[int]:
     where = f"checkpoint {checkpoint.shown}, batch {staged.manifest.batch}, egress {egress}"
-    there = {number for share in staged.shares(egress) for number in share.numbers}
-    chosen = frozenset(there if numbers is None else numbers)
-    if unknown := sorted(chosen - there):
+    present = {number for share in staged.shares(egress) for number in share.numbers}
+    chosen = frozenset(present if numbers is None else numbers)
+    if unknown := sorted(chosen - present):
         raise ConfigurationError(
-            f"{where}: there is no record {unknown[0]}; they are numbered from 0 to {max(there)}"
+            f"{where}: there is no record {unknown[0]}; the records have the numbers 0 to "
+            f"{max(present)}"
         )
     chosen -= staged.left_out(egress)
     if not chosen:
-        raise ConfigurationError(f"{where}: all of that is skipped already")
+        raise ConfigurationError(f"{where}: these records are skipped already")
     return chosen
 
 
 def _save(
     file: Path, checkpoint: Folder, staged: Staged, egress: str, chosen: frozenset[int]
 ) -> None:
-    """Keep records in a file of this user's alone, on the disk when this returns."""
+    """Write records to a file that only this user may read, and sync it to the disk."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         raise ConfigurationError(
-            f"{file} cannot be created, in which what is skipped is kept: {error.strerror}; give "
+            f"the file for the removed records, {file}, cannot be created: {error.strerror}; give "
             "another file with --save"
         ) from error
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks an application before its start, and reports all of its problems."""
+"""Checks an application before its start, and collects all of its problems."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from statefun.sdk.types import default_types
 
 @attrs.frozen
 class Finding:
-    """An error, or a warning of a possible one."""
+    """An error, or a warning about a possible error."""
 
     problem: Problem
     is_error: bool = True
-    """Whether the application would not run; a warning says that it may not behave as intended."""
+    """Whether the application could not run; after a warning it may not behave as intended."""
 
     @classmethod
     def at(cls, location: Location | None, text: str, *, is_error: bool = True) -> Finding:
@@ -64,12 +64,12 @@ class Validation:
 
 
 def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
-    """Look at the program and the module files of an application, without running it.
+    """Check the program and the module files of an application, without running it.
 
     Args:
         app: the program that registers functions, and may declare ingresses and egresses in
-            variables; without it only the module files are looked at.
-        modules: the module files; if none are given, ``module.yaml`` beside the program.
+            variables; without a program, only the module files are checked.
+        modules: the module files; if none are given, ``module.yaml`` in the program's folder.
     """
     validation = Validation()
     findings = validation.findings
@@ -82,11 +82,11 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
         return validation
     for component in module.unsupported:
         findings.append(Finding.at(component.location, not_run(component), is_error=False))
-    findings.extend(Finding.at(*found) for found in register_types(module))
+    findings.extend(Finding.at(*problem) for problem in register_types(module))
     if program is not None and validation.functions is not None:
-        taken = [*taken_names(validation.functions, module)]
-        findings.extend(Finding.at(*found) for found in taken)
-        if not taken:
+        conflicts = [*taken_names(validation.functions, module)]
+        findings.extend(Finding.at(*conflict) for conflict in conflicts)
+        if not conflicts:
             validation.functions = with_endpoints(validation.functions, module)
         for location, text in binding_problems(module, validation.functions):
             findings.append(Finding.at(location, text))
@@ -101,7 +101,7 @@ def validate(app: Path | None, modules: Sequence[Path]) -> Validation:
 
 
 def _load_program(app: Path, validation: Validation) -> UserProgram | None:
-    """Load a program with its functions, or add all of its flaws to the findings."""
+    """Load a program with its functions; if it has flaws, add all of them to the findings."""
     problem, program = None, None
     with collecting_flaws() as flaws:
         try:
@@ -123,7 +123,7 @@ def declared_module(app: Path | None, modules: Sequence[Path]) -> Module:
     """Return the declarations of a program and module files, loaded as by :func:`validate`.
 
     Raises:
-        StatefunError: if one of them cannot be loaded, or has problems.
+        StatefunError: if the program or a module file cannot be loaded, or has problems.
     """
     components = () if app is None else load_program(app).components
     return _load(app, modules, components)
@@ -139,14 +139,14 @@ def _load(
 
 
 def _warnings(module: Module, functions: StatefulFunctions, sources: str) -> Iterator[Finding]:
-    elsewhere = [function for function in functions if function.transport is not None]
+    remote = [function for function in functions if function.transport is not None]
     for ingress in module.routed:
         for route in ingress.topics:
             targets = [functions.find(str(target)) for target in route.targets]
             if any(function and function.is_typed for function in targets):
-                continue  # what they take has been checked
-            if all(function in elsewhere for function in targets):
-                continue  # they have types of their own
+                continue  # binding_problems has checked the types that they take
+            if all(function in remote for function in targets):
+                continue  # functions behind endpoints have their own types
             if default_types.find(str(route.value_type)) is None:
                 yield Finding.at(
                     route.location,
@@ -155,7 +155,7 @@ def _warnings(module: Module, functions: StatefulFunctions, sources: str) -> Ite
                     is_error=False,
                 )
     for egress in module.all_egresses:
-        is_mentioned = elsewhere or str(egress.id) in sources
+        is_mentioned = remote or str(egress.id) in sources
         if not is_mentioned and egress is not module.dead_letters:
             yield Finding.at(
                 egress.location,

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.broker
 COMMAND = [sys.executable, "-m", "statefun.cli", "dev"]
 
 
-def test_what_is_sent_is_read(kafka: KafkaHarness, capsys: pytest.CaptureFixture[str]) -> None:
-    """Key and value, a line each, and nothing that a terminal would obey."""
+def test_sent_records_are_read(kafka: KafkaHarness, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each record is a line with key and value, without control characters."""
     topic, address = kafka.topic("users"), ["--address", kafka.address]
 
     assert main(["dev", "send", *address, topic, "Ada", "größer"]) == 0
@@ -33,10 +33,8 @@ def test_what_is_sent_is_read(kafka: KafkaHarness, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "Ada\tgrößer\nAlan\t\\x1b[2J\\n\n"
 
 
-def test_a_topic_that_is_not_there_is_named(
-    kafka: KafkaHarness, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """For both directions."""
+def test_a_missing_topic_is_named(kafka: KafkaHarness, capsys: pytest.CaptureFixture[str]) -> None:
+    """Writing and reading are errors that name the topic."""
     for command in (["send", "nowhere", "Ada", "a"], ["read", "nowhere"]):
         assert main(["dev", *command, "--address", kafka.address]) == 1
         assert "[SF501] statefun dev: topic nowhere does not exist" in capsys.readouterr().err
@@ -45,7 +43,7 @@ def test_a_topic_that_is_not_there_is_named(
 def test_topics_are_created_listed_and_described(
     kafka: KafkaHarness, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With their partitions and numbers of records; a topic that exists is refused."""
+    """Tables show partitions and numbers of records; creating an existing topic is an error."""
     address, topic = ["--address", kafka.address], f"{kafka.topic('base')}.created"
 
     assert main(["dev", "topic", "create", *address, topic, "--partitions", "2"]) == 0
@@ -63,10 +61,10 @@ def test_topics_are_created_listed_and_described(
     assert f"statefun dev: topic {topic} at" in capsys.readouterr().err
 
 
-def test_a_record_is_printed_with_all_that_it_has(
+def test_all_parts_of_a_record_are_printed(
     kafka: KafkaHarness, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Place, time and headers, as columns or as JSON."""
+    """Partition, offset, time and headers are columns, or keys of JSON."""
     topic, address = kafka.topic("full"), ["--address", kafka.address]
     producer = Producer({"bootstrap.servers": kafka.address})
     headers: list[tuple[str, str | bytes | None]] = [("trace", b"7"), ("none", None)]
@@ -89,7 +87,7 @@ def test_a_record_is_printed_with_all_that_it_has(
 
 
 def test_new_records_are_followed(kafka: KafkaHarness) -> None:
-    """Until Ctrl-C, which ends it quietly."""
+    """Ctrl-C ends the command without an error text."""
     topic = kafka.topic("followed")
     send_record(kafka.address, topic, "Ada", "before")
     command = [*COMMAND, "read", "--follow", "--address", kafka.address, topic]
@@ -108,7 +106,7 @@ def test_new_records_are_followed(kafka: KafkaHarness) -> None:
 
 
 class Broker:
-    """``statefun dev kafka`` in a folder, until the block ends."""
+    """Runs ``statefun dev kafka`` in a folder until the block ends."""
 
     def __init__(self, folder: Path, port: int, *arguments: str) -> None:
         command = [*COMMAND, "kafka", "--port", str(port), "--topic", "users", *arguments]
@@ -124,31 +122,32 @@ class Broker:
             self._process.send_signal(signal.SIGINT)
 
 
-def test_a_broker_keeps_its_records_until_it_is_to_forget_them(tmp_path: Path) -> None:
-    """They are in the folder where it was started; a running broker's are not deleted."""
+def test_a_broker_keeps_its_records_until_a_fresh_start(tmp_path: Path) -> None:
+    """A start with --fresh deletes the records; those of a running broker cannot be deleted."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     address = f"127.0.0.1:{port}"
-    seen = []
+    records = []
 
-    with Broker(tmp_path, port) as said:
+    with Broker(tmp_path, port) as printed:
         send_record(address, "users", "Ada", "a")
     with Broker(tmp_path, port):
-        seen.append(read_records(address, "users"))
-        with pytest.raises(PlatformError, match="a broker runs with the records in"):
+        records.append(read_records(address, "users"))
+        with pytest.raises(PlatformError, match="a broker uses the records in"):
             forget(tmp_path / ".statefun" / "kafka")
     with Broker(tmp_path, port, "--fresh"):
-        seen.append(read_records(address, "users"))
+        records.append(read_records(address, "users"))
 
-    assert said == (
-        f"Kafka is at localhost:{port}, and keeps its records in .statefun/kafka; Ctrl-C stops it\n"
+    assert printed == (
+        f"Kafka is at localhost:{port}, and keeps its records in .statefun/kafka; stop it with "
+        "Ctrl-C\n"
     )
-    assert seen == [[(b"Ada", b"a")], []]
+    assert records == [[(b"Ada", b"a")], []]
 
 
-def test_only_folders_of_brokers_are_forgotten(tmp_path: Path) -> None:
-    """Whatever else the folder holds stays."""
+def test_only_folders_of_brokers_are_deleted(tmp_path: Path) -> None:
+    """A folder without a broker's settings is not deleted."""
     file = tmp_path / "data" / "mine"
     file.parent.mkdir()
     file.touch()

@@ -90,7 +90,7 @@ def test_records_go_in_and_come_out(broker: EmbeddedKafka) -> None:
 
 
 def test_records_of_long_ago_stay(broker: EmbeddedKafka) -> None:
-    """A record's timestamp may be any: no topic of the broker deletes it for its age."""
+    """Topics of the broker do not delete records because of their age."""
     broker.create_topic("history")
     topic = ConfigResource(ResourceType.TOPIC, "history")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, **QUIET})
@@ -137,7 +137,7 @@ def test_topic_exists_already(broker: EmbeddedKafka) -> None:
 def test_a_broker_that_does_not_answer_is_quoted(
     broker: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it printed last tells what it was doing."""
+    """The error has the last lines of the broker's log."""
     monkeypatch.setattr("statefun.dev.kafka._ADMIN_TIMEOUT", timedelta(seconds=1))
     broker.pause()
 
@@ -149,7 +149,7 @@ def test_a_broker_that_does_not_answer_is_quoted(
 
 
 def test_a_connection_that_is_lost_does_not_end_the_wait_for_leaders() -> None:
-    """The client does not repeat a question about metadata by itself."""
+    """The client does not repeat a request for metadata by itself."""
     with EmbeddedKafka() as broker:
         broker.create_topic("users", 2)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, **QUIET})
@@ -176,7 +176,7 @@ def test_topics_are_not_created_by_accident(broker: EmbeddedKafka) -> None:
 
 
 def test_paused_broker_does_not_answer(broker: EmbeddedKafka) -> None:
-    """A paused broker keeps its port and stays silent; resumed it goes on where it was."""
+    """A paused broker keeps its port and does not answer; after ``resume`` it continues."""
     broker.create_topic("paused")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, **QUIET})
     broker.pause()
@@ -193,7 +193,7 @@ def test_paused_broker_does_not_answer(broker: EmbeddedKafka) -> None:
 
 
 def test_starting_twice_changes_nothing(broker: EmbeddedKafka) -> None:
-    """Start leaves a running broker alone."""
+    """``start`` does nothing if the broker runs."""
     pid = broker.pid
 
     broker.start()
@@ -202,14 +202,14 @@ def test_starting_twice_changes_nothing(broker: EmbeddedKafka) -> None:
 
 
 def test_terminal_interrupt_does_not_reach_it(broker: EmbeddedKafka) -> None:
-    """The broker is in a separate process session, out of reach of the terminal's Ctrl-C."""
+    """The broker is in its own process session, which the terminal's Ctrl-C does not reach."""
     session = os.getsid(broker.pid)
 
     assert session != os.getsid(0)
 
 
 def test_records_survive_kill_and_restart(tmp_path: Path) -> None:
-    """A killed broker comes back on its data and port; stop keeps a folder that was given."""
+    """A killed broker starts again with its data and port; ``stop`` keeps the given folder."""
     data = tmp_path / "kafka"
     broker = EmbeddedKafka(data=data)
     with broker:
@@ -230,7 +230,7 @@ def test_records_survive_kill_and_restart(tmp_path: Path) -> None:
 
 
 def test_stop_leaves_nothing_behind() -> None:
-    """Stop ends the process, a paused one too, and deletes the temporary folder."""
+    """``stop`` ends the process, also a paused one, and deletes the temporary folder."""
     waits: list[str] = []
     broker = EmbeddedKafka(progress=waits.append).start()
     pid, folder = broker.pid, broker.log_file.parent
@@ -246,7 +246,7 @@ def test_stop_leaves_nothing_behind() -> None:
 
 
 def test_broker_does_not_outlive_its_owner() -> None:
-    """When the owner is killed, the broker and its temporary folder go too."""
+    """When the owner is killed, the broker ends and its temporary folder is deleted."""
     with subprocess.Popen(
         [sys.executable, "-c", ORPHANING_PROGRAM],
         stdout=subprocess.PIPE,
@@ -261,7 +261,7 @@ def test_broker_does_not_outlive_its_owner() -> None:
 
 
 def test_taken_port_is_explained(tmp_path: Path) -> None:
-    """The error names a port that is in use, and nothing is started or left behind."""
+    """The error names a port that is in use; no process is started, and no file stays."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -284,7 +284,7 @@ def test_failed_start_shows_the_log(tmp_path: Path) -> None:
 
 
 def test_slow_start_is_given_up() -> None:
-    """A broker that is not ready in time is ended, and its folder is deleted."""
+    """A broker that is not ready in time is killed, and its folder is deleted."""
     folders: list[Path] = []
     slow = EmbeddedKafka(
         start_timeout=timedelta(milliseconds=200),

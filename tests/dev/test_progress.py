@@ -17,7 +17,7 @@ from statefun.dev.progress import Progress
 
 @contextmanager
 def _terminal() -> Iterator[tuple[TextIO, int]]:
-    """Give a terminal to write to, and the descriptor on which its screen can be read."""
+    """Yield a terminal to write to, and the descriptor from which its screen can be read."""
     screen, terminal = pty.openpty()
     with os.fdopen(terminal, "w") as stream:
         yield stream, screen
@@ -26,14 +26,14 @@ def _terminal() -> Iterator[tuple[TextIO, int]]:
 
 def _drawn_on(screen: int) -> str:
     drawn = b""
-    # a terminal hands over what was written piece by piece
+    # One read may return only a part of the written text.
     while select.select([screen], [], [], 0.2)[0]:
         drawn += os.read(screen, 100_000)
     return drawn.decode()
 
 
 def test_without_terminal_there_are_two_lines() -> None:
-    """A file or pipe gets one line at the start and one with the seconds taken at the end."""
+    """A file or pipe gets one line at the start, and one with the duration at the end."""
     stream = io.StringIO()
 
     with Progress("starting Kafka", stream) as progress:
@@ -46,7 +46,7 @@ def test_without_terminal_there_are_two_lines() -> None:
 
 
 def test_failure_is_not_called_done() -> None:
-    """When the block raises, the last line says so and the error goes on."""
+    """If the block raises, the last line has the word failed, and the error is propagated."""
     stream = io.StringIO()
 
     with pytest.raises(ZeroDivisionError), Progress("dividing", stream):
@@ -56,7 +56,7 @@ def test_failure_is_not_called_done() -> None:
 
 
 def test_standard_error_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a stream, progress goes to standard error and leaves standard output alone."""
+    """Without a stream, progress is written to standard error, and not to standard output."""
     with Progress("waiting"):
         pass
 
@@ -66,7 +66,7 @@ def test_standard_error_is_the_default(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_terminal_shows_one_line_that_spins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal one line is redrawn by itself, with the latest text, and replaced at the end."""
+    """A terminal shows one line with the latest text, redrawn at intervals and replaced at the end."""
     monkeypatch.setenv("TERM", "xterm")
 
     with _terminal() as (stream, screen):
@@ -84,7 +84,7 @@ def test_terminal_shows_one_line_that_spins(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_long_texts_do_not_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line that is wider than the terminal is cut, because it could not be erased again."""
+    """A line that is wider than the terminal is cut, because a wrapped line cannot be erased."""
     monkeypatch.setenv("TERM", "xterm")
 
     with _terminal() as (stream, screen):
@@ -109,7 +109,7 @@ def test_dumb_terminal_is_not_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_updates_come_from_any_thread_and_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Callbacks from several threads never tear a line, and late ones are ignored."""
+    """Updates from several threads do not mix in a line; updates after the end are ignored."""
     monkeypatch.setenv("TERM", "xterm")
 
     with _terminal() as (stream, screen):

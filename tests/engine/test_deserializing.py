@@ -34,7 +34,7 @@ from statefun.engine.groups import AddressValues, Columns, Group
 from statefun.engine.record_routes import RecordRoutes
 from statefun.engine.row_flags import ENCODED
 from statefun.inspect.dead_letters import DeadLetters
-from statefun.inspect.letter_ends import Ended, LetterEnds
+from statefun.inspect.letter_ends import EndResult, LetterEnds
 from statefun.inspect.letter_filter import LetterFilter
 from statefun.module.location import Location
 from statefun.module.model import KafkaEgress as DeclaredEgress
@@ -180,7 +180,7 @@ def test_what_cannot_be_read_is_kept_as_it_was(kafka: KafkaHarness, checkpoint: 
 
     mended.touch()
     ends = LetterEnds(DeadLetters(module))
-    assert ends.replay(LetterFilter(), to_target=True) == Ended(3)
+    assert ends.replay(LetterFilter(), to_target=True) == EndResult(3)
     run(module, functions, checkpoint)
     assert [record.key for record in kafka.receive(out)] == ["Ada", "Bob"]
     origins = [

@@ -348,9 +348,9 @@ def test_what_is_large_becomes_a_dead_letter_that_fits(
     assert facts(quoted, "left-out", "cut") == [None, "error-message"]
     letters = DeadLetters(parse_module(module))
     assert {letter.target_id for letter in letters.read()} == {b"Ada", None, b"Alan"}
-    ended = LetterEnds(letters).replay(LetterFilter(), to_target=False)
-    assert ended.count == 2
-    [stays] = ended.stay
+    result = LetterEnds(letters).replay(LetterFilter(), to_target=False)
+    assert result.count == 2
+    [stays] = result.problems
     assert f"lacks its value; send the record at topic {inputs}, partition 0" in stays.message
 
 

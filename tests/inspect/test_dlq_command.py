@@ -61,7 +61,7 @@ def functions(out: str, *, fixed: bool) -> StatefulFunctions:
 def test_dead_letters_are_listed_shown_and_replayed(
     kafka: KafkaHarness, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From the failure to the fix: each goes on its way again, once."""
+    """After the function was corrected, each letter is replayed once."""
     inputs, out, dead, again = (kafka.topic(name) for name in ("in", "out", "dead", "again"))
     module = kafka.module({inputs: ["t.fns/front"]}, value_type="t/text", dead_letters=dead)
     module += f"  replayTopic: {again}\n"
@@ -137,7 +137,7 @@ def letters(kafka: KafkaHarness, tmp_path: Path) -> tuple[Path, str, str]:
 
 
 def test_all_are_replayed_once(letters: tuple[Path, str, str], kafka: KafkaHarness) -> None:
-    """In their order and original form, without our headers; a second replay has none."""
+    """Records have their order and form, without added headers; a second replay finds none."""
     file, _, inputs = letters
 
     assert main(["dlq", "replay", "--all", "--module", str(file)]) == 0
@@ -181,13 +181,13 @@ def test_a_replay_that_died_is_repeated_without_duplicates(
         (["replay", "--all", "--to-target"], "[SF100] egress test/out has no replayTopic"),
     ],
 )
-def test_what_cannot_be_done_is_said(
+def test_errors_of_the_command_are_one_line(
     letters: tuple[Path, str, str],
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
     expected: str,
 ) -> None:
-    """One line on standard error, and the exit code 1."""
+    """The line is on standard error, and the exit code is 1."""
     code = main(["dlq", *arguments, "--module", str(letters[0])])
 
     assert code == 1
@@ -197,7 +197,7 @@ def test_what_cannot_be_done_is_said(
 def test_a_module_without_dead_letters_is_named(
     kafka: KafkaHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And a file that is not there, too."""
+    """The error says that no egress has a dead-letter topic; a missing file is an error, too."""
     file = tmp_path / "module.yaml"
     file.write_text(kafka.module({"in": ["t/f"]}))
 
@@ -206,23 +206,23 @@ def test_a_module_without_dead_letters_is_named(
     assert "no egress has a deadLetterTopic" in capsys.readouterr().err
 
 
-def test_a_replay_needs_to_know_of_what(capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither nothing nor two things at once; the same for dropping."""
+def test_a_replay_needs_ids_or_filters(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a selection of dead letters, or with two, replay and drop are errors."""
     for action in ("replay", "drop"):
         for arguments in ([], ["0/1", "--all"], ["0/1", "--error", "SF301"]):
             with pytest.raises(SystemExit):
                 main(["dlq", action, *arguments])
-            said = capsys.readouterr().err
-            assert f"name the dead letters to {action}, or give a filter, or --all" in said
+            errors = capsys.readouterr().err
+            assert f"the ids of the dead letters to {action}, or a filter, or --all" in errors
     with pytest.raises(SystemExit):
         main(["dlq", "list", "--since", "yesterday"])
-    assert "'yesterday' is no time: write one such as 2026-05-04T12:30" in capsys.readouterr().err
+    assert "'yesterday' is not a time: write a time such as 2026" in capsys.readouterr().err
 
 
 def test_nothing_that_a_record_holds_reaches_the_terminal_as_it_is(
     kafka: KafkaHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A key cannot clear the screen, nor begin a line of its own."""
+    """A key cannot clear the screen, or begin a new line."""
     inputs, dead = kafka.topic("in"), kafka.topic("dead")
     file = tmp_path / "module.yaml"
     file.write_text(kafka.module({inputs: ["t.fns/front"]}, dead_letters=dead))
@@ -304,7 +304,7 @@ class Dead:
 def test_letters_are_filtered(
     kafka: KafkaHarness, tmp_path: Path, capsys: Capture, arguments: list[str], expected: list[str]
 ) -> None:
-    """By function, error, topic and time; a letter that says nothing about them stays out."""
+    """Filters compare function, error, topic and time; letters without such a fact do not pass."""
     dead = Dead(kafka, tmp_path, capsys)
     a, at = {"target_type": "t.fns/a"}, "170000000{}000".format
     dead.write(
@@ -329,7 +329,7 @@ def test_letters_are_filtered(
 
 
 def test_letters_are_json(kafka: KafkaHarness, tmp_path: Path, capsys: Capture) -> None:
-    """Times as times, numbers as numbers, text as text, and other bytes in base64."""
+    """Times are in ISO 8601, numbers are numbers, and bytes that are not text are in base64."""
     dead = Dead(kafka, tmp_path, capsys)
     facts = {"error_code": "SF301", "offset": "7", "time": "1700000000000", "timestamp": "odd"}
     dead.write(("größer", facts), (b"\xff", {}))
@@ -351,7 +351,7 @@ def test_letters_are_json(kafka: KafkaHarness, tmp_path: Path, capsys: Capture) 
 
 
 def test_dropped_letters_are_done(kafka: KafkaHarness, tmp_path: Path, capsys: Capture) -> None:
-    """They are neither listed nor replayed any more, and their records go nowhere."""
+    """Dropped letters are neither listed nor replayed any more."""
     dead = Dead(kafka, tmp_path, capsys)
     for number in range(3):
         dead.write((f"{number}", {"topic": dead.inputs, "error_code": f"SF30{number}"}))
@@ -362,13 +362,13 @@ def test_dropped_letters_are_done(kafka: KafkaHarness, tmp_path: Path, capsys: C
     assert dead.ids() == ["0/1"]
     assert dead.command("replay", "--all") == "replayed 1 dead letter into their topics\n"
     assert [record.value for record in kafka.receive(dead.inputs)] == ["1"]
-    assert dead.command("list") == f"no dead letters wait in topic {dead.topic}\n"
+    assert dead.command("list") == f"topic {dead.topic} has no dead letters that wait\n"
 
 
 def test_a_replay_goes_on_with_what_it_can(
     kafka: KafkaHarness, tmp_path: Path, capsys: Capture
 ) -> None:
-    """Each letter that stays is named with the reason, and the command fails."""
+    """For each letter that stays the reason is printed, and the command fails."""
     again = kafka.topic("again")
     dead = Dead(kafka, tmp_path, capsys, again)
     to_a = {"target_type": "t.fns/a", "target": "t.fns/a/Ada"}
@@ -379,11 +379,14 @@ def test_a_replay_goes_on_with_what_it_can(
         ("4", {**to_a, "topic": "gone"}),
     )
 
-    said = dead.command("replay", "--all", "--to-target", status=1)
+    printed = dead.command("replay", "--all", "--to-target", status=1)
 
-    assert said.splitlines() == [
+    assert printed.splitlines() == [
         "replayed 2 dead letters to their targets",
-        "statefun: [SF100] dead letter 0/0 was for no function: its record could not be read (no key)",
+        (
+            "statefun: [SF100] dead letter 0/0 has no target: its record could not be read (no "
+            "key); replay it without --to-target"
+        ),
         (
             "statefun: [SF100] dead letter 0/2 was too large to hold all of its record, and lacks "
             "its value; send the record at topic users, partition 0, offset 5 again"
@@ -397,20 +400,20 @@ def test_a_replay_goes_on_with_what_it_can(
 def test_a_letter_of_a_topic_that_is_gone_stays(
     kafka: KafkaHarness, tmp_path: Path, capsys: Capture
 ) -> None:
-    """It does not hold up the others."""
+    """The other letters are replayed."""
     dead = Dead(kafka, tmp_path, capsys)
     dead.write(("1", {"topic": "gone"}), ("2", {"topic": dead.inputs}))
 
-    said = dead.command("replay", "--all", status=1)
+    printed = dead.command("replay", "--all", status=1)
 
-    assert "dead letter 0/0 came from topic gone, which is not there any more" in said
+    assert "dead letter 0/0 came from topic gone, which does not exist any more" in printed
     assert [record.value for record in kafka.receive(dead.inputs)] == ["2"]
 
 
 def test_a_changed_value_is_replayed(
     kafka: KafkaHarness, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a file, standard input or an editor; then the letter is done."""
+    """The new value is from a file, standard input or an editor; the letter is then settled."""
     again = kafka.topic("again")
     dead = Dead(kafka, tmp_path, capsys, again)
     text = StringType.serializer().serialize
@@ -444,14 +447,14 @@ def test_a_changed_value_is_replayed(
         IntType.serializer().serialize(7),
         b'{"n": 1}',
     ]
-    assert "the value of dead letter 0/4 is no text; give a file with the new value" in unchanged
+    assert "the value of dead letter 0/4 is not text; give a file with the new value" in unchanged
     assert dead.ids() == ["0/4"]
 
 
-def test_a_value_that_is_not_changed_or_fits_not_stays(
+def test_a_letter_without_a_valid_new_value_stays(
     kafka: KafkaHarness, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error says so, and nothing is replayed."""
+    """The new value is unchanged, unreadable or of another type: an error, and no replay."""
     dead = Dead(kafka, tmp_path, capsys)
     dead.write(
         (IntType.serializer().serialize(7), {"topic": dead.inputs, "type": IntType.typename})
@@ -460,14 +463,14 @@ def test_a_value_that_is_not_changed_or_fits_not_stays(
     file.write_text("seven")
     monkeypatch.delenv("VISUAL", raising=False)
 
-    said = []
+    errors = []
     for editor in ("true", "false", "/no/editor"):
         monkeypatch.setenv("EDITOR", editor)
-        said.append(dead.command("edit", "0/0", status=1))
-    said += [dead.command("edit", "0/0", str(each), status=1) for each in (file, tmp_path / "no")]
+        errors.append(dead.command("edit", "0/0", status=1))
+    errors += [dead.command("edit", "0/0", str(each), status=1) for each in (file, tmp_path / "no")]
 
     for text, expected in zip(
-        said,
+        errors,
         [
             "the value was not changed; dead letter 0/0 stays as it is",
             "the editor 'false' has ended with status 1",

@@ -32,7 +32,7 @@ def port() -> Iterator[int]:
 
 @contextmanager
 def serving(failed: int) -> Iterator[int]:
-    """Serve one function, with that status for what fails, and no content then; yield the port."""
+    """Serve one function; answer failures with this status and no content; yield the port."""
     functions = StatefulFunctions()
     functions.register("there.fns/known", lambda ctx, message: None)
 
@@ -53,7 +53,7 @@ def serving(failed: int) -> Iterator[int]:
             self.wfile.write(reply)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Do nothing: requests are not logged."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
@@ -76,8 +76,8 @@ spec:
     return [str(finding) for finding in endpoint_findings(module)]
 
 
-def test_a_function_that_is_there_is_no_finding(port: int) -> None:
-    """Its endpoint has answered."""
+def test_an_endpoint_that_has_its_function_is_no_finding(port: int) -> None:
+    """The endpoint has answered that it has the function."""
     assert found(port, "there.fns/known") == []
 
 
@@ -89,7 +89,7 @@ def test_the_functions_of_ingresses_are_asked_for(port: int) -> None:
 
 
 def test_a_namespace_without_known_functions_has_to_answer(port: int) -> None:
-    """There is no function to ask for."""
+    """No target is known for which the endpoint could be asked, so any answer is enough."""
     assert found(port, "there.fns/*") == []
 
 
@@ -105,7 +105,7 @@ def test_a_server_whose_failures_look_like_successes_is_a_warning() -> None:
 
 
 def test_an_endpoint_that_is_down_is_an_error() -> None:
-    """Its messages would wait."""
+    """Messages to its functions would wait."""
     nobody = free_port()
     for functions in ("there.fns/known", "there.fns/*"):
         (finding,) = found(nobody, functions)

@@ -11,7 +11,7 @@ SENT = StringType.serializer().serialize("Ada")
 
 
 def letter(value: bytes, **facts: str) -> DeadLetter:
-    """Return a letter with a text."""
+    """Return a letter with this value and these facts."""
     return DeadLetter(0, 1, b"k", value, [], {"type": StringType.typename, **facts})
 
 
@@ -27,8 +27,8 @@ def test_a_text_is_shown_and_changed_as_its_topic_or_its_sender_has_written_it(
     assert value_of(read, b"Ada") == new
 
 
-def test_what_replays_need_is_for_programs() -> None:
-    """The number of a route and the flag are in the JSON, and not among what people read."""
+def test_facts_for_replays_are_only_in_json() -> None:
+    """The number of a route, and whether the value is encoded, are not in the text."""
     read = letter(b"Ada", encoded="yes", route="5")
 
     assert not any("route" in line or "encoded" in line for line in in_full(read))

@@ -23,12 +23,12 @@ spec: {id: test/out, address: kafka:9092, deadLetterTopic: dead, replayTopic: ag
 @pytest.mark.parametrize(
     ("target", "advice"),
     [
-        ("test/f", "which is no topic of Kafka's; replay it with --to-target"),
-        (None, "was for no function: write the record to /data again"),
+        ("test/f", "which is not a Kafka topic; replay it with --to-target"),
+        (None, "it has no target: write the record to /data again"),
     ],
 )
 def test_letters_of_files_are_not_replayed_into_them(target: str | None, advice: str) -> None:
-    """There is always something else that can be done."""
+    """The error has the advice to use --to-target, or to write the record again."""
     module = parse_module(MODULE)
     routes = ReplayRoutes(module, module.egresses[0], (), to_target=False)
     headers: list[tuple[str, str | bytes | None]] = [("statefun-topic", b"/data")]

@@ -78,8 +78,8 @@ def folder(tmp_path: Path) -> Folder:
     return folder
 
 
-def test_what_waits_is_listed(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    """The list is by lane, with the first record of each; keys are escaped for the terminal."""
+def test_unpublished_records_are_listed(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is a row for each lane, with its first record; keys are escaped for the terminal."""
     skip(folder, 2, "t/out", [1], Path(f"{folder.location}.saved"))
 
     assert main(["outbox", "list", folder.location]) == 0
@@ -100,7 +100,7 @@ def test_what_waits_is_listed(folder: Folder, capsys: pytest.CaptureFixture[str]
 def test_records_are_listed_with_their_numbers(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Over all lanes of an egress, as ``skip`` takes them."""
+    """The numbers count over all lanes of an egress; ``skip`` takes the same numbers."""
     skip(folder, 2, "t/out", [2], Path(f"{folder.location}.saved"))
 
     assert main(["outbox", "list", "--records", folder.location]) == 0
@@ -114,10 +114,10 @@ def test_records_are_listed_with_their_numbers(
     ]
 
 
-def test_listing_needs_no_lock_and_misses_what_goes(
+def test_listing_needs_no_lock_and_omits_deleted_batches(
     folder: Folder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An application that runs deletes a batch between the look at its manifest and at a file."""
+    """A running application may delete a batch after its manifest was read, and before a file."""
     opened = Outbox.open
 
     def delete_first(outbox: Outbox, batch: int, stream: object) -> object:
@@ -133,8 +133,8 @@ def test_listing_needs_no_lock_and_misses_what_goes(
     assert capsys.readouterr().out.splitlines()[-1].startswith("2 batches with records")
 
 
-def test_what_is_damaged_is_said(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    """Which file it is."""
+def test_a_damaged_file_is_named(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file of the outbox that cannot be read is an error with the path of the file."""
     Path(folder.location, "outbox/2/1.arrow").write_bytes(b"")
 
     assert main(["outbox", "list", folder.location]) == 1
@@ -145,7 +145,7 @@ def test_what_is_damaged_is_said(folder: Folder, capsys: pytest.CaptureFixture[s
 def test_skipped_records_are_kept_in_a_file(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All of them, for this user alone; a second time adds to the first."""
+    """Only this user may read the file; a second call adds to the skipped records."""
     for number in ("3", "2"):
         command = ["outbox", "skip", folder.location, "--batch", "2", "--egress", "t/out"]
         assert main([*command, "--record", number, "--yes"]) == 0
@@ -167,20 +167,29 @@ def test_skipped_records_are_kept_in_a_file(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--batch", "2"], "this would take out 4 records of batch 2 for egress t/out; give --yes"),
-        (["--batch", "1", "--yes"], "nothing of batch 1 waits for egress t/out"),
-        (["--batch", "9", "--yes"], "nothing of batch 9 waits for egress t/out"),
-        (["--batch", "2", "--egress", "t/no", "--yes"], "nothing of batch 2 waits for egress t/no"),
-        (["--batch", "4", "--yes"], "batch 4 is not committed: it runs again at the next start"),
-        (["--batch", "2", "--record", "0", "4"], "is no record 4; they are numbered from 0 to 3"),
-        (["--batch", "3", "--record", "1", "--yes"], "all of that is skipped already"),
-        (["--batch", "2", "--yes", "--save", "/"], "/ cannot be created, in which what is skipped"),
+        (["--batch", "2"], "this would remove 4 records of batch 2 for egress t/out; give --yes"),
+        (["--batch", "1", "--yes"], "batch 1 has no records that wait for egress t/out"),
+        (["--batch", "9", "--yes"], "batch 9 has no records that wait for egress t/out"),
+        (
+            ["--batch", "2", "--egress", "t/no", "--yes"],
+            "batch 2 has no records that wait for egress t/no",
+        ),
+        (["--batch", "4", "--yes"], "batch 4 is not committed: the next start runs it again"),
+        (
+            ["--batch", "2", "--record", "0", "4"],
+            "there is no record 4; the records have the numbers 0 to 3",
+        ),
+        (["--batch", "3", "--record", "1", "--yes"], "these records are skipped already"),
+        (
+            ["--batch", "2", "--yes", "--save", "/"],
+            "the file for the removed records, /, cannot be created",
+        ),
     ],
 )
-def test_what_cannot_be_skipped_is_said(
+def test_a_wrong_selection_of_records_is_an_error(
     folder: Folder, capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
-    """And nothing is."""
+    """The error names the wrong part of the selection, and no record is skipped."""
     skip(folder, 3, "t/out", [1], Path(f"{folder.location}.saved"))
     before = [read_skips(folder, batch) for batch in range(5)]
 
@@ -226,7 +235,7 @@ class _Held:
 def test_nothing_is_skipped_under_an_application(
     folder: Folder, capsys: pytest.CaptureFixture[str], lock: str, expected: str
 ) -> None:
-    """Neither under a driver nor under a JVM that has outlived its driver."""
+    """A driver holds a lock, and so does a JVM that has outlived its driver."""
     command = ["outbox", "skip", folder.location, "--batch", "2", "--egress", "t/out", "--yes"]
 
     with held(folder, lock):
@@ -240,7 +249,7 @@ def test_nothing_is_skipped_under_an_application(
 
 
 def test_a_run_without_a_lock_may_go_on(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody can see it: somebody has to say that it does not, also while another has the lock."""
+    """Such a run is not visible: the user has to confirm with --no-lock that it has ended."""
     command = ["outbox", "skip", folder.location, "--batch", "2", "--egress", "t/out", "--yes"]
     with unlocked(folder):
         with held(folder, "driver.lock"):
@@ -253,8 +262,8 @@ def test_a_run_without_a_lock_may_go_on(folder: Folder, capsys: pytest.CaptureFi
     assert main(command) == 0
 
 
-def test_nothing_is_skipped_that_is_not_kept(folder: Folder, tmp_path: Path) -> None:
-    """A file of the outbox that cannot be read, or one that is there already, stops it."""
+def test_records_that_cannot_be_saved_are_not_skipped(folder: Folder, tmp_path: Path) -> None:
+    """A damaged file of the outbox prevents it, and so does an existing file to save to."""
     saved = tmp_path / "saved"
     Path(folder.location, "outbox/2/1.arrow").write_bytes(b"")
 
@@ -262,7 +271,7 @@ def test_nothing_is_skipped_that_is_not_kept(folder: Folder, tmp_path: Path) -> 
         skip(folder, 2, "t/out", None, saved)
     assert not saved.exists()
     saved.write_text("mine")
-    with pytest.raises(ConfigurationError, match="saved cannot be created"):
+    with pytest.raises(ConfigurationError, match="saved, cannot be created"):
         skip(folder, 2, "t/out", [0], saved)
 
     assert saved.read_text() == "mine"
@@ -270,21 +279,21 @@ def test_nothing_is_skipped_that_is_not_kept(folder: Folder, tmp_path: Path) -> 
 
 
 def test_other_file_systems_have_no_lock(capsys: pytest.CaptureFixture[str]) -> None:
-    """Somebody has to say that no application runs."""
+    """The user has to confirm with --no-lock that no application runs, and give --save."""
     command = ["outbox", "skip", "mock:///checkpoint", "--batch", "2", "--egress", "t/out", "--yes"]
 
     assert main(command) == 1
     without = capsys.readouterr().err
     assert main([*command, "--no-lock"]) == 1
 
-    assert "see to it that none runs, and give --no-lock, and --save" in without
+    assert "no application runs with it, and give --no-lock, and --save" in without
     assert "give --no-lock, and --save with a local file" in capsys.readouterr().err
-    with pytest.raises(ConfigurationError, match="nothing of batch 2 waits"):
+    with pytest.raises(ConfigurationError, match="batch 2 has no records that wait"):
         skip(Folder.at("mock:///c"), 2, "t/out", None, Path("no"), has_lock=False)
 
 
 def test_there_may_be_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A mistyped path is not taken for an empty outbox, nor created."""
+    """A mistyped path is an error, and not an empty outbox; the folder is not created."""
     for arguments in (["list"], ["skip", "--batch", "1", "--egress", "t/out", "--yes"]):
         assert main(["outbox", *arguments, str(tmp_path / "no")]) == 1
     err = capsys.readouterr().err
@@ -293,8 +302,8 @@ def test_there_may_be_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not (tmp_path / "no").exists()
 
 
-def test_damaged_skips_are_told() -> None:
-    """A file that says nothing about which records, or is cut, is not taken for an empty one."""
+def test_damaged_skips_are_an_error() -> None:
+    """A file of skips without numbers of records, or a truncated one, does not count as empty."""
     with tempfile.TemporaryDirectory() as root:
         folder = Folder.at(root)
         folder.write("ingresses.json", b"statefun ")
@@ -311,29 +320,29 @@ def test_damaged_skips_are_told() -> None:
 
 @attrs.define
 class Memory:
-    """A cluster that loses nothing, until it is told to break off."""
+    """A cluster in memory, which can be made to fail."""
 
     values: list[str]
     marker: Marker | None = None
     breaks_at: int | None = None
 
     def open(self) -> Marker | None:
-        """Say how far it got."""
+        """Return the marker of the last records."""
         return self.marker
 
     def write(self, records: Sequence[EgressRecord], marker: Marker) -> None:
-        """Take all of it, or nothing."""
+        """Store the records and the marker, both or neither."""
         if self.breaks_at is not None and marker.records > self.breaks_at:
             raise CheckpointError("broken off")
         self.values += [(record.value or b"").decode() for record in records]
         self.marker = marker
 
     def close(self) -> None:
-        """Keep everything."""
+        """Do nothing: the cluster has no connection."""
 
 
 def publish(folder: Folder, clusters: Sequence[Memory], chunk: int) -> bool:
-    """Publish batch 0 as a new run; tell whether all of it is published."""
+    """Publish batch 0 as a new run; return whether all of it is published."""
     staged = Outbox(folder).staged(0)
     assert staged is not None
     is_done = True
@@ -361,7 +370,7 @@ def test_only_what_was_skipped_is_missing(
     breaks: list[int],
     data: st.DataObject,
 ) -> None:
-    """Wherever publishing has broken off, however chunks are cut; all else is there once."""
+    """All other records are published once, wherever publishing stopped, for all chunk sizes."""
     with tempfile.TemporaryDirectory() as root:
         folder = Folder.at(root)
         folder.child("commits").write("0", b"v1\n{}")
@@ -397,7 +406,7 @@ def test_only_what_was_skipped_is_missing(
 def test_a_place_that_is_no_checkpoint_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An error of the file system is no stack trace."""
+    """An error of the file system is printed without a stack trace."""
     file = tmp_path / "notes.txt"
     file.write_text("")
 

@@ -76,7 +76,7 @@ def change(file: Path, old: str, new: str) -> None:
 
 
 def test_all_is_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The program is loaded, and not run; without one, the module files are looked at alone."""
+    """The program is loaded, and not run; without a program, only the module files are checked."""
     assert main(["validate", str(folder / "app.py")]) == 0
     assert main(["validate"]) == 0
     assert main(["validate", "app.py", "module.yaml", "--json"]) == 0
@@ -92,7 +92,7 @@ def test_all_is_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_all_ill_formed_functions_are_reported_at_once(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each with the line and column of its decorator; handlers of such functions are no further error."""
+    """Each error has the place of the decorator; handlers of such functions are no further error."""
     (folder / "app.py").write_text(
         "from statefun import Context, function\n\n"
         "@function('no-namespace')\ndef one(ctx: Context, text: str) -> None: ...\n\n"
@@ -115,10 +115,10 @@ def test_all_ill_formed_functions_are_reported_at_once(
     assert last.startswith("not valid")
 
 
-def test_what_cannot_be_sent_to_workers_is_found(
+def test_a_value_that_cannot_be_sent_to_workers_is_an_error(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A lock in a closure is named; one at the top level is made in each worker."""
+    """A lock in a closure is an error that names it; a global lock is made anew in each worker."""
     app = folder / "app.py"
     change(app, "functions = ", "import threading\nlock = threading.Lock()\nfunctions = ")
     change(app, "def one(ctx, message):", "def one(ctx, message):\n    lock.acquire()")
@@ -142,10 +142,10 @@ def test_what_cannot_be_sent_to_workers_is_found(
     assert "uses lock, a _thread.lock, which cannot be pickled" in out
 
 
-def test_components_of_a_program_are_looked_at(
+def test_components_of_a_program_are_checked(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In whatever variable they are; there need not be a module file then."""
+    """Any variable may hold them; then no module file is needed."""
     ingress = (
         "statefun.KafkaIngress.for_id('test/python').with_kafka_address('kafka:9092')"
         ".with_consumer_group_id('tests').with_topic('users', value_type='a/b', targets=['{}'])"
@@ -170,10 +170,10 @@ def test_components_of_a_program_are_looked_at(
     )
 
 
-def test_everything_that_is_wrong_is_said_at_once(
+def test_all_problems_are_reported_at_once(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Errors and warnings have their places."""
+    """Errors and warnings have a file, line and column."""
     file = folder / "module.yaml"
     change(file, "test.fns/one]", "test.fns/onne, test.fns/two]")
     change(file, "io.statefun.types/string", "test/unknown")
@@ -208,10 +208,10 @@ def test_everything_that_is_wrong_is_said_at_once(
     ]
 
 
-def test_functions_elsewhere_know_more_than_the_program(
+def test_functions_behind_endpoints_have_their_own_types_and_egresses(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Their types, and the egresses that they send to, are no findings; ingresses are counted."""
+    """Unknown types and unmentioned egresses are no warnings if functions are behind endpoints."""
     (folder / "app.py").write_text(
         "import statefun\nif __name__ == '__main__':\n    statefun.run()\n"
     )
@@ -233,7 +233,7 @@ def test_functions_elsewhere_know_more_than_the_program(
 
 
 def test_findings_are_data_as_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """For editors and for CI: file, line, column, key, text and severity."""
+    """JSON has the file, line, column, key, text and severity, for editors and CI."""
     change(folder / "module.yaml", "consumerGroupId", "consumerGroup")
 
     assert main(["validate", "--json"]) == 1
@@ -278,7 +278,7 @@ def test_findings_are_data_as_well(folder: Path, capsys: pytest.CaptureFixture[s
 def test_a_program_that_cannot_be_loaded_is_named(
     folder: Path, capsys: pytest.CaptureFixture[str], program: str, line: int, text: str
 ) -> None:
-    """With the line that is at fault, and without a traceback."""
+    """The error has the line of the program, and no traceback."""
     (folder / "app.py").write_text(program)
 
     assert main(["validate", "app.py"]) == 1
@@ -289,7 +289,7 @@ def test_a_program_that_cannot_be_loaded_is_named(
 
 
 def test_there_is_one_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two cannot be looked at together."""
+    """Two programs are an error."""
     assert main(["validate", "app.py", str(folder / "app.py")]) == 1
     assert capsys.readouterr().err == "statefun: [SF100] give one program, not 2\n"
 
@@ -305,7 +305,7 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_checkpoint_is_compared(
     folder: Path, kafka: KafkaHarness, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Types that have changed, values and functions that are gone, other ingresses."""
+    """Changed types, removed values and functions, and other ingresses are findings."""
     users, checkpoint = kafka.topic("users"), folder / "checkpoint"
     module = kafka.module({users: ["test.fns/one", "test.fns/gone"]})
     functions = StatefulFunctions()
@@ -337,7 +337,7 @@ def test_a_checkpoint_is_compared(
     assert main(command) == 1
     other = capsys.readouterr().out.splitlines()
 
-    assert fresh[0] == f"warning: checkpoint {checkpoint} holds nothing yet"
+    assert fresh[0] == f"warning: checkpoint {checkpoint} is still empty"
     stored = "is stored at 2 addresses"
     assert changed[:-1] == [
         (
@@ -360,10 +360,10 @@ def test_a_checkpoint_is_compared(
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_what_a_checkpoint_has_read_is_compared_with_the_topics(
+def test_the_offsets_of_a_checkpoint_are_compared_with_the_topics(
     folder: Path, kafka: KafkaHarness, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """New and missing topics and partitions, and records that are gone unread."""
+    """New and missing topics and partitions, and records that were deleted before they were read."""
     topics = {name: kafka.topic(name, 2) for name in ("kept", "left", "cut", "renewed")}
     checkpoint = folder / "checkpoint"
     module = kafka.module({topic: ["test.fns/one"] for topic in topics.values()})
@@ -396,6 +396,7 @@ def test_what_a_checkpoint_has_read_is_compared_with_the_topics(
 
     prefix = topics["kept"].removesuffix("kept")
     where = "module.yaml:1:1: ingress test/in: topic " + prefix
+    deleted = "records from 3 to 4 were deleted before they were read"
     assert fine[:-1] == []
     assert sorted(changed[:-1]) == [
         (
@@ -404,12 +405,12 @@ def test_what_a_checkpoint_has_read_is_compared_with_the_topics(
             f"{topics['left']}/1 from 3); name the topic again until they are read, or set onDataLoss: "
             "go-on to leave them out"
         ),
-        f"error: {where}cut, partition 1: records from 3 to 4 are gone unread",
-        f"error: {where}renewed had partitions that are gone: 1",
-        f"warning: {where}kept has partitions that are new: 2; they are read from their beginning",
-        f"warning: {where}new has partitions that are new: 0; they are read from their beginning",
+        f"error: {where}cut, partition 1: {deleted}",
+        f"error: {where}renewed lacks partitions that were read: 1",
+        f"warning: {where}kept has new partitions: 2; they are read from their beginning",
+        f"warning: {where}new has new partitions: 0; they are read from their beginning",
     ]
-    assert f"warning: {where}cut, partition 1: records from 3 to 4 are gone unread" in going_on
+    assert f"warning: {where}cut, partition 1: {deleted}" in going_on
     assert f"warning: {where}left was read so far, and is not read any more" in going_on
 
 
@@ -426,10 +427,10 @@ def guarded() -> Iterator[EmbeddedKafka]:
 
 
 @pytest.mark.broker
-def test_clusters_are_asked(
+def test_clusters_are_checked(
     folder: Path, guarded: EmbeddedKafka, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """For topics, rights, offsets and limits."""
+    """Topics, rights, offsets and limits of a cluster are compared with the module file."""
     kafka = KafkaHarness(guarded, "validate")
     users = kafka.topic("users")
     module = kafka.module(
@@ -451,7 +452,7 @@ def test_clusters_are_asked(
 
     no_offset = (
         f"warning: module.yaml:1:1: ingress test/in: group tests has no offset for {users}/0; a "
-        "fresh checkpoint starts at latest there (autoOffsetResetPosition)"
+        "new checkpoint starts at the latest offset of these partitions (autoOffsetResetPosition)"
     )
     assert first == [
         no_offset,
@@ -464,8 +465,8 @@ def test_clusters_are_asked(
     ]
     assert valid == [no_offset, "valid (1 ingress, 1 egress): 1 warning"]
     assert last[0] == (
-        f"error: module.yaml:1:1: ingress test/in: it may not read topic {users}; grant it the "
-        "right"
+        f"error: module.yaml:1:1: ingress test/in: its user may not read topic {users}; grant the "
+        "right to read"
     )
     assert last[-2].startswith(
         "error: module.yaml:11:1: [SF501] egress test/out: topic nowhere does not exist at"
@@ -501,7 +502,7 @@ def _deny(broker: EmbeddedKafka, topic: str) -> None:
 def test_a_cluster_that_is_gone_is_a_finding(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is said for every component that needs it."""
+    """Each component that uses the cluster has a finding."""
     monkeypatch.setattr("statefun.cli._PATIENCE", PATIENCE)
     text = (folder / "module.yaml").read_text()
     (folder / "module.yaml").write_text(text.replace("kafka:9092", "127.0.0.1:1"))

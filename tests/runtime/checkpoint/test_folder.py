@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from strategies import unicode_texts
 
 from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
-from statefun.inspect.unpublished import waiting
+from statefun.inspect.unpublished import unpublished_records
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged
 from statefun.runtime.checkpoint.playground_store import PlaygroundStore
@@ -310,7 +310,7 @@ def test_secrets_in_options_are_not_shown() -> None:
     shown.append(str(damaged(folder, "a", "its checksum differs")))
     attempts: list[Callable[[], object]] = [
         lambda: PlaygroundStore(folder),
-        lambda: list(waiting(folder)),
+        lambda: list(unpublished_records(folder)),
     ]
     for attempt in attempts:
         with pytest.raises(StatefunError) as raised:
