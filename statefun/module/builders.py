@@ -177,7 +177,8 @@ class KafkaIngressBuilder(ComponentBuilder):
 
         Raises:
             ModuleError: if a setting is missing or wrong; it has all problems.
-            DefinitionError: if the deserializer is not a function, or its value_type not a Type.
+            DefinitionError: if the deserializer is not a function, or its value_type not a Type, or
+                a topic has a ``valueFormat`` or transforms that decode values as well.
         """
         ingress = self._read("io.statefun.kafka.v1/ingress", read_kafka_ingress)
         if self._deserializer is None:
@@ -213,7 +214,8 @@ class KafkaIngressBuilder(ComponentBuilder):
     def _read(self, kind: str, read: Callable[[Component, Problems], C]) -> C:
         if self._deserializer is not None:
             for route in self._spec.get("topics", ()):
-                route.setdefault("valueType", self._deserializer[1])
+                if route.get("valueFormat") != {"type": "text"}:  # which must not have a valueType
+                    route.setdefault("valueType", self._deserializer[1])
         return super()._read(kind, read)
 
 

@@ -109,16 +109,22 @@ class TopicRoute:
         return _is_named(topic, self.topic, is_pattern=self.is_pattern)
 
     def read_by(self, deserializer: Deserializer) -> TopicRoute:
-        """Return the route with another deserializer.
+        """Return the route with a deserializer, whose type is that of the values.
+
+        Transforms of keys may read values in the route's format, which then defines no type.
 
         Raises:
-            DefinitionError: if transforms change the values.
+            DefinitionError: if transforms change the values, or nothing but the format decodes them.
         """
-        if self.chain is not None and self.chain.changes_value:
+        is_format_for_keys = self.chain is not None and self.chain.reads_value
+        has_own_values = self.value_format is not None and not is_format_for_keys
+        if self.deserializer is not None or has_own_values:
             raise DefinitionError(
-                f"topic {self.topic}: a deserializer cannot be used with transforms of values"
+                f"topic {self.topic}: the deserializer of the ingress decodes the values, so that "
+                "the topic can have neither transforms of values, nor a valueFormat that no "
+                "transform of keys reads; remove these keys, or the deserializer"
             )
-        return attrs.evolve(self, deserializer=deserializer)
+        return attrs.evolve(self, deserializer=deserializer, value_format=None)
 
 
 @attrs.frozen

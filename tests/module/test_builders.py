@@ -176,6 +176,42 @@ def test_a_deserializer_sets_the_value_type_of_topics() -> None:
     assert (route.deserializer.read, route.deserializer.name) == (read, "example/names")
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"valueFormat": {"type": "json"}},
+        {"valueFormat": {"type": "json", "schemasEnable": True}},
+        {"valueFormat": {"type": "text"}},
+        {
+            "valueFormat": {"type": "json"},
+            "transforms": [{"type": "MaskField$Value", "fields": "card"}],
+        },
+    ],
+)
+def test_values_have_either_a_deserializer_or_a_format(keys: dict[str, Any]) -> None:
+    """The format would define another type with the typename of the deserializer's values."""
+    ingress = declared().with_topic("names", targets=TARGETS, **keys)
+
+    with pytest.raises(DefinitionError, match="topic names: the deserializer of the ingress"):
+        ingress.with_deserializer(str, StringType).build()
+
+
+def test_a_format_for_keys_defines_no_type_of_values() -> None:
+    """Transforms make keys of JSON values, and the deserializer makes the values of messages."""
+    ingress = declared().with_topic(
+        "names",
+        targets=TARGETS,
+        valueFormat={"type": "json"},
+        transforms=[{"type": "ValueToKey", "fields": "name"}],
+    )
+
+    [route] = ingress.with_deserializer(str, StringType).build().topics
+
+    assert route.changes_key
+    assert route.value_format is None
+    assert str(route.value_type) == StringType.typename
+
+
 @pytest.mark.parametrize(("read", "type_"), [("x", StringType), (str, "a/b")])
 def test_a_deserializer_that_is_no_function_or_has_no_type_is_refused(
     read: Any, type_: Any
