@@ -15,16 +15,16 @@ ROOT = Path(__file__).resolve().parent.parent
 _INTRODUCTION = """\
 # module.yaml
 
-Every key of every kind of component. A module file holds one YAML document for each component,
-with `kind` and `spec`; `version: "1.0"` to `"3.0"` with `module` are read as well, and so is a
-ConfigMap of Kubernetes whose data has a `module.yaml`. `${NAME}` in a
-value is an environment variable, `${file:/path}` the content of a file. `statefun validate` checks
-files with all findings at once. The tables have the keys below `spec`; `[]` stands for the entries of
-a list.
+This page lists the keys of all kinds of components. A module file has one YAML document for each
+component, with `kind` and `spec`. Files with `version: "1.0"` to `"3.0"` and `module` are read as well,
+and so are ConfigMaps of Kubernetes whose data has a `module.yaml`. In values, `${NAME}` is replaced by
+an environment variable, and `${file:/path}` by the content of a file. `statefun validate` checks files,
+and prints all findings at once. The tables list the keys below `spec`; `[]` stands for each entry of a
+list.
 
-Editors with the YAML language server, such as VS Code with Red Hat's extension, check and complete a
-module file by its JSON Schema, which `statefun schema > module.schema.json` writes, if the file
-begins with a comment that names it:
+Editors with the YAML language server, such as VS Code with Red Hat's extension, check and complete
+module files with a JSON Schema, which `statefun schema > module.schema.json` writes. The first line of
+the module file has to name the schema:
 
 ```yaml
 # yaml-language-server: $schema=module.schema.json
@@ -32,7 +32,7 @@ kind: io.statefun.kafka.v1/egress
 spec: {id: com.example.docs/greets, address: "localhost:9092"}
 ```
 
-This page is made from the code that reads the files (`make docs`).
+This page is generated from the code that reads module files (`make docs`).
 """
 
 
@@ -56,8 +56,8 @@ def documents() -> dict[Path, str]:
 _TRANSFORMS = """\
 ## Transforms
 
-The options of each transform; [Transforms](transforms.md) says what they do. Types may begin with
-`org.apache.kafka.connect.transforms.`.
+The options of each transform; [Transforms](transforms.md) describes what the transforms do. A type may
+begin with `org.apache.kafka.connect.transforms.`.
 """
 
 
@@ -88,7 +88,7 @@ def _rows(schema: Mapping[str, Any], path: str) -> Iterator[_Row]:
 
 
 def _below(schema: Mapping[str, Any], path: str) -> Iterator[_Row]:
-    """Return the rows of the keys inside of a value; transforms have a table of their own."""
+    """Yield the rows of the keys inside a value; transforms have their own table."""
     if path.endswith(TRANSFORMS.name):
         return
     yield from _rows(schema, f"{path}.")
@@ -97,22 +97,22 @@ def _below(schema: Mapping[str, Any], path: str) -> Iterator[_Row]:
 
 
 def _variants(variants: Sequence[Mapping[str, Any]], path: str) -> Iterator[_Row]:
-    """Return the rows of the keys of all variants; of those with one meaning in several, one."""
+    """Yield the rows of the keys of all variants; equal rows of several variants become one row."""
     if not variants:
         return
     words: dict[str, Any] = {
         "title": " or ".join(f"`{_name(variant)}`" for variant in variants),
-        "description": "which one",
+        "description": "selects the variant, which decides about the other keys",
         "examples": [_name(variants[0])],
     }
     yield _row(f"{path}.type", words, required=True)
-    takers: dict[_Row, list[str]] = {}
+    variants_of: dict[_Row, list[str]] = {}
     for variant in variants:
         for row in _rows(variant, f"{path}."):
             if row.key != f"`{path}.type`":
-                takers.setdefault(row, []).append(f"`{_name(variant)}`")
-    for row, names in takers.items():
-        yield row._replace(meaning=f"{row.meaning}; with type {' or '.join(names)}")
+                variants_of.setdefault(row, []).append(f"`{_name(variant)}`")
+    for row, names in variants_of.items():
+        yield row._replace(meaning=f"{row.meaning}; only with type {' or '.join(names)}")
 
 
 def _name(variant: Mapping[str, Any]) -> str:
@@ -136,7 +136,7 @@ def _row(path: str, value: Mapping[str, Any], *, required: bool) -> _Row:
 
 
 def _code(value: object) -> str:
-    """Write a value as YAML would have it in one line."""
+    """Return a value as code, in one line of YAML."""
     if isinstance(value, list):
         text = f"[{', '.join(_code(item).strip('`') for item in value)}]"
     elif isinstance(value, dict):

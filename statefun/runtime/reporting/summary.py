@@ -29,7 +29,8 @@ class Summary:
     retries: int = 0
     """How often a message was put off for a retry because its function failed."""
     postponed: int = 0
-    """How often a message was put off because its endpoint could not be reached."""
+    """How often a message had to wait: its endpoint could not take it yet, or earlier messages to its
+    address waited for the endpoint."""
     endpoints_down: int = 0
     """The number of endpoints that cannot be reached at present."""
     backlog: int = 0
