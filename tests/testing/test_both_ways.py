@@ -409,5 +409,6 @@ def test_a_failure_that_stops_the_application_comes_again(statefun_app: Make) ->
 
     app.send(BASKET, "Ada", "nonsense")
     for _ in range(2):
-        with pytest.raises(FunctionError, match="ValueError: nonsense"):
+        with pytest.raises(FunctionError, match="ValueError: nonsense") as raised:
             app.drain()
+        assert "raise ValueError" in raised.value.details
