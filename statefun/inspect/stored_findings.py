@@ -65,8 +65,9 @@ def _removed_partitions(ordered: Sequence[Ingress], log: CommitLog) -> Iterator[
     """Yield an error for each ingress that no longer reads partitions of the checkpoint."""
     all_offsets = log.end_offsets(max(log.newest(), 0))
     for ingress, offsets in zip(ordered, all_offsets, strict=False):
-        is_kafka = isinstance(ingress, KafkaIngress)
-        removed = removed_partitions(ingress, offsets or {}) if is_kafka else None
+        if not isinstance(ingress, KafkaIngress):
+            continue
+        removed = removed_partitions(ingress, offsets or {})
         if removed is not None:
             yield Finding.at(ingress.location, str(removed))
 
