@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import attrs
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ from statefun.protocol.runtime_pb2 import AddressState, DelayedMessage, Outcome
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.context import Context, PrepareMessage
+from statefun.sdk.errors import CheckpointError
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.invocation_batch import (
@@ -379,3 +381,28 @@ def test_what_is_held_back_wakes_up_again_after_the_wake_ups_of_the_same_micro_b
     runtime.endpoint.is_up = True
     runtime.finish()
     assert [each[:SIZE] for each in runtime.endpoint.handled] == [b"%09d" % n for n in range(2)]
+
+
+def test_messages_in_chunks_count_for_their_function() -> None:
+    """Also those on their way to or from a chunk, released or not; other messages do not count."""
+    content = chunks.Waiting(messages=[b"a", b"b"]).SerializeToString()
+    released = DelayedMessage(typename=chunks.KEPT, value=content).SerializeToString()
+    chunk = chunks.chunk_key(KEY, 0)
+
+    assert list(chunks.kept_for(KEY, chunks.KEPT, content)) == ["t.fns/f"] * 2
+    assert list(chunks.kept_for(chunk, chunks.KEPT, content)) == ["t.fns/f"] * 2
+    assert list(chunks.kept_for(KEY, RELEASED, released)) == ["t.fns/f"] * 2
+    assert list(chunks.kept_for(KEY, "t/text", content)) == []
+    assert chunks.is_own(RELEASED, released)
+    assert chunks.is_own(chunks.KEPT, content)
+    assert not chunks.is_own("t/text", b"")
+
+
+def test_a_chunk_out_of_turn_is_an_error_of_the_checkpoint() -> None:
+    """Messages would be lost: the error names the address, and both chunks."""
+    content = chunks.Waiting(messages=[b"a"], chunk=3).SerializeToString()
+    columns = Columns([None], [chunks.KEPT], [content], [None], [0], cell=lambda *_: None)
+    group = Group(KEY, columns, 0, 1, AddressValues(None))
+
+    with pytest.raises(CheckpointError, match=r"chunk 3 .* t.fns/f/Ada has come instead of chunk"):
+        chunks.arrive(group, range(1))

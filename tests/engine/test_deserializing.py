@@ -14,7 +14,6 @@ from confluent_kafka import Producer
 from harness import KafkaHarness, run
 
 from statefun import (
-    Address,
     Context,
     KafkaEgress,
     KafkaEgressMessage,
@@ -28,20 +27,12 @@ from statefun import (
     egress_message_builder,
     make_json_type,
 )
-from statefun.engine.calls import call_for
-from statefun.engine.deserializing import deserialized
-from statefun.engine.groups import AddressValues, Columns, Group
-from statefun.engine.record_routes import RecordRoutes
-from statefun.engine.row_flags import ENCODED
 from statefun.inspect.dead_letters import DeadLetters
 from statefun.inspect.letter_ends import EndResult, LetterEnds
 from statefun.inspect.letter_filter import LetterFilter
-from statefun.module.location import Location
 from statefun.module.model import KafkaEgress as DeclaredEgress
 from statefun.module.model import KafkaIngress as DeclaredIngress
 from statefun.module.model import Module
-from statefun.module.topic_routes import Deserializer, TopicRoute
-from statefun.sdk.address import TypeName
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -212,37 +203,3 @@ def test_a_serializer_that_fails_fails_the_function(kafka: KafkaHarness, checkpo
         "function test.fns/greeter at address test.fns/greeter/ada: the serializer of egress "
         "test/out failed: KeyError: 'topic'"
     )
-
-
-def test_whatever_a_deserializer_raises_is_about_its_record() -> None:
-    """Exits are failures, too, and the other records are decoded."""
-
-    def read(record: KafkaRecord) -> dict[str, Any]:
-        if record.offset == 1:
-            raise SystemExit
-        return {"name": "Ada"}
-
-    functions = StatefulFunctions()
-    functions.register("t/f", lambda ctx, message: None)
-    cells = {"topic": "t", "partition": 0, "timestamp": 0, "headers": None, "key": None, "route": 7}
-    columns = Columns(
-        [None] * 3,
-        [USER.typename] * 3,
-        [b""] * 3,
-        [None] * 3,
-        [ENCODED] * 3,
-        cell=lambda name, row: row if name == "offset" else cells[name],
-    )
-    group = Group(b"x\0t/f", columns, 0, 3, AddressValues(None))
-    address, function = Address("t", "f", "x"), functions.for_typename("t/f")
-    call = call_for(group, address, function, range(3), may_be_retried=False)
-
-    route = TopicRoute("t", TypeName.parse(USER.typename), (), Location("module.yaml", 1, 1))
-    routes = RecordRoutes({7: route.read_by(Deserializer("t/in", read, USER))})
-    result = deserialized(call, routes)
-
-    assert result.call is not None
-    assert list(result.call.rows) == [0, 2]
-    assert [(failed.cause, failed.error.code) for failed in result.failed] == [
-        ("SystemExit", "SF302")
-    ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefun.engine.letters import DeadLetterTopic, Original
+from statefun import Address, KafkaEgress, RecordError
+from statefun.engine.letters import DeadLetterTopic, Original, facts
 from statefun.engine.sinks import headers_size
 
 SIZES = st.integers(0, 30_000)
@@ -89,3 +90,63 @@ def test_a_traceback_may_be_longer_than_other_texts() -> None:
     found = dict(cut.headers or ())
     assert found["statefun-cut"] == b"traceback"
     assert (found["statefun-traceback"] or b"").decode() == "\u00e9" * 4000 + "..."
+
+
+def test_an_egress_may_have_no_dead_letter_topic() -> None:
+    """Then there is no place for letters."""
+    plain = KafkaEgress.for_id("t/out").with_kafka_address("localhost:1")
+    with_topic = KafkaEgress.for_id("t/out").with_kafka_address("localhost:1")
+    topic = DeadLetterTopic.of(with_topic.with_option("deadLetterTopic", "dead").build())
+
+    assert DeadLetterTopic.of(None) is None
+    assert DeadLetterTopic.of(plain.build()) is None
+    assert topic is not None
+    assert (topic.egress, topic.topic) == ("t/out", "dead")
+
+
+def test_the_facts_of_a_record_that_was_not_decoded_say_so() -> None:
+    """A message without caller, target and traceback has no such facts."""
+    error = RecordError("no key")
+    record = facts(
+        error,
+        "RecordError",
+        attempts=1,
+        time=7,
+        caller=None,
+        origin={"topic": "users"},
+        typename="t/v",
+        is_encoded=True,
+        target=None,
+        traceback="",
+    )
+    message = facts(
+        error,
+        "KeyError",
+        attempts=2,
+        time=8,
+        caller=Address("t/g", "Bob"),
+        origin={},
+        typename="t/v",
+        target=Address("t/f", "Ada"),
+        traceback="here",
+    )
+
+    about = {"error-code": "SF400", "error-message": "no key", "type": "t/v"}
+    assert dict(record) == {
+        **about,
+        "error-type": "RecordError",
+        "attempts": "1",
+        "time": "7",
+        "topic": "users",
+        "encoded": "yes",
+    }
+    assert dict(message) == {
+        **about,
+        "error-type": "KeyError",
+        "attempts": "2",
+        "time": "8",
+        "caller": "t/g/Bob",
+        "target": "t/f/Ada",
+        "target-type": "t/f",
+        "traceback": "here",
+    }

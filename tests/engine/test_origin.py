@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statefun.engine.origin import facts_of, original, replay_headers
+from statefun.engine.origin import facts_of, key_of, original, replay_headers
 from statefun.protocol.runtime_pb2 import RecordOrigin
 
 Header = RecordOrigin.Header
@@ -76,3 +76,10 @@ def test_headers_that_are_not_ours_say_nothing(name: str, value: bytes | None) -
     found = original(again)
 
     assert (found.topic, found.partition, found.offset, found.timestamp) == ("again", 1, 7, 9)
+
+
+def test_a_record_without_a_key_has_none() -> None:
+    """The id of its address is not its key; an own key goes before the id."""
+    assert key_of(RecordOrigin(keyless=True), b"id") is None
+    assert key_of(RecordOrigin(key=b"key"), b"id") == b"key"
+    assert key_of(RecordOrigin(), b"id") == b"id"

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import pytest
 
-from statefun.engine.record_keys import UNDECODABLE_KEY
+from statefun import KafkaIngress
+from statefun.engine.letters import PROBLEM_HEADER
+from statefun.engine.record_keys import NULL_KEY, UNDECODABLE_KEY, UNTRANSFORMABLE
 from statefun.engine.record_routes import RecordRoutes
 from statefun.engine.rejections import rejected
 from statefun.module.location import Location
@@ -80,3 +82,36 @@ def test_an_error_without_a_text_is_a_reason_as_well() -> None:
     error = rejected(UNDECODABLE_KEY, RecordOrigin(topic="nameless", key=b"x"), None, ROUTES)
 
     assert error.message.endswith("keyType: NamelessError: (its text cannot be shown)")
+
+
+def test_the_reader_of_a_connector_gives_its_own_reason() -> None:
+    """Without an origin, only the kind of the rejection is known."""
+    origin = RecordOrigin(topic="rows")
+    origin.headers.add(key=PROBLEM_HEADER, value=b"line 3 is not JSON")
+
+    assert rejected(NULL_KEY, origin, None, ROUTES).message == "line 3 is not JSON"
+    assert "no key" in rejected(NULL_KEY, RecordOrigin(topic="rows"), None, ROUTES).message
+    assert rejected(NULL_KEY, None, None, ROUTES).code == "SF400"
+
+
+def test_a_transform_that_fails_on_a_key_gives_the_reason() -> None:
+    """The transforms of the record's route are applied once more."""
+    builder = KafkaIngress.for_id("t/in").with_kafka_address("localhost:1")
+    ingress = builder.with_consumer_group_id("g").with_topic(
+        "orders",
+        targets=["t/f"],
+        value_type="t/order",
+        valueFormat={"type": "json"},
+        transforms=[
+            {"type": "ValueToKey", "fields": "id"},
+            {"type": "ExtractField$Key", "field": "id"},
+            {"type": "Cast$Key", "spec": "int32"},
+        ],
+    )
+    [route] = ingress.build().topics
+    origin = RecordOrigin(topic="orders", partition=1, offset=2, timestamp=3, route=1)
+
+    error = rejected(UNTRANSFORMABLE, origin, b'{"id": "seven"}', RecordRoutes({1: route}))
+
+    assert "transforms[2], Cast" in error.message
+    assert "a text cannot be cast to int32" in error.message
