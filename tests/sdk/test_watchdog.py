@@ -70,3 +70,22 @@ def test_short_calls_do_not_put_off_the_end_of_a_long_one(every: float) -> None:
         ended = loop.run_until_complete(_ended_after(every))
 
     assert LONG <= ended <= LONG + 3 + every
+
+
+def test_a_call_without_a_timeout_returns_its_exception_or_none() -> None:
+    """The call takes as long as it takes, and its exception is no exception of the caller."""
+
+    async def calls() -> list[BaseException | None]:
+        error = ValueError("no")
+
+        async def failing() -> BaseException | None:
+            await asyncio.sleep(LONG)
+            return error
+
+        results = [await finished(_waiting(100_000.0), None, ADDRESS)]
+        results.append(await finished(failing(), None, ADDRESS))
+        assert results[1] is error
+        return results
+
+    with closing(_VirtualLoop()) as loop:
+        assert loop.run_until_complete(calls())[0] is None
