@@ -23,7 +23,7 @@ from statefun.engine.groups import AddressValues, Columns, Group, Row
 from statefun.engine.policies import Policies
 from statefun.engine.program import Program
 from statefun.engine.wheel import LATEST, bucket_key, due_tick, tick_of
-from statefun.protocol.runtime_pb2 import AddressState, DelayedMessage, Outcome
+from statefun.protocol.runtime_pb2 import AddressState, DelayedMessage, Outcome, Waiting
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.context import Context, PrepareMessage
@@ -385,7 +385,7 @@ def test_what_is_held_back_wakes_up_again_after_the_wake_ups_of_the_same_micro_b
 
 def test_messages_in_chunks_count_for_their_function() -> None:
     """Also those on their way to or from a chunk, released or not; other messages do not count."""
-    content = chunks.Waiting(messages=[b"a", b"b"]).SerializeToString()
+    content = Waiting(messages=[b"a", b"b"]).SerializeToString()
     released = DelayedMessage(typename=chunks.KEPT, value=content).SerializeToString()
     chunk = chunks.chunk_key(KEY, 0)
 
@@ -400,7 +400,7 @@ def test_messages_in_chunks_count_for_their_function() -> None:
 
 def test_a_chunk_out_of_turn_is_an_error_of_the_checkpoint() -> None:
     """Messages would be lost: the error names the address, and both chunks."""
-    content = chunks.Waiting(messages=[b"a"], chunk=3).SerializeToString()
+    content = Waiting(messages=[b"a"], chunk=3).SerializeToString()
     columns = Columns([None], [chunks.KEPT], [content], [None], [0], cell=lambda *_: None)
     group = Group(KEY, columns, 0, 1, AddressValues(None))
 
