@@ -26,10 +26,12 @@ from operator_runs import run_batches, write_batches
 from report import Case, report
 
 from statefun import Context, IntType, Message, StatefulFunctions, ValueSpec
+from statefun.engine.address_values import AddressValues
 from statefun.engine.buckets import DELAYED, run_bucket
 from statefun.engine.delays import Due, schedule_wake_up, send_at
 from statefun.engine.effects import Effects
-from statefun.engine.groups import AddressValues, Columns, Group, Row
+from statefun.engine.groups import Columns, Group
+from statefun.engine.row import Row
 from statefun.engine.wheel import PendingBuckets, bucket_for, is_chunk, tick_of
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.timer_log import TimerLog

@@ -45,6 +45,7 @@ from statefun.sdk.errors import (
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
 from statefun.sdk.functions import StatefulFunctions, function
 from statefun.sdk.kinesis_message import KinesisEgressMessage, kinesis_egress_message
+from statefun.sdk.limits import RateLimit
 from statefun.sdk.message import Message, message_builder
 from statefun.sdk.primitives import (
     BoolType,
@@ -120,6 +121,7 @@ __all__ = [
     "ModuleError",
     "OnFailure",
     "PlatformError",
+    "RateLimit",
     "RecordError",
     "RequestError",
     "RequestReplyHandler",

@@ -24,10 +24,11 @@ from statefun import (
     ValueSpec,
     message_builder,
 )
+from statefun.engine.address_values import AddressValues
 from statefun.engine.clock import BatchClock
 from statefun.engine.dispatcher import Dispatcher
 from statefun.engine.effects import Effects
-from statefun.engine.groups import AddressValues, Columns, Group
+from statefun.engine.groups import Columns, Group
 from statefun.engine.program import Program
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder

@@ -32,8 +32,8 @@ from statefun import (
     TypedValue,
     ValueDecodeError,
 )
+from statefun.engine.address_values import AddressValues
 from statefun.engine.effects import EffectRows
-from statefun.engine.groups import AddressValues
 from statefun.engine.sinks import EgressRecord
 from statefun.inspect.dead_letter import DeadLetter
 from statefun.module.loader import parse_module

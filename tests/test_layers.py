@@ -96,7 +96,7 @@ FORBIDDEN = {
 
 ROOMS = [
     *("columns", "garbage", "spark_internals", "terminal", "rows", "kafka", "checkpoint"),
-    *("connector_failures", "egress", "dispatch", "ingress"),
+    *("connector_failures", "egress", "calls", "dispatch", "ingress"),
     *("settings", "definition", "spark", "release", "preflight", "staging", "query"),
     *("reporting", "playground", "application_run", "application", "run"),
 ]

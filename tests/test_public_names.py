@@ -45,6 +45,7 @@ NAMES = [
     "ModuleError",
     "OnFailure",
     "PlatformError",
+    "RateLimit",
     "RecordError",
     "RequestError",
     "RequestReplyHandler",

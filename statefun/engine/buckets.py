@@ -18,7 +18,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from statefun.engine.effects import Effects
-from statefun.engine.groups import Group, Row
+from statefun.engine.groups import Group
+from statefun.engine.row import Row
 from statefun.engine.wheel import (
     BUCKET,
     CHUNKS,

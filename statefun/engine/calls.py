@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from statefun.engine.address_keys import address_key, address_of
 from statefun.engine.failures import RETRY, FailedMessage
-from statefun.engine.groups import Columns, Group, Row
+from statefun.engine.groups import Columns, Group
 from statefun.engine.record_routes import RecordRoutes
+from statefun.engine.row import Row
 from statefun.module.transforming import transformed_topic
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
@@ -79,6 +80,17 @@ def call_for(
         rows = [*repeat(_NO_ROW, len(waiting_messages)), *rows]
         may_be_retried = True
     retried = _unwrap_retried(invocations) if may_be_retried else _NONE
+    batch = batch_of(group, address, invocations, rows, retried)
+    return Call(group, group.key, function, batch, rows, retried)
+
+
+def call_for_waiting(
+    group: Group, address: Address, function: StatefulFunction, messages: Sequence[bytes]
+) -> Call:
+    """Return the call of the function at a group's address for messages that have waited."""
+    invocations = [Invocation(None, TypedValue(RETRY, each)) for each in messages]
+    rows = [_NO_ROW] * len(messages)
+    retried = _unwrap_retried(invocations)
     batch = batch_of(group, address, invocations, rows, retried)
     return Call(group, group.key, function, batch, rows, retried)
 

@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from statefun.engine.address_keys import SEPARATOR, address_of, typename_of
+from statefun.engine.address_values import AddressValues
 from statefun.engine.buckets import RELEASED, release, send
 from statefun.engine.effects import Effects
-from statefun.engine.groups import AddressValues, Group, Row
+from statefun.engine.groups import Group
+from statefun.engine.row import Row
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.protocol.runtime_pb2 import Waiting
 from statefun.sdk.errors import CheckpointError

@@ -18,7 +18,8 @@ import attrs
 from statefun.engine.address_keys import address_of
 from statefun.engine.buckets import DELAYED, RELEASED, release, run_bucket, send
 from statefun.engine.effects import Effects
-from statefun.engine.groups import Group, Row
+from statefun.engine.groups import Group
+from statefun.engine.row import Row
 from statefun.engine.wheel import (
     BUCKET,
     LATEST,

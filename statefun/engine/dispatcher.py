@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import cast
 
 from statefun.engine import chunks, delays
 from statefun.engine.address_keys import address_of
+from statefun.engine.address_values import AddressValues
 from statefun.engine.buckets import send
 from statefun.engine.calls import (
     Call,
@@ -24,11 +26,15 @@ from statefun.engine.clock import BatchClock
 from statefun.engine.deserializing import deserialized
 from statefun.engine.effects import Effects, egress_row
 from statefun.engine.failures import RETRY, FailedMessage, FailureCounts, Failures
-from statefun.engine.groups import OWN_PREFIX, AddressValues, Group, Row
+from statefun.engine.groups import OWN_PREFIX, Group
+from statefun.engine.immediate import ImmediateMessages
 from statefun.engine.invoker import Invoker
+from statefun.engine.left_calls import LeftCalls, Reactions
 from statefun.engine.program import Program
 from statefun.engine.record_keys import REJECTION_NAMESPACE
 from statefun.engine.rejections import rejected
+from statefun.engine.row import Row
+from statefun.engine.running_calls import CallRunner, Left, RunningCall, WaitingRunner
 from statefun.engine.sending import Sender
 from statefun.engine.transports import CallOutcome, PendingCall, TransportCalls
 from statefun.engine.wheel import TIMERS_NAMESPACE
@@ -42,17 +48,14 @@ from statefun.sdk.errors import (
     UnknownFunctionError,
     ValueDecodeError,
 )
-from statefun.sdk.event_loop import await_all
 from statefun.sdk.failure import OnFailure
 from statefun.sdk.invocation_batch import (
-    Invocation,
     InvocationBatch,
     InvocationResult,
     Postponed,
     Turn,
 )
 from statefun.sdk.stateful_function import StatefulFunction
-from statefun.sdk.types import TypedValue
 
 _SEQUENCE_BITS = 32
 """Bits that count the delayed messages of a task; no task sends as many as they can count."""
@@ -73,6 +76,8 @@ class Dispatcher:
         turn: Turn | None = None,
         invoker: Invoker | None = None,
         counts: FailureCounts | None = None,
+        runner: CallRunner | None = None,
+        run: str = "",
     ) -> None:
         self._functions = program.functions
         self._routes = program.routes
@@ -82,11 +87,12 @@ class Dispatcher:
         self._counts = counts or FailureCounts()
         self._failures = Failures(program.policies, clock, sequence, self._counts)
         self._invoker = invoker or Invoker()
-        self._transports = TransportCalls(clock, self._counts, turn)
-        self._batch = batch
+        self._immediate = ImmediateMessages(self._functions, batch, delivered_up_to, immediate)
+        self._transports = TransportCalls(clock, self._counts, turn, self._immediate)
+        self._runner = runner or WaitingRunner()
+        self._left = LeftCalls(clock, run, self._runner, self._transports)
         self._delivered_up_to = delivered_up_to
         self._concurrency = concurrency
-        self._immediate = immediate
         self._invocations = 0
 
     def dispatch(self, groups: Iterable[Group], effects: Effects) -> Iterator[Group]:
@@ -116,8 +122,9 @@ class Dispatcher:
             else:
                 async_calls.append(call)
         while async_calls:
-            results = await_all(
-                [self._run_async(each, effects) for each in async_calls], self._concurrency
+            results = self._runner.run(
+                [partial(self._run_async, each, effects) for each in async_calls],
+                self._concurrency,
             )
             next_calls: list[Call | PendingCall] = []
             for call, outcome in zip(async_calls, results, strict=True):
@@ -134,14 +141,20 @@ class Dispatcher:
     def _settled(self, group: Group, effects: Effects) -> Group:
         """Ask for further messages that wait for the address, if its function can be called."""
         values = group.values
+        if values.later:
+            self._transports.finish(group, effects)
         if values.chunks and not (values.waiting or self._has_to_wait(values)):
             chunks.ask(values, group.key, effects)
         return group
 
     def _has_to_wait(self, values: AddressValues) -> bool:
-        return values.is_held_back or values.waiting_until > self._clock.now()
+        if values.under_way is not None or values.is_held_back:
+            return True
+        return values.waiting_until > self._clock.now()
 
-    async def _run_async(self, call: Call | PendingCall, effects: Effects) -> CallOutcome:
+    async def _run_async(
+        self, call: Call | PendingCall, effects: Effects, running: RunningCall
+    ) -> CallOutcome:
         """Run a call; if a transport makes it, messages are decoded only once it admits the call."""
         if isinstance(call, PendingCall):
             postponed = await self._transports.admit(call)
@@ -154,12 +167,18 @@ class Dispatcher:
             if ready is None:
                 return None
             call = ready
-        invoke_async = self._invoker.invoke_async
-        return call, await invoke_async(call.function, self._batch_for(call), self._sender.check)
+        return await self._left.run(call, self._batch_for(call), self._invoke, running)
 
-    def _conclude(self, call: Call | PendingCall, outcome: CallOutcome, effects: Effects) -> None:
-        """Collect the effects of a call, or keep its messages if it has to wait."""
-        if isinstance(outcome, Postponed):
+    async def _invoke(self, function: StatefulFunction, batch: InvocationBatch) -> InvocationResult:
+        return await self._invoker.invoke_async(function, batch, self._sender.check)
+
+    def _conclude(
+        self, call: Call | PendingCall, outcome: CallOutcome | Left, effects: Effects
+    ) -> None:
+        """Collect the effects of a call, or keep its messages if it has to wait or has left."""
+        if isinstance(outcome, Left):
+            self._left.leave(outcome, effects)
+        elif isinstance(outcome, Postponed):
             messages = [waiting_row(call.group, row) for row in call.rows]
             self._transports.postpone(call.group, messages, outcome, effects)
         elif outcome is not None:
@@ -176,11 +195,11 @@ class Dispatcher:
         self, group: Group, call: Call | PendingCall | None, effects: Effects
     ) -> Call | PendingCall | None:
         """Run a call and the group's later calls, up to a call that has to be awaited: return that."""
-        call = call or self._immediate_call(group)
+        call = call or self._immediate_call(group, effects)
         while isinstance(call, Call) and not call.function.is_async:
             result = self._invoker.invoke(call.function, self._batch_for(call), self._sender.check)
             self._collect_result(call, result, effects)
-            call = self._immediate_call(group)
+            call = self._immediate_call(group, effects)
         return call
 
     def _first_call(self, group: Group, effects: Effects) -> Call | PendingCall | None:
@@ -190,8 +209,13 @@ class Dispatcher:
             return None
         rows, special = self._messages(group, effects)
         values = group.values
+        function = self._functions.find(address.typename)
+        if values.under_way is not None or special:
+            values.begin(self._delivered_up_to, self._clock)
+            rows = self._left.settle(group, address, function, rows, self._reactions(effects))
         if self._has_to_wait(values):
             messages = [waiting_row(group, row) for row in rows]
+            self._left.watch(values)
             self._transports.wait(group, messages, values.waiting_until, effects)
             return None
         if values.chunks and rows:  # the messages of the chunks come first
@@ -200,11 +224,12 @@ class Dispatcher:
             rows = ()
         if not (rows or values.waiting or values.chunks):
             return None
-        function = self._functions.find(address.typename)
         if function is None:
             self._no_function(address, group, rows, effects)
             return None
         values.begin(self._delivered_up_to, self._clock)
+        if function.is_async:
+            rows = self._left.limited(group, function, rows, effects)
         if function.transport is not None:
             return PendingCall(group, address, function, rows, RETRY in special)
         may_be_encoded = group.columns.has_encoded or bool(values.waiting) or RETRY in special
@@ -276,23 +301,14 @@ class Dispatcher:
             messages = postponed_messages(call, result.postponed.first)
             self._transports.postpone(group, [*messages], result.postponed, effects)
 
-    def _immediate_call(self, group: Group) -> Call | None:
-        """Return the call for the first immediate messages, up to another target; None without any.
-
-        They come after all rows of the address, the last of which need not have caused a call.
-        """
-        if not (group.last and group.values.immediate):
+    def _immediate_call(self, group: Group, effects: Effects) -> Call | None:
+        """Return the call for the next immediate messages; None without any, or if the address waits."""
+        values = group.values
+        if values.later:  # messages that come before those that the address has sent itself
+            self._transports.leave_own(group, effects)
+        if not values.immediate or self._has_to_wait(values):
             return None
-        messages, sender = group.values.immediate, address_of(group.key)
-        key = messages[0].target
-        invocations = []
-        while messages and messages[0].target == key:
-            _, _, typename, value, trace = messages.popleft()
-            invocations.append(Invocation(sender, TypedValue(typename, value), trace))
-        address = address_of(key)
-        state = group.values.values if key == group.key else {}
-        batch = InvocationBatch(address, state, invocations)
-        return Call(group, key, self._functions.for_typename(address.typename), batch, ())
+        return self._immediate.next_call(group)
 
     def _no_function(
         self, address: Address, group: Group, rows: Sequence[int], effects: Effects
@@ -320,6 +336,13 @@ class Dispatcher:
         route = None if failed.record is None else self._routes.route_of(failed.record)
         return None if route is None else route.failure_policy
 
+    def _reactions(self, effects: Effects) -> Reactions:
+        """Return what is done with a call that has left its micro-batch."""
+        return Reactions(
+            lambda call, result: self._collect_result(call, result, effects),
+            lambda failed, function: self._handle(failed, function, effects),
+        )
+
     def _handle(self, failed: FailedMessage, function: StatefulFunction, effects: Effects) -> None:
         """Apply the failure policy to a message on which its function has failed."""
         policy = function.on_failure
@@ -342,41 +365,18 @@ class Dispatcher:
         """Collect the effects of a call, in the order that the reference implementation prescribes."""
         for message in result.messages:
             row = self._sender.row(call.key, message)
-            if not self._is_immediate(call, row, message.target_typename):
+            is_stateless = self._sender.is_stateless(message.target_typename)
+            if not self._immediate.take(call, row, is_stateless=is_stateless):
                 send(row, effects)
         if result.delayed:
             self._sender.delay(call.key, result.delayed, effects)
         for record in cast("Sequence[KafkaEgressMessage]", result.egress_messages):
             effects.egress[record.typename].append(egress_row(record))
 
-    def _is_immediate(self, call: Call, row: Row, typename: str) -> bool:
-        """Keep a message for this micro-batch if it needs no other address's state; return whether.
-
-        The order per sender and target forbids more. A function without state that is invoked here,
-        because this group's address has messaged it, may be invoked in another task at the same time:
-        so the messages that it sends go through the outbox. So do the messages that it sends when it is
-        invoked for its own group, except messages to itself: such a message comes after earlier ones
-        that went through the outbox.
-        """
-        values = call.group.values
-        if call.key != call.group.key:
-            return False
-        if row.target == call.key:
-            if values.chunks:  # then no later message of this micro-batch may overtake it
-                values.immediate_count = self._immediate
-            stays = values.immediate_count < self._immediate
-        elif self._sender.is_stateless(typename) and call.function.specs:
-            stays = values.has_room(self._batch, self._delivered_up_to, self._immediate)
-        else:
-            return False
-        if stays:
-            values.immediate_count += 1
-            values.immediate.append(row)
-        return stays
-
     def summary(self) -> Outcome:
         """Return the counts of handled and failed messages."""
         counts = self._counts.summary()
         counts.invocations = self._invocations
         self._transports.report(counts)
+        self._left.report(counts)
         return counts

@@ -16,11 +16,11 @@ from statefun.engine import delays
 from statefun.engine.address_keys import SEPARATOR, address_of, typename_of
 from statefun.engine.clock import Clock
 from statefun.engine.effects import Effects
-from statefun.engine.groups import Row
 from statefun.engine.letters import Original, facts, origin_text
 from statefun.engine.origin import facts_of, key_of
 from statefun.engine.policies import Policies
 from statefun.engine.record_keys import REJECTION_NAMESPACE
+from statefun.engine.row import Row
 from statefun.protocol.runtime_pb2 import Failure, Outcome, RecordOrigin
 from statefun.protocol.runtime_pb2 import Retry as RetriedMessage
 from statefun.sdk.errors import StatefunError

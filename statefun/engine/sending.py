@@ -10,8 +10,8 @@ from statefun.engine import delays
 from statefun.engine.address_keys import SEPARATOR
 from statefun.engine.clock import BatchClock
 from statefun.engine.effects import Effects
-from statefun.engine.groups import Row
 from statefun.engine.program import Program
+from statefun.engine.row import Row
 from statefun.engine.sinks import egress_record
 from statefun.sdk.context import Cancellation, DelayedMessage
 from statefun.sdk.egress import EgressMessage, KafkaEgressMessage

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 from statefun.engine import chunks, delays
 from statefun.engine.address_keys import address_of
-from statefun.engine.calls import Call, call_for, retry_of
+from statefun.engine.calls import Call, call_for, waiting_row
 from statefun.engine.clock import BatchClock
 from statefun.engine.effects import Effects
 from statefun.engine.failures import FailureCounts
 from statefun.engine.groups import Group
+from statefun.engine.immediate import ImmediateMessages
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.sdk.address import Address, TypeName
 from statefun.sdk.invocation_batch import (
@@ -59,9 +60,17 @@ class TransportCalls:
         clock: the present time.
         counts: counts the answers that are no replies.
         turn: the address that may be called alone in this micro-batch, if there is one.
+        immediate: the immediate messages of the task.
     """
 
-    def __init__(self, clock: BatchClock, counts: FailureCounts, turn: Turn | None) -> None:
+    def __init__(
+        self,
+        clock: BatchClock,
+        counts: FailureCounts,
+        turn: Turn | None,
+        immediate: ImmediateMessages,
+    ) -> None:
+        self._immediate = immediate
         self._clock = clock
         self._counts = counts
         self._turn = turn
@@ -89,17 +98,19 @@ class TransportCalls:
         self, group: Group, messages: Sequence[bytes], postponed: Postponed, effects: Effects
     ) -> None:
         """Keep messages that have to wait, and hold the address back so that none overtakes them."""
-        values = group.values
-        waiting_messages = [*messages, *_immediate(group)]
-        values.is_held_back = True
-        until = self._clock.now() + in_milliseconds(postponed.wait)
-        self._keep(group, waiting_messages, until, effects)
+        group.values.is_held_back = True
+        until = 0
+        if postponed.wait:
+            until = self._clock.now() + in_milliseconds(postponed.wait)
+        self._keep(group, messages, until, effects)
+        self.leave_own(group, effects)
         if postponed.problem:
             address = address_of(group.key)
             text = f"function {address.typename} at address {address}: {postponed.problem}"
             self._counts.note(f"{address.typename} called again", "to be sent again", text)
         if postponed.suspect_of:
             self._suspects.append((group.key, postponed.suspect_of))
+        if postponed.suspect_of or not postponed.wait:
             delays.wake_up_at_once(group, effects)
 
     def wait(self, group: Group, messages: Sequence[bytes], until: int, effects: Effects) -> None:
@@ -111,11 +122,49 @@ class TransportCalls:
             until: when to call the function again, in milliseconds since the epoch.
             effects: takes the messages for chunks, and the wake-up.
         """
-        messages = [*messages, *_immediate(group)]
+        messages = [*messages, *self._immediate.give_up(group, effects)]
         if group.values.chunks:
             self.append(group, messages, effects)
             messages = ()
         self._keep(group, messages, until, effects)
+
+    def divide(self, group: Group, rows: Sequence[int], most: int, effects: Effects) -> None:
+        """Leave the first messages of a group to its next call, and the others to another one.
+
+        The other call is made in the next micro-batch.
+
+        Args:
+            group: the group.
+            rows: its new messages, which come after those that wait.
+            most: how many messages the next call takes.
+            effects: takes the wake-up.
+        """
+        values = group.values
+        new_messages = [waiting_row(group, row) for row in rows]
+        self._count(new_messages)
+        messages = [*values.waiting, *new_messages]
+        values.keep_waiting(messages[:most])
+        values.later = messages[most:]
+        values.is_held_back = True
+        delays.wake_up_at_once(group, effects)
+
+    def leave_own(self, group: Group, effects: Effects) -> None:
+        """Leave the messages that an address has sent itself to the next micro-batch."""
+        own_messages = self._immediate.give_up(group, effects)
+        self._count(own_messages)
+        group.values.later += own_messages
+
+    def finish(self, group: Group, effects: Effects) -> None:
+        """Let the messages wait that are left to the next micro-batch."""
+        values = group.values
+        values.wait(values.later, values.waiting_until)
+        values.later = []
+        chunks.settle_chunks(values, group.key, effects)
+        delays.schedule_wake_up(group, self._clock.now(), effects)
+
+    def add_bytes(self, size: int) -> None:
+        """Count how much more waits than before, in bytes; negative if less does."""
+        self._waiting_bytes += size
 
     def append(self, group: Group, messages: Sequence[bytes], effects: Effects) -> None:
         """Keep new messages in a chunk, after all messages of earlier chunks."""
@@ -149,15 +198,3 @@ class TransportCalls:
                     worker=f"{platform.node()} {os.getpid()}",
                     wait=in_milliseconds(wait),
                 )
-
-
-def _immediate(group: Group) -> list[bytes]:
-    """Take the messages that an address has sent itself, as messages that wait.
-
-    They are delivered after all rows of the address. So before the last rows, none is taken.
-    """
-    if not group.last:
-        return []
-    own_messages = [*map(retry_of, group.values.immediate)]
-    group.values.immediate.clear()
-    return own_messages

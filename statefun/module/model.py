@@ -16,6 +16,7 @@ from statefun.module.topic_routes import TopicRoute, TransformedTopic, names_onl
 from statefun.sdk.address import TypeName
 from statefun.sdk.egress import KafkaEgressMessage
 from statefun.sdk.failure import FailurePolicy, OnFailure
+from statefun.sdk.limits import RateLimit
 from statefun.sdk.shown_uris import shown_uri
 
 
@@ -201,6 +202,12 @@ class Endpoint:
     tls: Tls = Tls()
     failure_policy: FailurePolicy | None = None
     """The policy for messages that the functions fail to handle; None: the runtime's default."""
+    detach_after: timedelta = timedelta(seconds=1)
+    """How long a micro-batch waits for a call of the functions."""
+    max_in_flight: int | None = None
+    """How many calls of the endpoint a worker process makes at a time; None for any number."""
+    rate_limit: RateLimit | None = None
+    """How many calls of the endpoint a worker process may begin within a time; None for any number."""
 
     @property
     def has_host_of_function(self) -> bool:

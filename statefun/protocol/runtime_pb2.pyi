@@ -90,6 +90,40 @@ class AddressState(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class UnderWay(_message.Message):
+        """A call that goes on while micro-batches are committed. All other messages wait for its result."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        RUN_FIELD_NUMBER: _builtins.int
+        ATTEMPT_FIELD_NUMBER: _builtins.int
+        MESSAGES_FIELD_NUMBER: _builtins.int
+        SINCE_FIELD_NUMBER: _builtins.int
+        run: _builtins.str
+        """of the application: calls of earlier runs are made again"""
+        attempt: _builtins.str
+        """names the call in its result"""
+        since: _builtins.int
+        """milliseconds since the epoch"""
+        @_builtins.property
+        def messages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+            """in order, each a Retry"""
+
+        def __init__(
+            self,
+            *,
+            run: _builtins.str = ...,
+            attempt: _builtins.str = ...,
+            messages: _abc.Iterable[_builtins.bytes] | None = ...,
+            since: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "messages", b"messages", "run", b"run", "since", b"since"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class Stored(_message.Message):
         """Further messages, in chunks that reserved addresses keep."""
 
@@ -128,6 +162,8 @@ class AddressState(_message.Message):
     WAITING_UNTIL_FIELD_NUMBER: _builtins.int
     TROUBLE_FIELD_NUMBER: _builtins.int
     STORED_FIELD_NUMBER: _builtins.int
+    UNDER_WAY_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     wake: _builtins.int
     """when a wake-up is pending that deletes what has expired; 0: none"""
     crowded: _builtins.int
@@ -136,6 +172,8 @@ class AddressState(_message.Message):
     """
     waiting_until: _builtins.int
     """when to try again, in milliseconds since the epoch; 0: now"""
+    lost: _builtins.int
+    """how often the process of such a call has ended before it had answered, in a row"""
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddressState.Value]: ...
     @_builtins.property
@@ -152,6 +190,10 @@ class AddressState(_message.Message):
     def stored(self) -> Global___AddressState.Stored:
         """those that follow"""
 
+    @_builtins.property
+    def under_way(self) -> Global___AddressState.UnderWay:
+        """messages of a call that has left its micro-batch"""
+
     def __init__(
         self,
         *,
@@ -162,10 +204,12 @@ class AddressState(_message.Message):
         waiting_until: _builtins.int = ...,
         trouble: Global___AddressState.Trouble | None = ...,
         stored: Global___AddressState.Stored | None = ...,
+        under_way: Global___AddressState.UnderWay | None = ...,
+        lost: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "crowded", b"crowded", "stored", b"stored", "trouble", b"trouble"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "crowded", b"crowded", "stored", b"stored", "trouble", b"trouble", "under_way", b"under_way"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "crowded", b"crowded", "stored", b"stored", "trouble", b"trouble", "values", b"values", "waiting", b"waiting", "waiting_until", b"waiting_until", "wake", b"wake"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_crowded", b"_crowded", "crowded", b"crowded", "lost", b"lost", "stored", b"stored", "trouble", b"trouble", "under_way", b"under_way", "values", b"values", "waiting", b"waiting", "waiting_until", b"waiting_until", "wake", b"wake"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__crowded: _TypeAlias = _typing.Literal["crowded"]  # noqa: Y015
     _WhichOneofArgType__crowded: _TypeAlias = _typing.Literal["_crowded", b"_crowded"]  # noqa: Y015
@@ -564,6 +608,307 @@ class Retry(_message.Message):
 Global___Retry: _TypeAlias = Retry  # noqa: Y015
 
 @_typing.final
+class CallResult(_message.Message):
+    """What a call that has left its micro-batch has come to: an invocation result, as bytes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Change(_message.Message):
+        """A value that the call has assigned or deleted."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        TYPENAME_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        value: _builtins.bytes
+        """missing: it is deleted"""
+        typename: _builtins.str
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+            value: _builtins.bytes | None = ...,
+            typename: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "name", b"name", "typename", b"typename", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+        _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+    @_typing.final
+    class Sent(_message.Message):
+        """A message to a function."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TYPENAME_FIELD_NUMBER: _builtins.int
+        ID_FIELD_NUMBER: _builtins.int
+        VALUE_TYPENAME_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        TRACE_FIELD_NUMBER: _builtins.int
+        typename: _builtins.str
+        """of the target"""
+        id: _builtins.str
+        """of the target"""
+        value_typename: _builtins.str
+        value: _builtins.bytes
+        trace: _builtins.str
+        """as in DelayedMessage"""
+        def __init__(
+            self,
+            *,
+            typename: _builtins.str = ...,
+            id: _builtins.str = ...,
+            value_typename: _builtins.str = ...,
+            value: _builtins.bytes = ...,
+            trace: _builtins.str | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "trace", b"trace"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_trace", b"_trace", "id", b"id", "trace", b"trace", "typename", b"typename", "value", b"value", "value_typename", b"value_typename"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType__trace: _TypeAlias = _typing.Literal["trace"]  # noqa: Y015
+        _WhichOneofArgType__trace: _TypeAlias = _typing.Literal["_trace", b"_trace"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__trace) -> _WhichOneofReturnType__trace | None: ...
+
+    @_typing.final
+    class Delayed(_message.Message):
+        """A delayed message, or the cancellation of one."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        DELAY_FIELD_NUMBER: _builtins.int
+        MESSAGE_FIELD_NUMBER: _builtins.int
+        TOKEN_FIELD_NUMBER: _builtins.int
+        delay: _builtins.int
+        """microseconds"""
+        token: _builtins.str
+        @_builtins.property
+        def message(self) -> Global___CallResult.Sent:
+            """missing: a cancellation"""
+
+        def __init__(
+            self,
+            *,
+            delay: _builtins.int = ...,
+            message: Global___CallResult.Sent | None = ...,
+            token: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "message", b"message", "token", b"token"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Record(_message.Message):
+        """A record for an egress."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        EGRESS_FIELD_NUMBER: _builtins.int
+        CONTENT_FIELD_NUMBER: _builtins.int
+        egress: _builtins.str
+        """its id"""
+        content: _builtins.bytes
+        """a KafkaProducerRecord"""
+        def __init__(
+            self,
+            *,
+            egress: _builtins.str = ...,
+            content: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "egress", b"egress"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Failed(_message.Message):
+        """An invocation that has failed."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        INDEX_FIELD_NUMBER: _builtins.int
+        CODE_FIELD_NUMBER: _builtins.int
+        MESSAGE_FIELD_NUMBER: _builtins.int
+        CAUSE_FIELD_NUMBER: _builtins.int
+        TRACEBACK_FIELD_NUMBER: _builtins.int
+        WAY_OUT_FIELD_NUMBER: _builtins.int
+        index: _builtins.int
+        """of the message in the call"""
+        code: _builtins.str
+        message: _builtins.str
+        cause: _builtins.str
+        """class name of the exception"""
+        traceback: _builtins.str
+        way_out: _builtins.str
+        """how to go on without such messages"""
+        def __init__(
+            self,
+            *,
+            index: _builtins.int = ...,
+            code: _builtins.str = ...,
+            message: _builtins.str = ...,
+            cause: _builtins.str = ...,
+            traceback: _builtins.str = ...,
+            way_out: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "code", b"code", "index", b"index", "message", b"message", "traceback", b"traceback", "way_out", b"way_out"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Expiring(_message.Message):
+        """When a value expires."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        AFTER_FIELD_NUMBER: _builtins.int
+        ON_CALL_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        after: _builtins.int
+        """microseconds"""
+        on_call: _builtins.bool
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+            after: _builtins.int = ...,
+            on_call: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "name", b"name", "on_call", b"on_call"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Postponed(_message.Message):
+        """The messages that were not handled yet."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        FIRST_FIELD_NUMBER: _builtins.int
+        WAIT_FIELD_NUMBER: _builtins.int
+        IS_DOWN_FIELD_NUMBER: _builtins.int
+        PROBLEM_FIELD_NUMBER: _builtins.int
+        SUSPECT_OF_FIELD_NUMBER: _builtins.int
+        first: _builtins.int
+        """the index of the first of them in the call"""
+        wait: _builtins.int
+        """microseconds"""
+        is_down: _builtins.bool
+        problem: _builtins.str
+        suspect_of: _builtins.str
+        def __init__(
+            self,
+            *,
+            first: _builtins.int = ...,
+            wait: _builtins.int = ...,
+            is_down: _builtins.bool = ...,
+            problem: _builtins.str = ...,
+            suspect_of: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "is_down", b"is_down", "problem", b"problem", "suspect_of", b"suspect_of", "wait", b"wait"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    DELAYED_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    EXPIRING_FIELD_NUMBER: _builtins.int
+    POSTPONED_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.str
+    """of the call"""
+    ended: _builtins.int
+    """milliseconds since the epoch"""
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallResult.Change]: ...
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallResult.Sent]: ...
+    @_builtins.property
+    def delayed(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallResult.Delayed]: ...
+    @_builtins.property
+    def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallResult.Record]: ...
+    @_builtins.property
+    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallResult.Failed]: ...
+    @_builtins.property
+    def expiring(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallResult.Expiring]: ...
+    @_builtins.property
+    def postponed(self) -> Global___CallResult.Postponed:
+        """missing: all are handled"""
+
+    @_builtins.property
+    def trouble(self) -> Global___AddressState.Trouble: ...
+    def __init__(
+        self,
+        *,
+        attempt: _builtins.str = ...,
+        ended: _builtins.int = ...,
+        changes: _abc.Iterable[Global___CallResult.Change] | None = ...,
+        messages: _abc.Iterable[Global___CallResult.Sent] | None = ...,
+        delayed: _abc.Iterable[Global___CallResult.Delayed] | None = ...,
+        records: _abc.Iterable[Global___CallResult.Record] | None = ...,
+        failures: _abc.Iterable[Global___CallResult.Failed] | None = ...,
+        expiring: _abc.Iterable[Global___CallResult.Expiring] | None = ...,
+        postponed: Global___CallResult.Postponed | None = ...,
+        trouble: Global___AddressState.Trouble | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["postponed", b"postponed", "trouble", b"trouble"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "changes", b"changes", "delayed", b"delayed", "ended", b"ended", "expiring", b"expiring", "failures", b"failures", "messages", b"messages", "postponed", b"postponed", "records", b"records", "trouble", b"trouble"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallResult: _TypeAlias = CallResult  # noqa: Y015
+
+@_typing.final
+class CallReport(_message.Message):
+    """What a worker process reports to the driver about a call that has left its micro-batch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    address: _builtins.bytes
+    attempt: _builtins.str
+    result: _builtins.bytes
+    """a CallResult; empty: the call was lost"""
+    def __init__(
+        self,
+        *,
+        address: _builtins.bytes = ...,
+        attempt: _builtins.str = ...,
+        result: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallReport: _TypeAlias = CallReport  # noqa: Y015
+
+@_typing.final
 class Outcome(_message.Message):
     """One row that the operator puts out."""
 
@@ -654,6 +999,32 @@ class Outcome(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Detached(_message.Message):
+        """A call that has left the micro-batch."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ADDRESS_FIELD_NUMBER: _builtins.int
+        ATTEMPT_FIELD_NUMBER: _builtins.int
+        WORKER_FIELD_NUMBER: _builtins.int
+        address: _builtins.bytes
+        attempt: _builtins.str
+        worker: _builtins.str
+        """the process that it goes on in"""
+        def __init__(
+            self,
+            *,
+            address: _builtins.bytes = ...,
+            attempt: _builtins.str = ...,
+            worker: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt", b"attempt", "worker", b"worker"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SEGMENT_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     INVOCATIONS_FIELD_NUMBER: _builtins.int
@@ -665,6 +1036,7 @@ class Outcome(_message.Message):
     SUSPECTS_FIELD_NUMBER: _builtins.int
     WAITING_BYTES_FIELD_NUMBER: _builtins.int
     EXAMPLES_FIELD_NUMBER: _builtins.int
+    DETACHED_FIELD_NUMBER: _builtins.int
     invocations: _builtins.int
     skipped: _builtins.int
     dead_letters: _builtins.int
@@ -683,6 +1055,8 @@ class Outcome(_message.Message):
     def suspects(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.Suspect]: ...
     @_builtins.property
     def examples(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.Example]: ...
+    @_builtins.property
+    def detached(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome.Detached]: ...
     def __init__(
         self,
         *,
@@ -697,10 +1071,11 @@ class Outcome(_message.Message):
         suspects: _abc.Iterable[Global___Outcome.Suspect] | None = ...,
         waiting_bytes: _builtins.int = ...,
         examples: _abc.Iterable[Global___Outcome.Example] | None = ...,
+        detached: _abc.Iterable[Global___Outcome.Detached] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "segment", b"segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "examples", b"examples", "failure", b"failure", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuits", b"circuits", "dead_letters", b"dead_letters", "detached", b"detached", "examples", b"examples", "failure", b"failure", "invocations", b"invocations", "postponed", b"postponed", "retries", b"retries", "segment", b"segment", "skipped", b"skipped", "suspects", b"suspects", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -92,7 +92,7 @@ class BatchRun:
         postponed = None
         try:
             while self._handled < len(self._batch.invocations):
-                if self._handled and self._has_lasted(self._limit):
+                if self._handled and self._is_over():
                     raise _OutOfTimeError
                 await self._send(self._next_part())
             self._outages = 0
@@ -139,6 +139,11 @@ class BatchRun:
             self._outages = 0
             return None
         return Postponed(self._handled, rest, problem=f"endpoint {self._described(outage)}")
+
+    def _is_over(self) -> bool:
+        """Return whether the rest of the messages has to wait for another call."""
+        is_over = self._batch.is_over
+        return self._has_lasted(self._limit) or (is_over is not None and is_over())
 
     def _has_lasted(self, duration: timedelta) -> bool:
         return time.monotonic() - self._begun >= duration.total_seconds()

@@ -53,6 +53,9 @@ def with_endpoints(functions: StatefulFunctions, module: Module) -> StatefulFunc
                 {},
                 endpoint.failure_policy,
                 endpoint.timeouts.call,
+                detach_after=endpoint.detach_after,
+                max_in_flight=endpoint.max_in_flight,
+                rate_limit=endpoint.rate_limit,
                 transport=RemoteFunctions(endpoint),
             )
         )

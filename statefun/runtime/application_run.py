@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
 
+from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.calls.call_register import CALLS_INBOX, CallRegister
+from statefun.runtime.calls.call_server import CallServer
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.inbox import Inbox
 from statefun.runtime.checkpoint.lock import jvm_lock
@@ -32,7 +37,7 @@ from statefun.runtime.release.retention import Retention, check_retained
 from statefun.runtime.reporting.explanation import explained
 from statefun.runtime.reporting.reports import Reports, count_records
 from statefun.runtime.reporting.summary import Summary
-from statefun.runtime.spark.session import keep_checkpoint_locally, open_session
+from statefun.runtime.spark.session import driver_address, keep_checkpoint_locally, open_session
 from statefun.runtime.spark_internals.jvm import jvm
 from statefun.runtime.staging import Staging
 
@@ -40,6 +45,8 @@ logger = logging.getLogger("statefun")
 
 WATCH_SECONDS = 1
 """The time between two checks of a run's query."""
+_CALLS_SECONDS = 0.1
+"""The time between two looks of a run that ends at the calls that are under way."""
 
 
 class Run:
@@ -60,6 +67,7 @@ class Run:
         self._settings = settings
         self._stopping = stopping
         self._summary = Summary()
+        self._register = CallRegister()
         self._commit_log = CommitLog(checkpoint)
         self._prepared = prepare(module, settings)
         self._retention = Retention(checkpoint)
@@ -97,15 +105,17 @@ class Run:
     def _inboxes(self) -> Iterator[Mapping[str, Inbox]]:
         """Open the inboxes, by their names in the offset; serve the playground, if there is one."""
         checkpoint, module = self._settings.checkpoint, self._definition.module
-        if not (module.has_playground or checkpoint.has(PLAYGROUND_FILE)):
-            yield {}
-            return
         offset = feedback_offset(self._commit_log, self._commit_log.planned())
+        self._register = CallRegister(offset.last_of(CALLS_INBOX))
+        inboxes: dict[str, Inbox] = {CALLS_INBOX: self._register}
+        if not (module.has_playground or checkpoint.has(PLAYGROUND_FILE)):
+            yield inboxes
+            return
         with (
             closing(PlaygroundStore(checkpoint, offset.last_of(PLAYGROUND_INBOX))) as store,
             Playground(module, self._definition.functions, store),
         ):
-            yield {PLAYGROUND_INBOX: PlaygroundInbox(store)}
+            yield inboxes | {PLAYGROUND_INBOX: PlaygroundInbox(store)}
 
     def _publish_leftovers(self) -> None:
         """Publish the batches that an earlier run has committed, before this run sends anything."""
@@ -138,9 +148,16 @@ class Run:
             )
             write_functions(settings.checkpoint, functions)
             ui = session.sparkContext.uiWebUrl
+            register = self._register
             reports = Reports(self._definition, prepared, publisher, self._summary, ui)
-            staging = Staging(settings, prepared, publisher, self._definition.clock, reports.staged)
-            query = Query(session, self._definition, prepared, inboxes, staging)
+
+            def staged(batch: int, outcomes: Sequence[Outcome]) -> None:
+                register.staged(outcomes)
+                reports.staged(batch, outcomes)
+
+            staging = Staging(settings, prepared, publisher, self._definition.clock, staged)
+            server = CallServer(register, uuid.uuid4().hex, *driver_address(session))
+            query = Query(session, self._definition, prepared, inboxes, staging, server.address)
             try:
                 self._follow(query, reports, ui)
             except StreamingQueryException as error:
@@ -154,6 +171,7 @@ class Run:
                 query.stop()
                 raise
             finally:
+                server.close()
                 reports.close()
 
     def _follow(self, query: Query, reports: Reports, ui: str | None) -> None:
@@ -165,11 +183,25 @@ class Run:
             if self._publisher.error is not None:
                 raise self._publisher.error
             if self._stopping.is_set():
+                self._wait_for_calls(stream)
                 raise KeyboardInterrupt
             if self._prepared.bounds.are_reached():
                 query.stop()
                 return
+            self._summary.calls_under_way = self._register.count
+            self._summary.oldest_call = self._register.oldest
             reports.report(stream)
+
+    def _wait_for_calls(self, stream: StreamingQuery) -> None:
+        """Give the calls that go on outside of micro-batches some time to end."""
+        names, grace = self._register.names(), self._settings.shutdown_grace
+        end = time.monotonic() + grace.total_seconds()
+        if names:
+            logger.info("%d calls are under way; waiting for them for up to %s", len(names), grace)
+        while names & self._register.names() and time.monotonic() < end:
+            if not stream.isActive:
+                return
+            time.sleep(_CALLS_SECONDS)
 
     def _log_start(self, ui: str | None) -> None:
         count = len(self._definition.functions)

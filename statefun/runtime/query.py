@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from statefun.engine.program import Program
 from statefun.module.connectors import ConnectorIngress
+from statefun.runtime.calls.call_server import CallServerAddress
 from statefun.runtime.checkpoint.commit_log import CommitLog
 from statefun.runtime.checkpoint.connector_folder import connector_folder
 from statefun.runtime.checkpoint.inbox import Inbox
@@ -23,7 +24,7 @@ from statefun.runtime.dispatch.plan import dispatch
 from statefun.runtime.dispatch.segments import SegmentWriter
 from statefun.runtime.dispatch.worker_logs import LogLevels
 from statefun.runtime.ingress.connector_source import Reading, read_connector
-from statefun.runtime.ingress.feedback import read_feedback
+from statefun.runtime.ingress.feedback import FeedbackReader, read_feedback
 from statefun.runtime.ingress.kafka_source import read_kafka
 from statefun.runtime.preflight.preparation import Prepared
 from statefun.runtime.spark.session import can_dispatch_arrow, is_local
@@ -45,15 +46,17 @@ class Query:
         prepared: the ingresses, and where they start and stop.
         inboxes: the inboxes, by their names in the offset of the feedback source.
         staging: gets each micro-batch, and the exception if one cannot be planned.
+        calls: where workers report about calls that go on outside of micro-batches.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a run
         self,
         session: SparkSession,
         definition: Definition,
         prepared: Prepared,
         inboxes: Mapping[str, Inbox],
         staging: Staging,
+        calls: CallServerAddress,
     ) -> None:
         self._session = session
         self._definition = definition
@@ -61,8 +64,9 @@ class Query:
         self._prepared = prepared
         self._inboxes = inboxes
         self._staging = staging
+        self._calls = calls
         self._sources: list[Source] = []
-        """The sources of connectors."""
+        """The sources of connectors, and the feedback source."""
 
     def start(self) -> StreamingQuery:
         """Start the query: an operator handles rows, and each micro-batch's effects are staged."""
@@ -105,13 +109,10 @@ class Query:
             for number, ingress in enumerate(prepared.connectors, len(prepared.ingresses))
         ]
         # The feedback source is the last one: its offset is the last one in the log of offsets.
-        feedback = read_feedback(
-            self._session,
-            self._settings.checkpoint,
-            self._definition.clock,
-            self._staging.fail,
-            self._inboxes,
-        )
+        checkpoint = self._settings.checkpoint
+        reader = FeedbackReader(checkpoint, self._definition.clock, self._inboxes)
+        self._sources.append(reader)
+        feedback = read_feedback(self._session, checkpoint, reader, self._staging.fail)
         return reduce(DataFrame.unionAll, [*ingresses, *connectors, feedback])
 
     def _reading(self, ingress: ConnectorIngress, commit_log: CommitLog, source: int) -> Reading:
@@ -144,5 +145,6 @@ class Query:
             settings.immediate_messages,
             self._definition.clock,
             arrow=settings.dispatch == "arrow" and can_dispatch_arrow(session),
+            calls=self._calls,
             log_levels=LogLevels.of_program(leave_out=("statefun", *SPARKS_LOGGERS)),
         )

@@ -49,6 +49,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
     dispatch: str | None = None,
     kafka_timeout: timedelta | None = None,
     on_unregistered: OnFailure | str | None = None,
+    shutdown_grace: timedelta | None = None,
     quiet: bool | None = None,
     debug: bool | None = None,
     functions: StatefulFunctions = default_functions,
@@ -87,6 +88,8 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         on_unregistered: the policy for messages that wait in the checkpoint for functions that
             are no longer registered: ``fail`` (default) refuses to start, ``dead-letter`` and
             ``skip`` give the messages up.
+        shutdown_grace: how long calls that go on outside of micro-batches may take to end when the run
+            is stopped (default 5 seconds); the next start makes the others again.
         quiet: log only warnings and errors. Otherwise a line on the terminal, or a line each
             minute in a log, shows the progress of the run.
         debug: show Spark's log, and the causes of errors.
@@ -126,6 +129,7 @@ def run(  # noqa: PLR0913 - every setting has a keyword
         dispatch=dispatch,
         kafka_timeout=kafka_timeout,
         on_unregistered=on_unregistered,
+        shutdown_grace=shutdown_grace,
         quiet=quiet,
         debug=debug,
     )

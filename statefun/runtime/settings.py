@@ -130,6 +130,8 @@ class Settings:
     """How long to try to reach a Kafka cluster at start; an hour at most."""
     on_unregistered: OnFailure = attrs.field(metadata=_setting(_on_failure, OnFailure.FAIL))
     """The policy for messages to functions that are not registered."""
+    shutdown_grace: timedelta = attrs.field(metadata=_setting(_duration, timedelta(seconds=5)))
+    """How long calls that go on outside of micro-batches may take to end when the run is stopped."""
     quiet: bool = attrs.field(metadata=_setting(_flag, default=False))
     """Whether to log only warnings and errors."""
     debug: bool = attrs.field(metadata=_setting(_flag, default=False))

@@ -4,29 +4,47 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from statefun.sdk.loop_keeper import LoopKeeper
 
 T = TypeVar("T")
 
 
 def await_all(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseException]:
     """Await all calls, at most ``limit`` at a time; a failed call does not disturb the others."""
-    return outside_of_loops(lambda: _await_all(calls, limit))
+    return run_to_end(lambda _: _side_by_side(calls, limit))
 
 
-def _await_all(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseException]:
-    loop = _event_loop()
-    task = loop.create_task(_side_by_side(calls, limit))
-    while True:
-        try:
-            return loop.run_until_complete(task)
-        except (SystemExit, KeyboardInterrupt, RuntimeError):
-            # A task of users' code has asked for the end of the process, or stopped the loop:
-            # this concerns only the call that awaits the task, and not the loop.
-            if task.done() or loop.is_running() or loop.is_closed():
-                raise
+def run_to_end(begin: Callable[[asyncio.AbstractEventLoop], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine to its end on the worker process's loop, which ``begin`` gets."""
+    return outside_of_loops(lambda: _run_to_end(begin))
+
+
+def keep(task: asyncio.Task[Any]) -> None:
+    """Let a task of the worker process's loop go on when :func:`run_to_end` has returned."""
+    _keeper.keep(task)
+
+
+def wait_for_kept() -> None:
+    """Wait until all kept tasks have ended; not to be called in the loop."""
+    _keeper.wait()
+
+
+def _run_to_end(begin: Callable[[asyncio.AbstractEventLoop], Coroutine[Any, Any, T]]) -> T:
+    loop = _worker_loop()
+    with _keeper.away(loop):
+        task = loop.create_task(begin(loop))
+        while True:
+            try:
+                return loop.run_until_complete(task)
+            except (SystemExit, KeyboardInterrupt, RuntimeError):
+                # A task of users' code has asked for the end of the process, or stopped the loop:
+                # this concerns only the call that awaits the task, and not the loop.
+                if task.done() or loop.is_running() or loop.is_closed():
+                    raise
 
 
 def outside_of_loops(run: Callable[[], T]) -> T:
@@ -39,7 +57,7 @@ def outside_of_loops(run: Callable[[], T]) -> T:
         return executor.submit(run).result()
 
 
-def _event_loop() -> asyncio.AbstractEventLoop:
+def _worker_loop() -> asyncio.AbstractEventLoop:
     """Return the worker process's loop; users' clients can stay with it."""
     if not _loops or _loops[0].is_closed():
         _loops[:] = [asyncio.new_event_loop()]
@@ -48,6 +66,8 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 _loops: list[asyncio.AbstractEventLoop] = []
 """The worker process's loop; it is not Python's current loop, which any code may close."""
+_keeper = LoopKeeper()
+"""Runs the loop while nothing is awaited."""
 
 
 async def _side_by_side(calls: Sequence[Awaitable[T]], limit: int) -> list[T | BaseException]:

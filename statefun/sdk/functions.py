@@ -20,8 +20,9 @@ from statefun.sdk.failure import FailurePolicy, failure_policy
 from statefun.sdk.fields import text_of_annotation
 from statefun.sdk.flaws import collect
 from statefun.sdk.handlers import Handler, checked_annotations, handler_of
+from statefun.sdk.limits import RateLimit, check_limits
 from statefun.sdk.state import state_specs
-from statefun.sdk.stateful_function import DEFAULT_TIMEOUT, StatefulFunction
+from statefun.sdk.stateful_function import DEFAULT_TIMEOUT, DETACH_AFTER, StatefulFunction
 from statefun.sdk.value_spec import ValueSpec, value_specs
 
 
@@ -77,7 +78,7 @@ class StatefulFunctions:
     def __init__(self) -> None:
         self._functions: dict[str, StatefulFunction] = {}
 
-    def register(
+    def register(  # noqa: PLR0913 - each is a property of a function
         self,
         typename: str,
         fun: Callable[..., Any],
@@ -85,6 +86,9 @@ class StatefulFunctions:
         *,
         on_failure: FailurePolicy | str | None = None,
         timeout: timedelta | None = DEFAULT_TIMEOUT,
+        detach_after: timedelta = DETACH_AFTER,
+        max_in_flight: int | None = None,
+        rate_limit: RateLimit | None = None,
     ) -> None:
         """Register ``fun`` as the function of type ``typename``.
 
@@ -101,6 +105,12 @@ class StatefulFunctions:
                 stops the application otherwise.
             timeout: how long a call may take (default 5 minutes) before it is interrupted, which
                 counts as raising ``TimeoutError``; None for no limit.
+            detach_after: how long a micro-batch waits for a call of a coroutine function (default
+                1 second), before it is committed without that call.
+            max_in_flight: how many calls of a coroutine function a worker process runs at a time; None
+                for any number.
+            rate_limit: how many calls of a coroutine function a worker process may begin within a time;
+                None for any number.
 
         Raises:
             DefinitionError: naming the function and its file, if an argument is ill-formed
@@ -118,11 +128,19 @@ class StatefulFunctions:
             declared = tuple(specs or ())
             by_name = value_specs([*declared, *_specs_of(handler)])
             policy = failure_policy(on_failure)
-            _check_timeout(timeout)
+            check_limits(timeout, detach_after, max_in_flight, rate_limit)
         except DefinitionError as error:
             raise DefinitionError(f"{_place(fun)}: {error.message}") from None
         self._functions[str(name)] = StatefulFunction(
-            name, (handler,), by_name, policy, timeout, declared
+            name,
+            (handler,),
+            by_name,
+            policy,
+            timeout,
+            declared,
+            detach_after,
+            max_in_flight,
+            rate_limit,
         )
 
     def register_handler(self, typename: str, takes: Sequence[Any], fun: Any) -> None:
@@ -166,13 +184,16 @@ class StatefulFunctions:
             raise DefinitionError(f"{_place(fun)}: {error.message}") from None
         self._functions[typename] = attrs.evolve(present, handlers=(*others, handler), specs=specs)
 
-    def bind(
+    def bind(  # noqa: PLR0913 - each is a property of a function
         self,
         typename: str,
         specs: Iterable[ValueSpec] | None = None,
         *,
         on_failure: FailurePolicy | str | None = None,
         timeout: timedelta | None = DEFAULT_TIMEOUT,
+        detach_after: timedelta = DETACH_AFTER,
+        max_in_flight: int | None = None,
+        rate_limit: RateLimit | None = None,
     ) -> Callable[
         [Callable[Concatenate[Context, P], R_co]], Decorated[Concatenate[Context, P], R_co]
     ]:
@@ -186,7 +207,16 @@ class StatefulFunctions:
             fun: Callable[Concatenate[Context, P], R_co],
         ) -> Decorated[Concatenate[Context, P], R_co]:
             try:
-                self.register(typename, fun, specs, on_failure=on_failure, timeout=timeout)
+                self.register(
+                    typename,
+                    fun,
+                    specs,
+                    on_failure=on_failure,
+                    timeout=timeout,
+                    detach_after=detach_after,
+                    max_in_flight=max_in_flight,
+                    rate_limit=rate_limit,
+                )
             except DefinitionError as error:
                 if not collect(fun, error):
                     raise
@@ -261,12 +291,15 @@ default_functions = StatefulFunctions()
 """The process's registry, which :func:`function` adds to."""
 
 
-def function(
+def function(  # noqa: PLR0913 - each is a property of a function
     typename: str,
     specs: Iterable[ValueSpec] | None = None,
     *,
     on_failure: FailurePolicy | str | None = None,
     timeout: timedelta | None = DEFAULT_TIMEOUT,
+    detach_after: timedelta = DETACH_AFTER,
+    max_in_flight: int | None = None,
+    rate_limit: RateLimit | None = None,
     functions: StatefulFunctions = default_functions,
 ) -> Callable[[Callable[Concatenate[Context, P], R_co]], Decorated[Concatenate[Context, P], R_co]]:
     """Register the decorated function, which stays as it is, under ``typename``.
@@ -282,6 +315,13 @@ def function(
             longer is interrupted, which counts as raising ``TimeoutError``: a coroutine is
             cancelled, and a plain function interrupted by the signal ``SIGALRM`` as soon as it
             runs Python code, or waits in it. At half of the time a warning is logged.
+        detach_after: how long a micro-batch waits for a call of a coroutine function (default 1
+            second). A call that takes longer goes on, while the micro-batch is committed without it;
+            its effects come with a later one.
+        max_in_flight: how many calls of a coroutine function a worker process runs at a time; None for any
+            number. It protects a service that many addresses call.
+        rate_limit: how many calls of a coroutine function a worker process may begin within a time, such as
+            ``RateLimit(100, per=timedelta(seconds=1), resource="payments")``; None for any number.
         functions: the registry to add to.
 
     Raises:
@@ -306,7 +346,15 @@ def function(
     ...     if text == "empty":
     ...         del basket.items
     """
-    return functions.bind(typename, specs, on_failure=on_failure, timeout=timeout)
+    return functions.bind(
+        typename,
+        specs,
+        on_failure=on_failure,
+        timeout=timeout,
+        detach_after=detach_after,
+        max_in_flight=max_in_flight,
+        rate_limit=rate_limit,
+    )
 
 
 def _specs_of(handler: Handler) -> Sequence[ValueSpec]:
@@ -321,11 +369,6 @@ def _names(handler: Handler) -> set[str]:
 def _common_types(one: Handler, other: Handler) -> Sequence[Any]:
     """Return the types that both handlers take."""
     return [each for each in one.takes if each in other.takes]
-
-
-def _check_timeout(timeout: object) -> None:
-    if not (timeout is None or (isinstance(timeout, timedelta) and timeout > timedelta(0))):
-        raise DefinitionError(f"a timeout is a positive timedelta or None, not {timeout!r}")
 
 
 def _definition(fun: Any) -> tuple[str | None, str]:

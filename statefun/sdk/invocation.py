@@ -7,6 +7,7 @@ The engine, the request-reply protocol and tests call it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from types import MappingProxyType
 
 from statefun.sdk.address import Address
@@ -34,6 +35,7 @@ from statefun.sdk.invocation_batch import (
     Invocation,
     InvocationBatch,
     InvocationResult,
+    Postponed,
 )
 from statefun.sdk.message import Message, received
 from statefun.sdk.raised import class_name, line_of, text_of, traceback_of
@@ -102,8 +104,11 @@ async def invoke_async(
     current_address.set(batch.target)  # of this task alone
     run = _Run(function, batch, prepare, served=served)
     stretch = Stretch(function.timeout, batch.target) if served else None
+    is_over = batch.is_over
     try:
         for index, invocation in enumerate(batch.invocations):
+            if is_over is not None and index and is_over():
+                return run.result(Postponed(index, timedelta(0)))
             message = run.begin(index, invocation)
             call = _call_async(function, run.context, message)
             try:
@@ -198,7 +203,7 @@ class _Run:
         self._values.restore(self._changes_before)
         self._failures.append(_failed(self._function, self._batch.target, index, error))
 
-    def result(self) -> InvocationResult:
+    def result(self, postponed: Postponed | None = None) -> InvocationResult:
         sent = self._sent
         return InvocationResult(
             self._values.changed,
@@ -207,6 +212,7 @@ class _Run:
             sent.egress_messages,
             self._failures,
             self._function.expiring,
+            postponed,
         )
 
 

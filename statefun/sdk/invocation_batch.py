@@ -7,7 +7,7 @@ Both mirror the request-reply protocol's ``InvocationBatchRequest`` and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
@@ -49,6 +49,10 @@ class Trouble(NamedTuple):
 NO_TROUBLE = Trouble()
 
 
+IsOver = Callable[[], bool]
+"""Returns whether some time is over."""
+
+
 class InvocationBatch(NamedTuple):
     """All messages for one address, in order, with the state that it has before them."""
 
@@ -61,6 +65,8 @@ class InvocationBatch(NamedTuple):
     """The failed attempts to call the address before this batch."""
     is_alone: bool = False
     """Whether the server is called for no other address in this micro-batch."""
+    is_over: IsOver | None = None
+    """Whether the time of the batch is over: then no further invocation begins. None: all are made."""
 
 
 @attrs.frozen

@@ -14,11 +14,14 @@ from statefun.sdk.context import Context
 from statefun.sdk.failure import FailurePolicy
 from statefun.sdk.handlers import AsyncHandlers, Handler, Handlers
 from statefun.sdk.invocation_batch import Transport
+from statefun.sdk.limits import RateLimit
 from statefun.sdk.message import Message
 from statefun.sdk.value_spec import Expiration, ValueSpec
 
 DEFAULT_TIMEOUT = timedelta(minutes=5)
 """How long a call of a function may take, unless its registration sets another timeout."""
+DETACH_AFTER = timedelta(seconds=1)
+"""How long a micro-batch waits for a call, unless the function's registration says otherwise."""
 
 
 class StorageSpec(NamedTuple):
@@ -50,6 +53,12 @@ class StatefulFunction:
     """How long a call may take; None for any time."""
     declared: tuple[ValueSpec, ...] = ()
     """The values of the registration itself, without those of the handlers' state classes."""
+    detach_after: timedelta = DETACH_AFTER
+    """How long a micro-batch waits for a call of a coroutine function."""
+    max_in_flight: int | None = None
+    """How many calls a worker process runs at a time; None for any number."""
+    rate_limit: RateLimit | None = None
+    """How many calls a worker process may begin within a time; None for any number."""
     transport: Transport | None = None
     """Calls a function behind an endpoint, which has no handlers and declares its values in replies."""
     call: Callable[[Context, Message], Any] = attrs.field(init=False)

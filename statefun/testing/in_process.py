@@ -10,8 +10,9 @@ millisecond; on Spark they come up to a quarter of a second later.
 from __future__ import annotations
 
 import random
+import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,9 +20,10 @@ from typing import Any
 
 from statefun.engine import chunks, wheel
 from statefun.engine.address_keys import address_key, address_of
+from statefun.engine.address_values import AddressValues
 from statefun.engine.buckets import TICK
 from statefun.engine.failures import RETRY
-from statefun.engine.groups import AddressValues
+from statefun.engine.left_calls import LOST, RESULT
 from statefun.engine.program import Program
 from statefun.engine.record_keys import REJECTION_NAMESPACE
 from statefun.engine.sinks import EgressRecord
@@ -34,7 +36,9 @@ from statefun.sdk.functions import StatefulFunctions
 from statefun.sdk.record import KafkaRecord
 from statefun.sdk.times import EPOCH, from_epoch_millis, in_milliseconds, to_epoch_millis
 from statefun.sdk.types import Type
+from statefun.testing.channels import Channels
 from statefun.testing.due_times import DueTimes
+from statefun.testing.leaving import ChoosingRunner, Report
 from statefun.testing.message_rows import (
     MessageRow,
     rows_of_record,
@@ -56,6 +60,10 @@ START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 _KEEPERS = {wheel.TIMERS_NAMESPACE, chunks.CHUNKS_NAMESPACE}
 """The namespaces of the engine's addresses that store waiting messages."""
+_LEAVE = 0.3
+"""How often a call leaves its micro-batch where crashes are tried."""
+_LOST = 2
+"""How often in a row the process of an address's call is lost; once more would be the message's fault."""
 _ALL = 0.5
 """The probability that a micro-batch takes all waiting messages."""
 
@@ -125,7 +133,13 @@ class InProcessApplication(TestedApplication):
     def _begin(self, program: LoadedProgram, seed: int, *, twice: bool) -> None:
         self._module = program.module
         self._registry = with_endpoints(program.functions, program.module)
-        self._micro_batches = MicroBatches(Program.of(self._registry, program.module), twice=twice)
+        self._random = random.Random(seed)  # noqa: S311 - orders, not secrets
+        runner = ChoosingRunner(self._leaves, self._most, self._is_short)
+        self._micro_batches = MicroBatches(
+            Program.of(self._registry, program.module), twice=twice, runner=runner
+        )
+        self._reports: list[Report] = []
+        """What calls have come to that have left, until their addresses get it."""
         self._semantics = {
             **{str(egress.id): egress.delivery_semantic for egress in self._module.egresses},
             **{
@@ -135,11 +149,10 @@ class InProcessApplication(TestedApplication):
                 for egress in self._module.connector_egresses
             },
         }
-        self._random = random.Random(seed)  # noqa: S311 - orders, not secrets
         self._crashes_now: Decide | None = None
         self._now = START
-        self._ready: dict[bytes, dict[Hashable, deque[MessageRow]]] = {}
-        """Messages by the key of their target, and by sender."""
+        self._ready = Channels(self._random)
+        """The messages that wait for a micro-batch."""
         self._reserved: list[MessageRow] = []
         """Messages to the engine's addresses that store waiting messages."""
         self._unrouted = deque[tuple[TypeName, KafkaRecord, TopicRoute]]()
@@ -174,7 +187,7 @@ class InProcessApplication(TestedApplication):
         self._registry.for_typename(typename)
         target = Address(typename, id)
         argument = argument_of(target, value, value_type)
-        self._enqueue("", MessageRow(address_key(target), None, *argument))
+        self._ready.add("", MessageRow(address_key(target), None, *argument))
 
     def produce(
         self,
@@ -217,13 +230,14 @@ class InProcessApplication(TestedApplication):
         """Send a record that an ingress has read to its targets."""
         for row in rows_of_record(ingress, record, route):
             is_rejected = address_of(row.target).namespace == REJECTION_NAMESPACE
-            self._enqueue((ingress, record.topic, None if is_rejected else record.key), row)
+            self._ready.add((ingress, record.topic, None if is_rejected else record.key), row)
 
     def drain(self) -> None:
         """Process what there is; see :meth:`TestedApplication.drain`."""
         self._read()
         self._settle()
-        while self._ready:
+        while self._ready or self._reports:
+            self._deliver_reports()
             self._run_batch()
             self._settle()
 
@@ -264,15 +278,6 @@ class InProcessApplication(TestedApplication):
         """The time, in milliseconds since the epoch."""
         return to_epoch_millis(self._now)
 
-    def _enqueue(self, sender: Hashable, message: MessageRow) -> None:
-        channels = self._ready.get(message.target)
-        if channels is None:
-            channels = self._ready[message.target] = {}
-        channel = channels.get(sender)
-        if channel is None:
-            channel = channels[sender] = deque()
-        channel.append(message)
-
     def _settle(self) -> None:
         """Run the engine's addresses that store waiting messages, until they have no messages."""
         self._tick()
@@ -299,55 +304,48 @@ class InProcessApplication(TestedApplication):
     def _run_batch(self) -> None:
         """Run a micro-batch, until it is committed."""
         self._batch += 1
-        messages = self._take_messages()
-        groups = [(key, self._in_some_order(channels)) for key, channels in messages.items()]
+        taken = self._ready.take()
+        groups = [(key, self._ready.merged(channels)) for key, channels in taken.items()]
         is_done = False
         while not is_done:
             self._random.shuffle(groups)
             try:
                 done = self._micro_batches.run(groups, self._states, self._milliseconds)
             except BaseException:
-                self._put_back(messages)
+                self._ready.put_back(taken)
                 raise
             is_done = not self._crashes(f"micro-batch {self._batch}, before its commit")
         self._commit(done)
 
-    def _take_messages(self) -> dict[bytes, dict[Hashable, list[MessageRow]]]:
-        """Take messages for a micro-batch: some of the waiting ones, the first ones of each sender."""
-        chosen = self._random
-        everything = len(self._ready) <= 1 or chosen.random() < _ALL
-        keys = list(self._ready)
-        if not everything:
-            keys = chosen.sample(keys, chosen.randint(1, len(keys)))
-        messages: dict[bytes, dict[Hashable, list[MessageRow]]] = {}
-        for key in keys:
-            channels, parts = self._ready[key], {}
-            for sender in list(channels):
-                channel = channels[sender]
-                count = len(channel) if everything else chosen.randint(1, len(channel))
-                parts[sender] = [channel.popleft() for _ in range(count)]
-                if not channel:
-                    del channels[sender]
-            if not channels:
-                del self._ready[key]
-            messages[key] = parts
-        return messages
+    def _leaves(self) -> bool:
+        """Choose whether a call leaves its micro-batch."""
+        return self._crashes_now is not None and self._random.random() < _LEAVE
 
-    def _in_some_order(self, channels: Mapping[Hashable, Sequence[MessageRow]]) -> list[MessageRow]:
-        """Return messages to one address in an order that keeps each sender's."""
-        if len(channels) == 1:
-            return list(*channels.values())
-        turns = [sender for sender, messages in channels.items() for _ in messages]
-        self._random.shuffle(turns)
-        iterators = {sender: iter(messages) for sender, messages in channels.items()}
-        return [next(iterators[sender]) for sender in turns]
+    def _most(self) -> int:
+        """Choose how many messages the next call of a coroutine function takes."""
+        if self._crashes_now is None or self._random.random() < _ALL:
+            return sys.maxsize
+        return self._random.randint(1, 3)
 
-    def _put_back(self, batch: Mapping[bytes, Mapping[Hashable, Sequence[MessageRow]]]) -> None:
-        """Put the messages of a failed micro-batch in front of the waiting ones, as a restart does."""
-        for key, channels in batch.items():
-            queues = self._ready.setdefault(key, {})
-            for sender, messages in channels.items():
-                queues.setdefault(sender, deque()).extendleft(reversed(messages))
+    def _is_short(self) -> bool:
+        """Choose whether the next call leaves all messages but its first to another one."""
+        return self._crashes_now is not None and self._random.random() < _LEAVE
+
+    def _deliver_reports(self) -> None:
+        """Deliver some of the reports about calls that have left, in any order; some are lost first."""
+        everything = not self._ready
+        for report in list(self._reports):
+            if not everything and self._random.random() < _ALL:
+                continue
+            self._reports.remove(report)
+            typename, value = RESULT, report.result
+            may_be_lost = AddressValues(self._states.get(report.key)).lost < _LOST
+            place = f"micro-batch {self._batch + 1}, a call is lost"
+            if value is None or (may_be_lost and self._crashes(place)):
+                typename, value = LOST, report.attempt.encode()
+            # A report that comes twice must not count twice.
+            for _ in range(self._random.choice([1, 1, 2])):
+                self._ready.add(object(), MessageRow(report.key, None, typename, value))
 
     def _crashes(self, place: str) -> bool:
         return self._crashes_now is not None and self._crashes_now(place)
@@ -365,9 +363,10 @@ class InProcessApplication(TestedApplication):
             if address_of(message.target).namespace in _KEEPERS:
                 self._reserved.append(message)
             else:
-                # Retries come in any order.
-                self._enqueue(object() if message.typename == RETRY else message.caller, message)
+                # What is tried again comes in any order.
+                self._ready.add(object() if message.typename == RETRY else message.caller, message)
         self.skipped += done.skipped
+        self._reports += done.reports
         self._publish(done.records)
 
     def _publish(self, records: Sequence[tuple[str, EgressRecord]]) -> None:

@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from statefun.engine.address_keys import address_of
+from statefun.engine.address_values import AddressValues
 from statefun.engine.buckets import DELAYED, RELEASED
 from statefun.engine.clock import BatchClock
 from statefun.engine.dispatcher import Dispatcher
 from statefun.engine.effects import Effects
 from statefun.engine.failures import DispatchError, FailedMessage, FailureCounts
-from statefun.engine.groups import AddressValues, Group
+from statefun.engine.groups import Group
 from statefun.engine.invoker import Invoker
 from statefun.engine.program import Program
 from statefun.engine.sinks import EgressRecord
@@ -25,10 +26,13 @@ from statefun.sdk.context import PrepareMessage
 from statefun.sdk.errors import PlatformError
 from statefun.sdk.invocation_batch import InvocationBatch, InvocationResult
 from statefun.sdk.stateful_function import StatefulFunction
+from statefun.testing.leaving import ChoosingRunner, Report
 from statefun.testing.message_rows import MessageRow, columns_of
 from statefun.testing.remote_calls import call_until_answered
 from statefun.testing.twice import check_same
 
+RUN = "test"
+"""The name of the run."""
 _SIDE_BY_SIDE = 1000
 """How many coroutines of different addresses run at a time: the default of a worker."""
 
@@ -65,6 +69,8 @@ class BatchEffects:
     """The records for egresses, with the egress's typename."""
     skipped: list[str] = attrs.field(factory=list)
     """Texts about messages that a failure policy has skipped."""
+    reports: list[Report] = attrs.field(factory=list)
+    """What calls have come to that have left."""
 
     def take(self, effects: Effects) -> None:
         """Add the effects that the engine has collected."""
@@ -104,10 +110,11 @@ class _Invoker(Invoker):
     async def invoke_async(
         self, function: StatefulFunction, batch: InvocationBatch, prepare: PrepareMessage
     ) -> InvocationResult:
-        """Run a coroutine function, or one behind an endpoint."""
-        result = await call_until_answered(function, batch, prepare)
+        """Run a coroutine function, or one elsewhere."""
+        call = super().invoke_async if function.transport is None else call_until_answered
+        result = await call(function, batch, prepare)
         if self._twice:
-            check_same(batch.target, result, await call_until_answered(function, batch, prepare))
+            check_same(batch.target, result, await call(function, batch, prepare))
         return result
 
 
@@ -129,11 +136,15 @@ class MicroBatches:
 
     Args:
         program: its functions, egresses and policies.
-        twice: whether each function is called twice, to check that both calls do the same.
+        twice: whether each function is called twice, to find out whether it does the same.
+        runner: runs coroutine functions; the micro-batches wait for all calls if not given.
     """
 
-    def __init__(self, program: Program, *, twice: bool) -> None:
+    def __init__(
+        self, program: Program, *, twice: bool, runner: ChoosingRunner | None = None
+    ) -> None:
         self._program = program
+        self._runner = runner
         self._invoker = _Invoker(twice=twice)
         self._number = 0
 
@@ -166,11 +177,13 @@ class MicroBatches:
             immediate=0,
             invoker=self._invoker,
             counts=counts,
+            runner=self._runner,
+            run=RUN,
         )
         waiting_addresses = []
         try:
             for group in dispatcher.dispatch(_groups(groups, states), effects):
-                if group.values.waiting:
+                if group.values.waiting_until > now and group.values.under_way is None:
                     waiting_addresses.append(address_of(group.key))
                 if group.values.changed:
                     done.states[group.key] = group.values.encoded()
@@ -186,6 +199,7 @@ class MicroBatches:
             raise PlatformError(f"messages to {waiting_addresses[0]} would wait: {reason}")
         done.take(effects)
         done.skipped = counts.texts
+        done.reports = self._runner.take() if self._runner else []
         return done
 
 

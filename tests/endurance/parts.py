@@ -41,10 +41,11 @@ from statefun import (
     make_json_type,
     message_builder,
 )
+from statefun.engine.address_values import AddressValues
 from statefun.engine.clock import BatchClock
 from statefun.engine.dispatcher import Dispatcher
 from statefun.engine.effects import Effects
-from statefun.engine.groups import AddressValues, Columns, Group
+from statefun.engine.groups import Columns, Group
 from statefun.engine.program import Program
 from statefun.engine.sinks import sinks_of
 from statefun.module.loader import parse_module

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from statefun.engine.address_values import AddressValues
 from statefun.engine.buckets import DELAYED, RELEASED, TICK, run_bucket
 from statefun.engine.effects import Effects
-from statefun.engine.groups import AddressValues, Columns, Group
+from statefun.engine.groups import Columns, Group
 from statefun.engine.wheel import (
     BUCKET,
     bucket_key,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from statefun.engine.address_values import AddressValues
 from statefun.engine.calls import (
     Call,
     call_for,
@@ -16,7 +17,7 @@ from statefun.engine.calls import (
     waiting_row,
 )
 from statefun.engine.failures import RETRY, FailedMessage
-from statefun.engine.groups import AddressValues, Columns, Group
+from statefun.engine.groups import Columns, Group
 from statefun.engine.row_flags import ENCODED, KEYLESS, REPLAYED
 from statefun.protocol.runtime_pb2 import RecordOrigin
 from statefun.sdk.address import Address

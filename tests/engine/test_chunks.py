@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 
 from statefun.engine import chunks
 from statefun.engine.address_keys import typename_of
+from statefun.engine.address_values import AddressValues
 from statefun.engine.buckets import RELEASED, TICK
 from statefun.engine.clock import BatchClock
 from statefun.engine.dispatcher import Dispatcher
 from statefun.engine.effects import Effects
-from statefun.engine.groups import AddressValues, Columns, Group, Row
+from statefun.engine.groups import Columns, Group
 from statefun.engine.policies import Policies
 from statefun.engine.program import Program
+from statefun.engine.row import Row
 from statefun.engine.wheel import LATEST, bucket_key, due_tick, tick_of
 from statefun.protocol.runtime_pb2 import AddressState, DelayedMessage, Outcome, Waiting
 from statefun.runtime.rows.effect_streams import MESSAGE_SCHEMA, arrow_stream

@@ -20,9 +20,10 @@ from statefun import (
     StringType,
     ValueDecodeError,
 )
+from statefun.engine.address_values import AddressValues
 from statefun.engine.calls import Call, call_for
 from statefun.engine.deserializing import deserialized
-from statefun.engine.groups import AddressValues, Columns, Group
+from statefun.engine.groups import Columns, Group
 from statefun.engine.record_routes import RecordRoutes
 from statefun.engine.row_flags import ENCODED
 from statefun.module.location import Location

@@ -14,11 +14,12 @@ from statefun import (
     ValueSpec,
     message_builder,
 )
+from statefun.engine.address_values import AddressValues
 from statefun.engine.clock import BatchClock, SystemClock
 from statefun.engine.delays import WAKE_UP
 from statefun.engine.dispatcher import Dispatcher
 from statefun.engine.effects import Effects
-from statefun.engine.groups import AddressValues, Columns, Group
+from statefun.engine.groups import Columns, Group
 from statefun.engine.program import Program
 
 KEY = b"Ada\0t.fns/f"

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from statefun.engine.groups import AddressValues
+from statefun.engine.address_values import AddressValues
 from statefun.sdk.errors import CheckpointError
 from statefun.sdk.invocation_batch import Trouble
 from statefun.sdk.types import TypedValue

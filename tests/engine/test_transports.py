@@ -7,11 +7,12 @@ from datetime import timedelta
 import attrs
 import pytest
 
+from statefun.engine.address_values import AddressValues
 from statefun.engine.clock import BatchClock
 from statefun.engine.dispatcher import Dispatcher
 from statefun.engine.effects import Effects
 from statefun.engine.failures import DispatchError
-from statefun.engine.groups import AddressValues, Columns, Group
+from statefun.engine.groups import Columns, Group
 from statefun.engine.program import Program
 from statefun.protocol.runtime_pb2 import Outcome
 from statefun.sdk.address import Address, TypeName

@@ -15,8 +15,8 @@ from statefun.engine.clock import SystemClock
 from statefun.engine.delays import Due, send_at, without_cancelled
 from statefun.engine.effects import Effects
 from statefun.engine.failures import FailedMessage, FailureCounts, Failures
-from statefun.engine.groups import Row
 from statefun.engine.policies import Policies
+from statefun.engine.row import Row
 from statefun.engine.wheel import (
     LATEST,
     PendingBuckets,

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from statefun.engine.groups import AddressValues, Columns, Group
+from statefun.engine.address_values import AddressValues
+from statefun.engine.groups import Columns, Group
 
 
 class Row(NamedTuple):

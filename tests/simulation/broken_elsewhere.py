@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from statefun.engine import chunks
+from statefun.engine.address_values import AddressValues
 from statefun.engine.buckets import release
 from statefun.engine.calls import Call
 from statefun.engine.effects import Effects
-from statefun.engine.groups import AddressValues, Group
+from statefun.engine.groups import Group
 from statefun.engine.transports import TransportCalls
 from statefun.protocol.runtime_pb2 import DelayedMessage as Entry
 from statefun.protocol.runtime_pb2 import Outcome

@@ -18,7 +18,7 @@ from simulation.clocks import Stopwatch
 from simulation.driver import Driver
 from simulation.publishing import THREADING, EndlessError
 from simulation.world import World
-from statefun.engine import buckets, chunks, dispatcher
+from statefun.engine import buckets, chunks, running_calls
 from statefun.remote import attempts, batch_run, calling, circuit, endpoint_client, remote_function
 from statefun.runtime.checkpoint import file_systems, timer_log
 from statefun.runtime.dispatch import announcement, segments
@@ -84,7 +84,7 @@ def _elsewhere(world: World) -> list[tuple[Any, str, Any]]:
         *((module, "time", watch) for module in (batch_run, calling, endpoint_client)),
         *((module, "random", chaos.random) for module in (announcement, attempts, circuit)),
         (calling, "Circuit", partial(circuit.Circuit, clock=watch.monotonic)),
-        (dispatcher, "await_all", side_by_side.await_all),
+        (running_calls, "await_all", side_by_side.await_all),
         (holding, "logger", logging.getLogger("simulation")),
         (holding, "MOST_WAITING_BYTES", choose([100, 400, 1_000_000])),
         (chunks, "_FULL_BYTES", choose([60, 120, 100_000])),

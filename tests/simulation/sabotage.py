@@ -12,8 +12,8 @@ from simulation import broken, broken_elsewhere, driver
 from simulation.cluster import ExactlyOnceModel
 from simulation.publishing import SimulatedFactory
 from statefun.engine import buckets, chunks, delays
+from statefun.engine.address_values import AddressValues
 from statefun.engine.clock import BatchClock
-from statefun.engine.groups import AddressValues
 from statefun.engine.transports import TransportCalls
 from statefun.engine.wheel import PendingBuckets
 from statefun.remote.remote_function import RemoteFunctions

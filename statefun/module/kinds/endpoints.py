@@ -29,6 +29,7 @@ from statefun.module.yaml.readers import (
 from statefun.module.yaml.shapes import Key, Shape, Values, described, expect, schema_of
 from statefun.sdk.address import TypeName
 from statefun.sdk.failure import FailurePolicy, OnFailure, Retry
+from statefun.sdk.limits import RateLimit
 
 _SCHEMES = ("http", "https", "http+unix")
 _PLACEHOLDER = re.compile(r"\{[^}]*\}?")
@@ -138,6 +139,53 @@ FAILURE_POLICY = Key(
     "the message out, dead-letter makes it a dead letter, and a mapping tries again first",
     default="(dead-letter if an egress has a deadLetterTopic, else fail)",
     example={"attempts": 5, "backoff": "10s", "then": "dead-letter"},
+)
+DETACH_AFTER = Key(
+    "detachAfter",
+    _time,
+    "how long a micro-batch waits for a request; a request that takes longer goes on, while the "
+    "micro-batch is committed without it",
+    default="1s",
+    example="200ms",
+)
+MAX_IN_FLIGHT = Key(
+    "maxInFlight",
+    integer(1),
+    "how many calls of the endpoint a worker process makes at a time",
+    default="(any number)",
+    example=100,
+)
+_CALLS = Key(
+    "calls",
+    integer(1),
+    "the largest number of calls within the time",
+    required=True,
+    example=100,
+)
+_PER = Key("per", _time, "the time", default="1s", example="1min")
+_RESOURCE = Key(
+    "resource",
+    text,
+    "the name of a resource: endpoints and functions with the same resource share one limit",
+    example="payments",
+)
+_RATE = Shape((_CALLS, _PER, _RESOURCE))
+
+
+@described(_RATE.schema)
+def _rate_limit(node: Node, problems: Problems) -> RateLimit:
+    """Read how many calls a worker process may begin within a time."""
+    values = _RATE.read(node, problems)
+    per = values.get(_PER, timedelta(seconds=1))
+    return RateLimit(values[_CALLS], per, values.get(_RESOURCE))
+
+
+RATE_LIMIT = Key(
+    "rateLimit",
+    _rate_limit,
+    "how many calls of the endpoint a worker process may begin within a time",
+    default="(any number)",
+    example={"calls": 100, "per": "1s"},
 )
 _CALL_DOC = "the time limit of a request, with all its attempts"
 _CONNECT_DOC = "the time limit of opening a connection"
@@ -266,7 +314,16 @@ class EndpointKind:
         times = {
             key.name: section[key] for section, keys in sections for key in keys if key in section
         }
-        others |= _present(values, {"max_batch": MAX_BATCH, "failure_policy": FAILURE_POLICY})
+        others |= _present(
+            values,
+            {
+                "max_batch": MAX_BATCH,
+                "failure_policy": FAILURE_POLICY,
+                "detach_after": DETACH_AFTER,
+                "max_in_flight": MAX_IN_FLIGHT,
+                "rate_limit": RATE_LIMIT,
+            },
+        )
         return Endpoint(
             functions=TypeName.parse(values[FUNCTIONS]),
             url_template=values[URL_TEMPLATE],
@@ -298,7 +355,8 @@ def _tls(transport: Values, component: Component, url_template: str, problems: P
     )
 
 
-_ENDPOINT = (FUNCTIONS, URL_TEMPLATE, MAX_BATCH, FAILURE_POLICY)
+_LIMITS = (DETACH_AFTER, MAX_IN_FLIGHT, RATE_LIMIT)
+_ENDPOINT = (FUNCTIONS, URL_TEMPLATE, MAX_BATCH, FAILURE_POLICY, *_LIMITS)
 ENDPOINTS: Mapping[str, EndpointKind] = MappingProxyType(
     {
         "io.statefun.endpoints.v1/http": EndpointKind(Shape((*_ENDPOINT, TIMEOUTS))),

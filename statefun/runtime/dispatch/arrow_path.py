@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from statefun.engine.address_values import AddressValues
 from statefun.engine.effects import PIECE_BYTES
-from statefun.engine.groups import COLUMNS, AddressValues, Columns, Group
+from statefun.engine.groups import COLUMNS, Columns, Group
 from statefun.runtime.columns import values_of
 from statefun.runtime.dispatch.operator import OUTCOME, Operator
 from statefun.runtime.spark_internals.state_batches import (
@@ -20,7 +21,7 @@ from statefun.runtime.spark_internals.state_batches import (
 
 def evaluate(operator: Operator, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Dispatch the rows of ``batches``; return result batches."""
-    evaluation = operator.start()
+    evaluation = operator.start(lets_leave=True)
     last_values: AddressValues | None = None
     properties = "{}"
     for batch in batches:

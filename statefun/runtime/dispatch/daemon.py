@@ -40,5 +40,12 @@ def install() -> None:
     watch_functions(evaluation_of)
 
 
+def linger() -> None:
+    """Let the calls end that have left their micro-batches, before the process does."""
+    from statefun.runtime.calls.call_reports import wait_for_calls  # noqa: PLC0415 - as above
+
+    wait_for_calls()
+
+
 if __name__ == "__main__":
-    run_daemon(install)
+    run_daemon(install, linger)

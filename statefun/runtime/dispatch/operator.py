@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from pyspark.sql.streaming.state import GroupState
 
+from statefun.engine.address_values import AddressValues
 from statefun.engine.clock import Clock
 from statefun.engine.dispatcher import Dispatcher
 from statefun.engine.effects import Effects
 from statefun.engine.failures import DispatchError
-from statefun.engine.groups import COLUMNS, AddressValues, Columns, Group
+from statefun.engine.groups import COLUMNS, Columns, Group
+from statefun.engine.running_calls import CallRunner
 from statefun.protocol.runtime_pb2 import Outcome
+from statefun.runtime.calls.call_reports import calls_of_worker
+from statefun.runtime.calls.call_server import CallServerAddress
 from statefun.runtime.dispatch.announcement import current_announcement
 from statefun.runtime.dispatch.payload import Payload
 from statefun.runtime.dispatch.segments import SegmentWriter
@@ -50,10 +54,16 @@ class Operator:
     """Whether workers that can evaluate the operator on Arrow batches do so."""
     log_levels: LogLevels = attrs.field(factory=LogLevels)
     """The levels at which workers log."""
+    calls: CallServerAddress | None = None
+    """Where workers report about calls that have left their micro-batches; None: none leaves."""
 
-    def start(self) -> Evaluation:
-        """Begin to evaluate the operator for a task."""
-        return Evaluation(self)
+    def start(self, *, lets_leave: bool = False) -> Evaluation:
+        """Begin to evaluate the operator for a task.
+
+        Args:
+            lets_leave: whether calls may go on when the task has ended: the process stays.
+        """
+        return Evaluation(self, calls_of_worker(self.calls) if lets_leave and self.calls else None)
 
     def __call__(
         self, key: tuple[bytes], chunks: Iterator[pd.DataFrame], state: GroupState
@@ -99,7 +109,7 @@ def _with_last(chunks: Iterator[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, b
 class Evaluation:
     """Dispatches batches of groups and gathers their outcomes."""
 
-    def __init__(self, operator: Operator) -> None:
+    def __init__(self, operator: Operator, runner: CallRunner | None) -> None:
         self._segments = operator.segments
         self._effects = Effects()
         self._outcomes: list[Outcome] = []
@@ -116,6 +126,8 @@ class Evaluation:
                 concurrency=operator.concurrency,
                 immediate=operator.immediate,
                 turn=announcement.turn,
+                runner=runner,
+                run=operator.calls.run if operator.calls else "",
             )
         except PlatformError as error:
             self._fail(DispatchError(error))

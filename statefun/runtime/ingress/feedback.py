@@ -9,7 +9,9 @@ idle stream runs no batches.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -32,23 +34,23 @@ from statefun.runtime.spark_internals.driver_source import Offset, planned_tasks
 from statefun.sdk.errors import CheckpointError
 
 _NAME = "statefun-feedback"
+_LOOK = timedelta(milliseconds=20)
+"""Between two looks of a bounded run for messages that will come."""
 
 
 def read_feedback(
     session: SparkSession,
     checkpoint: Folder,
-    clock: Clock,
+    reader: FeedbackReader,
     failed: Callable[[Exception], None],
-    inboxes: Mapping[str, Inbox],
 ) -> DataFrame:
     """Return the messages that the query in ``checkpoint`` sends to its own functions, and of inboxes.
 
     Args:
         session: the session.
         checkpoint: the query's checkpoint.
-        clock: decides which timers are due.
-        failed: gets the exception if it cannot be decided what a micro-batch delivers.
-        inboxes: the inboxes by their names in the source's offset.
+        reader: decides what each micro-batch delivers.
+        failed: gets the exception if the reader cannot decide that.
     """
     outbox = Outbox(checkpoint)
 
@@ -57,8 +59,7 @@ def read_feedback(
             for task in batch.column(0).to_pylist():
                 yield from read_feedback_task(outbox, task)
 
-    tasks = planned_tasks(session, _NAME, FeedbackReader(checkpoint, clock, inboxes), failed)
-    return tasks.mapInArrow(read, ROW_SCHEMA)
+    return planned_tasks(session, _NAME, reader, failed).mapInArrow(read, ROW_SCHEMA)
 
 
 class FeedbackReader:
@@ -71,21 +72,36 @@ class FeedbackReader:
     """
 
     def __init__(
-        self, checkpoint: Folder, clock: Clock, inboxes: Mapping[str, Inbox] | None = None
+        self,
+        checkpoint: Folder,
+        clock: Clock,
+        inboxes: Mapping[str, Inbox] | None = None,
     ) -> None:
         self._outbox = Outbox(checkpoint)
         self._commit_log = CommitLog(checkpoint)
         self._committed = CommittedMessages(checkpoint)
         self._clock = clock
         self._inboxes = inboxes or {}
-        self._forgotten = FeedbackOffset().inboxes
+        self._durable = [name for name, inbox in self._inboxes.items() if inbox.is_durable]
+        self._forgotten = dict.fromkeys(self._durable, 0)
         """By inbox: the number of the last message that was forgotten."""
+        self._is_bounded = False
+        self._is_stopped = threading.Event()
 
     def initial_offset(self) -> Offset:
         """Return the position before the first batch and tick."""
         return FeedbackOffset().encode()
 
     def latest_offset(self, start: Offset) -> Offset:
+        """Return the newest position that is there; a bounded run waits for the messages that will come."""
+        latest = self._latest(start)
+        while latest == start and self._is_bounded and self._is_pending():
+            if self._is_stopped.wait(_LOOK.total_seconds()):
+                return start
+            latest = self._latest(start)
+        return latest
+
+    def _latest(self, start: Offset) -> Offset:
         """Return the newest position up to which a micro-batch can deliver messages from ``start`` on.
 
         The offset changes only if messages wait or a timer is due. Its tick is then the present
@@ -124,11 +140,16 @@ class FeedbackReader:
         tasks.add_ticks(self._committed.due(before, latest), latest.tick)
         return tasks.encoded()
 
+    def _is_pending(self) -> bool:
+        return any(inbox.is_pending() for inbox in self._inboxes.values())
+
     def bound(self) -> None:
-        """Do nothing: messages that a micro-batch causes belong to the run, so there is no end to keep."""
+        """Wait for the messages that will come: what a micro-batch causes belongs to the run."""
+        self._is_bounded = True
 
     def stop(self) -> None:
-        """Do nothing: the source holds no threads and no open files."""
+        """Wait no longer."""
+        self._is_stopped.set()
 
     def _forget(self, start: FeedbackOffset) -> None:
         """Let inboxes delete the messages that committed batches have read.
@@ -136,14 +157,18 @@ class FeedbackReader:
         First the newest commit is flushed to the disk: after a loss of power, a batch without its commit
         is repeated, and reads its messages again.
         """
-        if start.inboxes == self._forgotten:
+        for name, inbox in self._inboxes.items():
+            if not inbox.is_durable:
+                inbox.forget(start.last_of(name))
+        durable = {name: start.last_of(name) for name in self._durable}
+        if durable == self._forgotten:
             return
         newest = self._commit_log.newest()
         self._commit_log.sync(newest)
         committed = feedback_offset(self._commit_log, newest)
-        for name, inbox in self._inboxes.items():
-            inbox.forget(committed.last_of(name))
-        self._forgotten = committed.inboxes
+        self._forgotten = {name: committed.last_of(name) for name in self._durable}
+        for name, number in self._forgotten.items():
+            self._inboxes[name].forget(number)
 
     def _readable(self, start: FeedbackOffset, *, is_busy: bool) -> dict[str, int]:
         """Return the number of the last message to read, by inbox."""
@@ -158,7 +183,7 @@ class FeedbackReader:
             return []
         inbox = self._inboxes.get(name)
         messages = [] if inbox is None else inbox.messages(after, last)
-        if len(messages) != last - after:
+        if len(messages) != last - after and (inbox is None or inbox.is_durable):
             raise CheckpointError(
                 f"messages {after + 1} to {last} of the inbox {name} are no longer in the checkpoint, and "
                 "have not been delivered yet; restore the checkpoint from a copy"

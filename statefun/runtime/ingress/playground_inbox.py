@@ -22,6 +22,8 @@ class PlaygroundInbox:
     without end hold back the messages for a few micro-batches only.
     """
 
+    is_durable = True
+
     def __init__(self, store: PlaygroundStore) -> None:
         self._store = store
         self._held = 0
@@ -40,6 +42,10 @@ class PlaygroundInbox:
     def messages(self, after: int, last: int) -> Sequence[AcceptedMessage]:
         """Return the messages with numbers from ``after + 1`` to ``last``, in order."""
         return self._store.posted(after, last)
+
+    def is_pending(self) -> bool:
+        """Return False: nobody knows what people will type."""
+        return False
 
     def forget(self, last: int) -> None:
         """Delete the messages up to ``last``."""

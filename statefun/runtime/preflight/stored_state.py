@@ -16,9 +16,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 
 from statefun.engine import chunks
 from statefun.engine.address_keys import SEPARATOR, address_key, address_of, typename_of
+from statefun.engine.address_values import AddressValues
 from statefun.engine.clock import Clock, SystemClock
 from statefun.engine.delays import delayed_messages
-from statefun.engine.groups import OWN_PREFIX, AddressValues
+from statefun.engine.groups import OWN_PREFIX
 from statefun.engine.wheel import TIMERS_NAMESPACE as TIMERS
 from statefun.protocol.runtime_pb2 import AddressState
 from statefun.runtime.checkpoint.folder import Folder

@@ -30,7 +30,7 @@ from statefun.runtime.spark_internals.metrics_system import MetricsSource
 logger = logging.getLogger("statefun")
 
 SOURCE = "statefun"
-_PRESENT = {"backlog", "endpoints_down"}
+_PRESENT = {"backlog", "calls_under_way", "endpoints_down"}
 """The numbers of a summary that may fall; the others are counters."""
 _TURN = timedelta(milliseconds=200)
 """The time limit of an update for partitions: each new value takes a call of the JVM."""

@@ -138,6 +138,11 @@ class Status:
             return ""
         return "lag ?" if self._lag is None else f"lag {self._lag:,}"
 
+    def _calls_text(self) -> str:
+        """Describe the calls that go on outside of micro-batches."""
+        count, oldest = self._summary.calls_under_way, self._summary.oldest_call
+        return f"calls {count:,}, oldest {oldest.total_seconds():.0f} s" if count else ""
+
     def _sentence(self, now: _Sample) -> str:
         """Return the line."""
         first = self._samples[0]
@@ -149,6 +154,7 @@ class Status:
             f"out {_rate((now.published - first.published) / seconds)}",
             self._lag_text(),
             f"backlog {self._summary.backlog:,}" if self._summary.backlog else "",
+            self._calls_text(),
             "no batch yet"
             if self._batch < 0
             else f"batch {self._batch}, {now.time - self._batch_at:.0f} s ago",

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import attrs
+
+_NONE = timedelta(0)
 
 
 @attrs.define
@@ -35,6 +37,10 @@ class Summary:
     """The number of endpoints that cannot be reached at present."""
     backlog: int = 0
     """Messages between functions, and to timers, that are under way at present."""
+    calls_under_way: int = 0
+    """Calls that go on outside of micro-batches at present."""
+    oldest_call: timedelta = _NONE
+    """How long ago the oldest of them has left its micro-batch."""
     next_timer: datetime | None = None
     """When the next timer is due, for a delayed message or an expiration; None without timers.
 

@@ -28,6 +28,8 @@ from statefun.sdk.errors import ConfigurationError
 
 logger = logging.getLogger("statefun")
 
+_LOOPBACK = "127.0.0.1"
+
 _REDACTED = r"(?i)secret|password|token|access[.]?key|[?&;][^=]+="
 """What Spark's UI and event logs do not show: Spark's default, and queries of URIs."""
 
@@ -96,6 +98,15 @@ def keep_checkpoint_locally(session: SparkSession) -> None:
         session.conf.set(key, value)
     write_no_checksums(session)
     start_no_processes(session)
+
+
+def driver_address(session: SparkSession) -> tuple[str, str]:
+    """Return the address on which workers reach this process, and the one that it listens on."""
+    if is_local(session):
+        return _LOOPBACK, _LOOPBACK
+    conf = session.sparkContext.getConf()
+    host = conf.get("spark.driver.host", _LOOPBACK)
+    return host, conf.get("spark.driver.bindAddress", host)
 
 
 def is_local(session: SparkSession) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -34,11 +35,13 @@ _COLLECTIONS = (10_000, 10, 10)
 With Python's own thresholds it took a quarter of the CPU time of calls to endpoints."""
 
 
-def run_daemon(prepare: Callable[[], None]) -> None:
+def run_daemon(prepare: Callable[[], None], end: Callable[[], None] = lambda: None) -> None:
     """Run the daemon until Spark closes its input.
 
     Args:
         prepare: called before each task, in each process that was forked for tasks.
+        end: called in such a process before it ends, because Spark has no more tasks for it: Spark ends
+            all workers that were idle for a minute.
     """
     run_worker: Any = daemon.worker
 
@@ -53,6 +56,8 @@ def run_daemon(prepare: Callable[[], None]) -> None:
             sys.unraisablehook = lambda _: None
             return 1
         _freeze_objects()
+        if sys.argv[1:] == _ARGUMENTS and (code or not os.environ.get("SPARK_REUSE_WORKER")):
+            end()
         return code
 
     daemon.worker = worker

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from statefun import RateLimit
 from statefun.module.loader import load_module_files, parse_module
 from statefun.module.model import Timeouts, Tls
 from statefun.sdk.address import TypeName
@@ -45,6 +46,22 @@ spec:
     assert endpoint.max_batch == 10_000
     assert endpoint.timeouts == Timeouts(60 * SECOND, 30 * SECOND, 20 * SECOND, 5 * SECOND)
     assert endpoint.failure_policy is None
+
+
+def test_reads_limits_of_calls() -> None:
+    """They are those of functions that are registered in a program."""
+    (endpoint,) = parse_module(
+        ENDPOINT
+        + """
+  detachAfter: 200ms
+  maxInFlight: 7
+  rateLimit: {calls: 30, per: 1min, resource: payments}
+"""
+    ).endpoints
+
+    assert endpoint.detach_after == timedelta(milliseconds=200)
+    assert endpoint.max_in_flight == 7
+    assert endpoint.rate_limit == RateLimit(30, timedelta(minutes=1), "payments")
 
 
 def test_reads_the_okhttp_transport() -> None:
@@ -196,8 +213,8 @@ _NO_URL = "is not a URL with one of the schemes http, https, http+unix"
         (
             ENDPOINT + "  timeouts: {call: 1s}\n",
             (
-                "5:3: spec.timeouts: unknown key 'timeouts'; allowed keys: failurePolicy, "
-                "functions, maxNumBatchRequests, transport, urlPathTemplate"
+                "5:3: spec.timeouts: unknown key 'timeouts'; allowed keys: detachAfter, failurePolicy, "
+                "functions, maxInFlight, maxNumBatchRequests, rateLimit, transport, urlPathTemplate"
             ),
         ),
         (

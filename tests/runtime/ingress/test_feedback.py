@@ -30,7 +30,7 @@ from statefun import (
 from statefun.engine.address_keys import address_key
 from statefun.engine.clock import SystemClock
 from statefun.engine.effects import EffectRows
-from statefun.engine.groups import Row
+from statefun.engine.row import Row
 from statefun.protocol.runtime_pb2 import Manifest, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.inbox import Inbox

@@ -25,12 +25,13 @@ from statefun import (
     ValueSpec,
     message_builder,
 )
+from statefun.engine.address_values import AddressValues
 from statefun.engine.buckets import release
 from statefun.engine.calls import failed_row
 from statefun.engine.delays import WAKE_UP
 from statefun.engine.effects import EffectRows, Effects
 from statefun.engine.failures import RETRY
-from statefun.engine.groups import AddressValues, Columns, Group
+from statefun.engine.groups import Columns, Group
 from statefun.protocol.runtime_pb2 import Bucket, DelayedMessage, Manifest, Retry, Segment
 from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import write_framed

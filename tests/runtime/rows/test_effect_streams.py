@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from statefun.engine import effects as engine_effects
 from statefun.engine.effects import EffectRows, row_size
-from statefun.engine.groups import Row
+from statefun.engine.row import Row
 from statefun.engine.sinks import EgressRecord
 from statefun.runtime.dispatch.segments import InlineBudget
 from statefun.runtime.egress import lane

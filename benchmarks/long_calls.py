@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calls that take long cost all others: end to end, and CPU per call.
+
+An echo function answers records that come at a steady rate. Its latency is compared with and without other
+addresses whose calls take long: one address that takes 30 s for each of its messages, and 10,000 addresses
+whose calls of 10 s are in flight all the time. And calls that answer at once are compared with and without
+the possibility to leave.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from confluent_kafka import Producer
+from latency import receive
+from report import Case, alternate, report
+
+from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
+from statefun.dev import EmbeddedKafka
+from statefun.engine.address_values import AddressValues
+from statefun.engine.call_loop import LeavingCalls
+from statefun.engine.clock import BatchClock, SystemClock
+from statefun.engine.dispatcher import Dispatcher
+from statefun.engine.effects import Effects
+from statefun.engine.groups import Columns, Group
+from statefun.engine.program import Program
+from statefun.engine.running_calls import CallRunner
+from statefun.module.loader import parse_module
+from statefun.runtime.application import Application
+from statefun.runtime.settings import Settings
+
+WARM_UP_SECONDS = 12
+"""For so long at the start of a run records do not count."""
+KEYS = 1000
+RATE = 300
+"""Records a second."""
+ADDRESSES = 20_000
+"""Of the measurement of CPU."""
+runs = itertools.count()
+
+
+def functions(topic: str) -> StatefulFunctions:
+    """Return the echo function, and one that takes as many seconds as a message says, again and again."""
+    registry = StatefulFunctions()
+
+    @registry.bind("bench/echo", [ValueSpec("seen", IntType)])
+    async def echo(ctx: Context, message: Message) -> None:
+        ctx.storage.seen = (ctx.storage.seen or 0) + 1
+        value = message.raw_value()
+        ctx.send(KafkaEgressMessage("bench/out", topic=topic, key=ctx.address.id, value=value))
+
+    @registry.bind("bench/slow")
+    async def slow(ctx: Context, message: Message) -> None:
+        await asyncio.sleep(float(message.raw_value()))
+        ctx.send(message_to_self(ctx, message))
+
+    return registry
+
+
+def message_to_self(ctx: Context, message: Message) -> Message:
+    """Return the same message, for the same address."""
+    return Message(ctx.address.typename, ctx.address.id, message.typed_value)
+
+
+def application(kafka: EmbeddedKafka, name: str, folder: Path) -> Application:
+    """Return an application with topics of its own."""
+    for topic in (f"{name}-in", f"{name}-slow", f"{name}-out"):
+        kafka.create_topic(topic, partitions=2)
+    address = kafka.bootstrap_servers
+    module = parse_module(
+        "kind: io.statefun.kafka.v1/ingress\n"
+        f"spec: {{id: bench/in, address: '{address}', consumerGroupId: {name},\n"
+        "  startupPosition: {type: earliest}, topics: [\n"
+        f"  {{topic: {name}-in, valueType: bench/bytes, targets: [bench/echo]}},\n"
+        f"  {{topic: {name}-slow, valueType: bench/bytes, targets: [bench/slow]}}]}}\n"
+        "---\n"
+        "kind: io.statefun.kafka.v1/egress\n"
+        f"spec: {{id: bench/out, address: '{address}'}}\n"
+    )
+    settings = Settings.resolve({}, None, checkpoint=folder / name)
+    return Application(module, functions(f"{name}-out"), settings)
+
+
+def latency(kafka: EmbeddedKafka, folder: Path, seconds: int, quantile: float, slow: str) -> float:
+    """Run the application with ``slow`` addresses; return a quantile of the echo's latency in seconds."""
+    name = f"long-{next(runs)}"
+    app = application(kafka, name, folder)
+
+    def run() -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            app.run()
+
+    pairs: list[tuple[float, float]] = []
+    count = RATE * seconds + 1
+    reader = threading.Thread(target=receive, args=(kafka, f"{name}-out", count, pairs))
+    runner = threading.Thread(target=run)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0})
+    number_of, _, takes = slow.partition("x")
+    for number in range(int(number_of or 0)):
+        producer.produce(f"{name}-slow", takes, f"{number}")
+    producer.produce(f"{name}-in", repr(time.time()), "first")
+    producer.flush()
+    reader.start()
+    runner.start()
+    while not pairs:
+        time.sleep(0.1)
+    begin = time.time()
+    for number in range(RATE * seconds):
+        producer.produce(f"{name}-in", repr(time.time()), f"{number % KEYS}")
+        producer.poll(0)
+        time.sleep(max(0.0, begin + (number + 1) / RATE - time.time()))
+    producer.flush()
+    reader.join()
+    app.stop()
+    runner.join()
+    counted = [came - sent for sent, came in pairs if sent > begin + WARM_UP_SECONDS]
+    return float(np.quantile(counted, quantile))
+
+
+class NoReports:
+    """Takes no reports: no call of the measurement leaves."""
+
+    worker = "bench"
+
+    def open(self) -> bool:
+        """Return True: calls might leave."""
+        return True
+
+    def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
+        """Refuse: a call has left."""
+        raise AssertionError(key, attempt, result)
+
+    def wait(self) -> None:
+        """Do nothing."""
+
+
+def microseconds(runner: CallRunner | None) -> float:
+    """Return the CPU time of a call of a coroutine function that answers at once."""
+    program = Program(functions("out"), {})
+    program.functions.register("bench/at-once", at_once, [ValueSpec("seen", IntType)])
+    keys = [b"%d\0bench/at-once" % number for number in range(ADDRESSES)]
+    none: Sequence[None] = [None] * ADDRESSES
+    columns = Columns(
+        none,
+        ["bench/bytes"] * ADDRESSES,
+        [b"x"] * ADDRESSES,
+        none,
+        [0] * ADDRESSES,
+        cell=lambda *_: None,
+    )
+    clock = SystemClock()
+    dispatcher = Dispatcher(
+        program,
+        BatchClock(clock, clock.now()),
+        batch=0,
+        delivered_up_to=-1,
+        concurrency=1000,
+        immediate=1000,
+        runner=runner,
+        run="bench",
+    )
+    groups = (
+        Group(key, columns, row, row + 1, AddressValues(None)) for row, key in enumerate(keys)
+    )
+    begun = time.process_time()
+    for _ in dispatcher.dispatch(groups, Effects()):
+        pass
+    return (time.process_time() - begun) / ADDRESSES * 1e6
+
+
+async def at_once(ctx: Context, _message: Message) -> None:
+    """Count, after others had their turn."""
+    ctx.storage.seen = (ctx.storage.seen or 0) + 1
+    await asyncio.sleep(0)
+
+
+def main() -> None:
+    """Measure in turn."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=int, default=40)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--cpu", action="store_true", help="measure the CPU alone")
+    arguments = parser.parse_args()
+    calls = LeavingCalls(NoReports(), 10_000)
+    cpu = alternate(arguments.runs * 5, partial(microseconds, calls), partial(microseconds, None))
+    cases = [Case("a call that answers at once, with and without leaving", "µs", *cpu)]
+    if arguments.cpu:
+        report("long_calls", cases)
+        return
+    with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="statefun-bench-") as name:
+        measure = partial(latency, kafka, Path(name), arguments.seconds)
+        for title, quantile, slow in (
+            ("p99 of others, one address takes 30 s a message", 0.99, "1x30"),
+            ("p50 of others, 10,000 calls of 10 s in flight", 0.5, "10000x10"),
+            ("p50 of others, 10,000 calls of 10 min in flight", 0.5, "10000x600"),
+        ):
+            figures = alternate(
+                arguments.runs, partial(measure, quantile, slow), partial(measure, quantile, "")
+            )
+            cases.append(Case(title, "s", *figures))
+    report("long_calls", cases)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls on the event loop of a worker process: those that take too long leave their micro-batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from itertools import count
+from typing import Any, Generic, Protocol, TypeVar
+
+from statefun.engine.call_limits import CallLimits
+from statefun.engine.call_paces import REQUEST_TIME, Paces
+from statefun.engine.running_calls import Begin, Left, RunningCall
+from statefun.sdk.event_loop import keep, run_to_end, wait_for_kept
+from statefun.sdk.invocation_batch import IsOver
+from statefun.sdk.stateful_function import StatefulFunction
+
+T = TypeVar("T")
+_TICK = timedelta(milliseconds=10)
+"""The time between two looks at the calls that run."""
+_LEAST_TICKS = 2
+"""Ticks until a call may leave: the first may come at once, and calls that are ready end before the second."""
+
+
+class CallReporter(Protocol):
+    """Takes reports about the calls of this process that have left."""
+
+    @property
+    def worker(self) -> str:
+        """The name of this process."""
+
+    def open(self) -> bool:
+        """Return whether reports can be taken."""
+
+    def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
+        """Take a report; see :meth:`CallRunner.report`."""
+
+    def wait(self) -> None:
+        """Wait until all reports are where they belong."""
+
+
+class LeavingCalls:
+    """Runs calls, and lets those leave that take too long.
+
+    Args:
+        reports: takes the results of calls that have left, in any thread.
+        most: how many calls may have left and go on.
+    """
+
+    def __init__(self, reports: CallReporter, most: int) -> None:
+        self.report = reports.report
+        self._reports = reports
+        self._paces = Paces()
+        self._limits = CallLimits()
+        self._most = most
+        self._numbers = count(1)
+        self._ticks = _Ticks()
+        self._left: set[asyncio.Task[Any]] = set()
+        """The calls that have left and have not ended."""
+
+    def run(self, calls: Sequence[Begin[T]], limit: int) -> list[T | BaseException | Left]:
+        """Run calls until each has ended or has left."""
+        return run_to_end(lambda loop: _Batch(self, loop, calls, limit).ended())
+
+    def most(self, name: str) -> int | None:
+        """Return how many messages fit into a call of a function; None if that is not known yet."""
+        pace = self._paces.of(name)
+        return pace.most if pace.is_known else None
+
+    def begin(self, running: RunningCall, name: str, detach_after: timedelta) -> None:
+        """Take note that a function is called now."""
+        running.name = name
+        running.patience = self._paces.of(name).patience(detach_after)
+        running.begun = self._ticks.count
+        self._ticks.watch(running)
+
+    def end_of_time(self) -> IsOver | None:
+        """Return what says that a call has taken as long as a call should."""
+        begun = self._ticks.count
+        return lambda: self._ticks.since(begun) >= REQUEST_TIME
+
+    def end(self, running: RunningCall, messages: int) -> None:
+        """Take note that a call has ended, which has handled so many messages; 0 if it has failed."""
+        if running.begun is None:
+            return
+        self._ticks.forget(running)
+        if messages:
+            seconds = self._ticks.since(running.begun).total_seconds()
+            self._paces.of(running.name).took(seconds, messages, has_left=bool(running.attempt))
+
+    def is_late(self, running: RunningCall) -> bool:
+        """Return whether a micro-batch has waited long enough for a call."""
+        if running.begun is None or self._ticks.count - running.begun < _LEAST_TICKS:
+            return False
+        return self._ticks.since(running.begun) >= running.patience
+
+    @property
+    def worker(self) -> str:
+        """The name of this process."""
+        return self._reports.worker
+
+    def place(self, function: StatefulFunction) -> AbstractAsyncContextManager[None]:
+        """Wait until one more call of a function may be made."""
+        return self._limits.place(function)
+
+    def has_room(self) -> bool:
+        """Return whether one more call may leave."""
+        return len(self._left) < self._most and self._reports.open()
+
+    def wait(self) -> None:
+        """Wait until all calls that have left have ended and are reported: the process is to end."""
+        wait_for_kept()
+        self._reports.wait()
+
+    def leave(self, task: asyncio.Task[Any], running: RunningCall) -> Left:
+        """Let a call leave its micro-batch."""
+        keep(task)
+        self._left.add(task)
+        task.add_done_callback(self._left.discard)
+        self._paces.of(running.name).left()
+        return running.leave(f"{self.worker}-{next(self._numbers)}")
+
+
+class _Ticks:
+    """Counts the time in which the loop had room for its calls, while there are calls to watch.
+
+    A loop that is busy ticks late, and the time until then counts as one tick: no call seems to take long
+    because others keep the processor busy.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._watched: set[RunningCall] = set()
+        self._next: asyncio.TimerHandle | None = None
+
+    def since(self, begun: int) -> timedelta:
+        """Return the time since a count."""
+        return (self.count - begun) * _TICK
+
+    def watch(self, running: RunningCall) -> None:
+        """Tick while a call runs."""
+        self._watched.add(running)
+        if self._next is None:
+            loop = asyncio.get_running_loop()
+            self._next = loop.call_later(_TICK.total_seconds(), self._tick, loop)
+
+    def forget(self, running: RunningCall) -> None:
+        """Tick for a call no longer."""
+        self._watched.discard(running)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.count += 1
+        self._next = None
+        if self._watched:
+            self._next = loop.call_later(_TICK.total_seconds(), self._tick, loop)
+
+
+class _Batch(Generic[T]):
+    """Calls that run side by side, until each has ended or has left."""
+
+    def __init__(
+        self,
+        leaving: LeavingCalls,
+        loop: asyncio.AbstractEventLoop,
+        calls: Sequence[Begin[T]],
+        limit: int,
+    ) -> None:
+        self._leaving = leaving
+        self._loop = loop
+        self._waiting = iter(enumerate(calls))
+        self._limit = limit
+        self._outcomes: list[Any] = [None] * len(calls)
+        self._running: dict[asyncio.Task[T], tuple[int, RunningCall]] = {}
+        self._end: asyncio.Future[None] = loop.create_future()
+        self._next_look = loop.call_later(_TICK.total_seconds(), self._look)
+
+    async def ended(self) -> list[T | BaseException | Left]:
+        """Run the calls; return their outcomes, in their order."""
+        self._begin_others()
+        await self._end
+        return self._outcomes
+
+    def _begin_others(self) -> None:
+        while len(self._running) < self._limit:
+            following = next(self._waiting, None)
+            if following is None:
+                break
+            index, begin = following
+            running = RunningCall()
+            task = self._loop.create_task(begin(running))
+            self._running[task] = index, running
+            task.add_done_callback(self._take)
+        if not self._running:
+            self._next_look.cancel()
+            if not self._end.done():
+                self._end.set_result(None)
+
+    def _take(self, task: asyncio.Task[T]) -> None:
+        """Take the outcome of a call that has ended."""
+        place = self._running.pop(task, None)
+        if place is not None:  # else it has left
+            self._outcomes[place[0]] = outcome_of(task)
+            self._begin_others()
+
+    def _look(self) -> None:
+        """Let calls leave that have taken too long."""
+        for task, (index, running) in list(self._running.items()):
+            if self._leaving.is_late(running) and self._leaving.has_room():
+                self._outcomes[index] = self._leaving.leave(task, running)
+                del self._running[task]
+        self._next_look = self._loop.call_later(_TICK.total_seconds(), self._look)
+        self._begin_others()
+
+
+def outcome_of(task: asyncio.Task[T]) -> T | BaseException:
+    """Return the result of a task that has ended, or the exception that it has ended with."""
+    if task.cancelled():
+        return asyncio.CancelledError()
+    return task.exception() or task.result()

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Invocation results as bytes: a call that has left its micro-batch sends its result as a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import cast
+
+from statefun.protocol.runtime_pb2 import AddressState, CallResult
+from statefun.sdk.context import Cancellation, DelayedMessage
+from statefun.sdk.egress import KAFKA_RECORD_TYPENAME, EgressMessage, KafkaEgressMessage
+from statefun.sdk.errors import InvocationError, restored
+from statefun.sdk.invocation_batch import (
+    FailedInvocation,
+    InvocationResult,
+    Postponed,
+    Trouble,
+)
+from statefun.sdk.message import Message
+from statefun.sdk.printable import printable
+from statefun.sdk.types import TypedValue
+from statefun.sdk.value_spec import Expiration
+
+_MOST_CHARACTERS = 10_000
+"""Of the text of an error; longer ones are cut."""
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def encoded_result(attempt: str, result: InvocationResult, ended: int) -> bytes:
+    """Encode the result of a call.
+
+    Args:
+        attempt: names the call.
+        result: its result; records are those that a Kafka egress takes.
+        ended: when the call has ended, in milliseconds since the epoch.
+    """
+    stored = CallResult(attempt=attempt, ended=ended)
+    for name, value in result.state_mutations.items():
+        change = stored.changes.add(name=name)
+        if value is not None:
+            change.typename, change.value = value
+    stored.messages.extend(map(_sent, result.messages))
+    for delayed in result.delayed:
+        added = stored.delayed.add(token=delayed.cancellation_token)
+        if isinstance(delayed, DelayedMessage):
+            added.delay = delayed.delay // _MICROSECOND
+            added.message.CopyFrom(_sent(delayed.message))
+    for record in result.egress_messages:
+        stored.records.add(egress=record.typename, content=record.typed_value.value)
+    for failed in result.failures:
+        error = failed.error
+        stored.failures.add(
+            index=failed.index,
+            code=error.code,
+            message=printable(error.message, _MOST_CHARACTERS, keep="\n"),
+            cause=failed.cause,
+            traceback=printable(failed.traceback, keep="\n"),
+            way_out=error.way_out,
+        )
+    for name, after, on_call in result.expiring:
+        stored.expiring.add(name=name, after=after // _MICROSECOND, on_call=on_call)
+    if result.postponed is not None:
+        first, wait, is_down, problem, suspect_of = result.postponed
+        stored.postponed.first, stored.postponed.wait = first, wait // _MICROSECOND
+        stored.postponed.is_down, stored.postponed.problem = is_down, problem
+        stored.postponed.suspect_of = suspect_of
+    _put_trouble(stored.trouble, result.trouble)
+    return stored.SerializeToString()
+
+
+def decoded_result(stored: CallResult, now: int) -> InvocationResult:
+    """Decode the result of a call.
+
+    Args:
+        stored: its encoded form.
+        now: the present time, in milliseconds since the epoch: a delayed message has waited since
+            the call's end.
+    """
+    since = timedelta(milliseconds=max(now - stored.ended, 0))
+    postponed = None
+    if stored.HasField("postponed"):
+        rest = stored.postponed
+        wait = rest.wait * _MICROSECOND
+        postponed = Postponed(rest.first, wait, rest.is_down, rest.problem, rest.suspect_of)
+    return InvocationResult(
+        _changes(stored),
+        [_message(sent) for sent in stored.messages],
+        [_delayed(delayed, since) for delayed in stored.delayed],
+        [_record(record) for record in stored.records],
+        [_failed(failed) for failed in stored.failures],
+        [
+            Expiration(each.name, each.after * _MICROSECOND, each.on_call)
+            for each in stored.expiring
+        ],
+        postponed,
+        _trouble_of(stored.trouble),
+    )
+
+
+def _put_trouble(stored: AddressState.Trouble, trouble: Trouble) -> None:
+    """Encode what calls in vain have come to."""
+    stored.outages, stored.alone, stored.attempts, spent, stored.most = trouble
+    stored.spent = spent // timedelta(milliseconds=1)
+
+
+def _trouble_of(stored: AddressState.Trouble) -> Trouble:
+    """Decode what calls in vain have come to."""
+    spent = timedelta(milliseconds=stored.spent)
+    return Trouble(stored.outages, stored.alone, stored.attempts, spent, stored.most)
+
+
+def _changes(stored: CallResult) -> Mapping[str, TypedValue | None]:
+    return {
+        each.name: TypedValue(each.typename, each.value) if each.HasField("value") else None
+        for each in stored.changes
+    }
+
+
+def _sent(message: Message) -> CallResult.Sent:
+    typename, value = message.typed_value
+    return CallResult.Sent(
+        typename=message.target_typename,
+        id=message.target_id,
+        value_typename=typename,
+        value=value,
+        trace=message.trace,
+    )
+
+
+def _message(sent: CallResult.Sent) -> Message:
+    message = Message(sent.typename, sent.id, TypedValue(sent.value_typename, sent.value))
+    message.trace = sent.trace if sent.HasField("trace") else None
+    return message
+
+
+def _delayed(stored: CallResult.Delayed, since: timedelta) -> DelayedMessage | Cancellation:
+    if not stored.HasField("message"):
+        return Cancellation(stored.token)
+    delay = max(stored.delay * _MICROSECOND - since, timedelta(0))
+    return DelayedMessage(delay, _message(stored.message), stored.token)
+
+
+def _record(stored: CallResult.Record) -> EgressMessage:
+    value = TypedValue(KAFKA_RECORD_TYPENAME, stored.content)
+    return KafkaEgressMessage.from_typed_value(stored.egress, value)
+
+
+def _failed(stored: CallResult.Failed) -> FailedInvocation:
+    error = cast("InvocationError", restored(stored.code, stored.message))
+    error.way_out = stored.way_out
+    return FailedInvocation(stored.index, error, stored.cause, stored.traceback)

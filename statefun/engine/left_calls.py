@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that have left their micro-batches: what their addresses keep, and what their results do.
+
+The messages of such a call become part of the address's state, and all later messages wait. The
+result comes as a message of the runtime's own, and has the effects that it would have had in the
+micro-batch that the call has left. A call whose process has ended, or whose run has, is made again
+from the state: so a function may be called twice, but the effects of one call count.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from statefun.engine.address_keys import typename_of
+from statefun.engine.address_values import AddressValues
+from statefun.engine.call_results import decoded_result, encoded_result
+from statefun.engine.calls import Call, call_for_waiting, failed_again, postponed_messages
+from statefun.engine.clock import BatchClock
+from statefun.engine.effects import Effects
+from statefun.engine.failures import FailedMessage
+from statefun.engine.groups import Group
+from statefun.engine.running_calls import CallRunner, Left, RunningCall
+from statefun.engine.transports import TransportCalls
+from statefun.engine.under_way import UnderWay
+from statefun.protocol.runtime_pb2 import CallResult, Outcome
+from statefun.sdk.address import Address
+from statefun.sdk.errors import FunctionError
+from statefun.sdk.invocation_batch import InvocationBatch, InvocationResult
+from statefun.sdk.stateful_function import StatefulFunction
+from statefun.sdk.times import in_milliseconds
+
+logger = logging.getLogger("statefun")
+
+CALLS_NAMESPACE = "statefun.calls"
+RESULT = f"{CALLS_NAMESPACE}/result"
+"""The type of the message that has the result of a call: a ``CallResult``."""
+LOST = f"{CALLS_NAMESPACE}/lost"
+"""The type of the message that names a call whose process has ended."""
+_WATCH = timedelta(seconds=15)
+"""How often an address looks whether the run that has made its call is still the present one."""
+_FIRST_REQUEST = 16
+"""How many messages the first request to a function takes: nobody knows how long they take."""
+_MOST_LOST = 3
+"""How often the process may end that makes the call of one message: then the message fails."""
+
+Invoke = Callable[[StatefulFunction, InvocationBatch], Awaitable[InvocationResult]]
+"""Calls a function."""
+
+
+class Reactions(NamedTuple):
+    """What the dispatcher does with calls that have left their micro-batches."""
+
+    apply: Callable[[Call, InvocationResult], None]
+    """Applies the result of a call."""
+    fail: Callable[[FailedMessage, StatefulFunction], None]
+    """Applies the failure policy to a message."""
+
+
+class LeftCalls:
+    """The calls that have left their micro-batches, as one task sees them.
+
+    Args:
+        clock: the present time.
+        run: names the run of the application.
+        runner: runs the calls of this task.
+        transports: keeps messages that wait.
+    """
+
+    def __init__(
+        self, clock: BatchClock, run: str, runner: CallRunner, transports: TransportCalls
+    ) -> None:
+        self._clock = clock
+        self._run = run
+        self._runner = runner
+        self._transports = transports
+        self._new: list[tuple[bytes, str]] = []
+        """The addresses whose calls have left in this task, and the names of the calls."""
+
+    def limited(
+        self, group: Group, function: StatefulFunction, rows: Sequence[int], effects: Effects
+    ) -> Sequence[int]:
+        """Leave as many messages to the next call of a group as fit into its time.
+
+        The others wait for the next micro-batch.
+
+        Returns:
+            The rows that the call takes besides the messages that wait.
+        """
+        values = group.values
+        most = 1 if values.lost else self._runner.most(_pace_name(group.key, function))
+        if most is None:
+            # A call of a function here ends when its time is over; a request cannot be divided then.
+            most = sys.maxsize if function.transport is None else _FIRST_REQUEST
+        if len(values.waiting) + len(rows) <= most:
+            return rows
+        self._transports.divide(group, rows, most, effects)
+        return ()
+
+    async def run(
+        self, call: Call, batch: InvocationBatch, invoke: Invoke, running: RunningCall
+    ) -> tuple[Call, InvocationResult] | None:
+        """Run a call; if it leaves its micro-batch meanwhile, report its result.
+
+        Returns:
+            The call with its result; None if the call has left.
+        """
+        group, function, key = call.group, call.function, call.key
+        running.take(call)
+        if key == group.key:  # else the group's state is another address's
+            self._runner.begin(running, _pace_name(key, function), function.detach_after)
+        is_over = self._runner.end_of_time()
+        if is_over is not None:
+            batch = batch._replace(is_over=is_over, record=running.records_of(batch))
+        del call, group  # a call that has left needs no rows and no state
+        try:
+            async with self._runner.place(function):
+                result = await invoke(function, batch)
+        except BaseException:
+            self._runner.end(running, 0)
+            if running.attempt:
+                self._runner.report(key, running.attempt, None)
+                logger.exception("a call of %s has ended without a result", batch.target)
+                return None
+            raise
+        self._runner.end(running, _handled(batch, result))
+        if running.attempt:
+            content = encoded_result(running.attempt, result, self._clock.now())
+            self._runner.report(key, running.attempt, content)
+            return None
+        return running.call, result
+
+    def leave(self, left: Left, effects: Effects) -> None:
+        """Keep the messages of a call that leaves in the state of its address."""
+        group = left.call.group
+        values, now = group.values, self._clock.now()
+        messages = (*postponed_messages(left.call, 0),)
+        # The call goes on with the values that it has.
+        values.values = dict(values.values)
+        values.under_way = UnderWay(self._run, left.attempt, messages, now)
+        self._transports.add_bytes(values.under_way.size)
+        self.watch(values)
+        self._transports.wait(group, (), values.waiting_until, effects)
+        self._new.append((group.key, left.attempt))
+
+    def watch(self, values: AddressValues) -> None:
+        """Let an address look, after some time, whether its call is still one of the present run."""
+        if values.under_way is not None and not values.waiting_until:
+            values.waiting_until = self._clock.now() + in_milliseconds(_WATCH)
+
+    def settle(
+        self,
+        group: Group,
+        address: Address,
+        function: StatefulFunction | None,
+        rows: Sequence[int],
+        reactions: Reactions,
+    ) -> Sequence[int]:
+        """Handle reports about the call of an address; return the rows that are no reports."""
+        results: dict[str, CallResult] = {}
+        lost_attempts: set[str] = set()
+        others = []
+        for row in rows:
+            typename, value = group.columns.typename[row], group.columns.value[row]
+            if typename == RESULT:
+                result = CallResult.FromString(value)
+                results[result.attempt] = result
+            elif typename == LOST:
+                lost_attempts.add(value.decode())
+            else:
+                others.append(row)
+        values = group.values
+        under_way = values.under_way
+        if under_way is None:
+            return others
+        if function is None or under_way.run != self._run:
+            values.call_again()
+        elif under_way.attempt in results:
+            self._apply(group, address, function, results[under_way.attempt], reactions)
+        elif under_way.attempt in lost_attempts:
+            self._lose(group, function, reactions)
+        return others
+
+    def _apply(
+        self,
+        group: Group,
+        address: Address,
+        function: StatefulFunction,
+        stored: CallResult,
+        reactions: Reactions,
+    ) -> None:
+        """Apply a result as if the call had ended in this micro-batch, before all other messages."""
+        values = group.values
+        messages = values.end_call()
+        self._transports.add_bytes(-sum(map(len, messages)))
+        values.lost = 0
+        queued = [*values.take_waiting()]
+        values.waiting_until = 0
+        call = call_for_waiting(group, address, function, messages)
+        reactions.apply(call, decoded_result(stored, self._clock.now()))
+        if queued:  # they come after messages of the call that are not handled yet
+            values.keep_waiting([*values.waiting, *queued])
+
+    def _lose(self, group: Group, function: StatefulFunction, reactions: Reactions) -> None:
+        """Make a call again whose process has ended; let its message fail if that happens often."""
+        values = group.values
+        values.lost += 1
+        if function.transport is not None or values.lost < _MOST_LOST:
+            values.call_again()
+            return
+        [message, *rest] = values.end_call()
+        self._transports.add_bytes(-len(message))
+        values.lost = 0
+        values.keep_waiting([*rest, *values.waiting])
+        values.waiting_until = 0
+        place = f"function {function.typename} failed"
+        error = FunctionError(
+            f"{place}: the process that ran the call has ended each of the {_MOST_LOST} times that "
+            "it was called"
+        )
+        reactions.fail(failed_again(group, message, error), function)
+
+    def report(self, counts: Outcome) -> None:
+        """Report the calls that have left in this task."""
+        for key, attempt in self._new:
+            counts.detached.add(address=key, attempt=attempt, worker=self._runner.worker)
+
+
+def _handled(batch: InvocationBatch, result: InvocationResult) -> int:
+    count = len(batch.invocations) if result.postponed is None else result.postponed.first
+    return max(count, 1)
+
+
+def _pace_name(key: bytes, function: StatefulFunction) -> str:
+    """Return the name under which the times of a function's calls are kept."""
+    return typename_of(key) if function.transport is not None else str(function.typename)

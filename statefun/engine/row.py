@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A message to an address, as the engine sends it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """A message, as a row of ``MESSAGE_SCHEMA``."""
+
+    target: bytes
+    caller: bytes
+    typename: str
+    value: bytes
+    trace: str | None = None

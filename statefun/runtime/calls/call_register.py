@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver's register of calls that have left their micro-batches, and the inbox of their results.
+
+Results are in memory alone. If the driver is lost with them, their calls are made again: an address
+whose state names a call of an earlier run knows that nobody will report about it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+import attrs
+
+from statefun.engine.left_calls import LOST, RESULT
+from statefun.protocol.runtime_pb2 import CallReport, Outcome
+from statefun.runtime.checkpoint.inbox import AcceptedMessage
+
+CALLS_INBOX = "calls"
+"""The name of the inbox in the offset of the feedback source."""
+_MOST_BYTES = 64 * 1024 * 1024
+"""Bytes of results that wait for a micro-batch; from then on workers wait, too."""
+_BATCH_BYTES = 8 * 1024 * 1024
+"""Bytes of results that one micro-batch reads, unless the first one has more."""
+
+
+@attrs.frozen
+class _Detached:
+    """A call that goes on."""
+
+    address: bytes
+    worker: str
+    since: float
+    """In seconds of the monotonic clock."""
+
+
+class CallRegister:
+    """The calls that go on outside of micro-batches, and their results.
+
+    Args:
+        last: the number of the last message that earlier runs have planned to read from the inbox.
+    """
+
+    is_durable = False
+
+    def __init__(self, last: int = 0) -> None:
+        self._changed = threading.Condition()
+        self._number = last
+        self._detached: dict[str, _Detached] = {}
+        """By the names of the calls."""
+        self._early: dict[str, CallReport] = {}
+        """Reports of calls whose micro-batch is not staged yet, by the names of the calls."""
+        self._workers: set[str] = set()
+        """The workers that are connected."""
+        self._messages: dict[int, AcceptedMessage] = {}
+        self._bytes = 0
+        """The bytes of the messages."""
+        self._is_closed = False
+
+    def connected(self, worker: str) -> None:
+        """Take note that a worker can report."""
+        with self._changed:
+            self._workers.add(worker)
+
+    def disconnected(self, worker: str) -> None:
+        """Let the calls of a worker be made again, as it has ended."""
+        with self._changed:
+            self._workers.discard(worker)
+            lost = [name for name, call in self._detached.items() if call.worker == worker]
+            for name in lost:
+                self._lose(name)
+
+    def report(self, report: CallReport) -> None:
+        """Take a report of a worker; wait while too many results wait for a micro-batch."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._bytes < _MOST_BYTES or self._is_closed)
+            if report.attempt in self._detached:
+                self._answer(report)
+            else:
+                self._early[report.attempt] = report
+
+    def staged(self, outcomes: Iterable[Outcome]) -> None:
+        """Register the calls that have left a micro-batch, once it is staged."""
+        with self._changed:
+            now, early = time.monotonic(), self._early
+            # Others are of attempts of the same micro-batch's tasks that do not count.
+            self._early = {}
+            for outcome in outcomes:
+                for call in outcome.detached:
+                    self._detached[call.attempt] = _Detached(call.address, call.worker, now)
+                    if call.attempt in early:
+                        self._answer(early[call.attempt])
+                    elif call.worker not in self._workers:
+                        self._lose(call.attempt)
+
+    def close(self) -> None:
+        """Let nobody wait any longer."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def names(self) -> set[str]:
+        """Return the names of the calls that go on, or whose results no micro-batch has read yet."""
+        with self._changed:
+            return {*self._detached, *(str(number) for number in self._messages)}
+
+    def is_pending(self) -> bool:
+        """Return whether there is a call whose result no micro-batch has read yet."""
+        with self._changed:
+            return bool(self._detached or self._messages)
+
+    @property
+    def count(self) -> int:
+        """The number of calls that go on."""
+        with self._changed:
+            return len(self._detached)
+
+    @property
+    def oldest(self) -> timedelta:
+        """How long ago the oldest call has left its micro-batch; zero if there is none."""
+        with self._changed:
+            first = min((call.since for call in self._detached.values()), default=None)
+        return timedelta(seconds=0 if first is None else time.monotonic() - first)
+
+    # The inbox of the feedback source
+
+    def readable(self, after: int, *, is_busy: bool) -> int:  # noqa: ARG002 - as the protocol has it
+        """Return the number of the last result that the next micro-batch reads."""
+        with self._changed:
+            last, size = after, 0
+            while (message := self._messages.get(last + 1)) is not None:
+                size += len(message.value)
+                if last > after and size > _BATCH_BYTES:
+                    break
+                last += 1
+            return last
+
+    def messages(self, after: int, last: int) -> Sequence[AcceptedMessage]:
+        """Return the results with numbers from ``after + 1`` to ``last``; those of earlier runs are gone."""
+        with self._changed:
+            numbers = range(after + 1, last + 1)
+            return [self._messages[number] for number in numbers if number in self._messages]
+
+    def forget(self, last: int) -> None:
+        """Forget the results up to ``last``."""
+        with self._changed:
+            for number in [number for number in self._messages if number <= last]:
+                self._bytes -= len(self._messages.pop(number).value)
+            self._changed.notify_all()
+
+    def _answer(self, report: CallReport) -> None:
+        if report.result:
+            self._add(report.attempt, RESULT, report.result)
+        else:
+            self._lose(report.attempt)
+
+    def _lose(self, name: str) -> None:
+        self._add(name, LOST, name.encode())
+
+    def _add(self, name: str, typename: str, value: bytes) -> None:
+        call = self._detached.pop(name)
+        self._number += 1
+        message = AcceptedMessage(self._number, call.address, typename, value)
+        self._messages[self._number] = message
+        self._bytes += len(value)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the event loop of a worker process between micro-batches.
+
+While a micro-batch's functions are called, the worker's main thread runs the loop: there, calls that
+block are interrupted by their alarms. Between micro-batches the keeper's thread runs the same loop, as
+long as there are tasks that go on. The two take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+logger = logging.getLogger("statefun")
+
+_BLOCKED = 10.0
+"""Seconds after which a task that blocks the loop is logged."""
+
+
+class LoopKeeper:
+    """Runs the loop while the main thread does not, as long as there are calls that have left."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._lock = threading.Condition()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop that the keeper is to run; None while the main thread does."""
+        self._is_running = False
+        self._thread: threading.Thread | None = None
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Run a task to its end, also when nobody else runs the loop."""
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        with self._lock:
+            self._tasks.discard(task)
+            if not self._tasks and self._is_running:
+                self._loop = None
+                task.get_loop().stop()
+            self._lock.notify_all()
+
+    def wait(self) -> None:
+        """Wait until all kept tasks have ended."""
+        with self._lock:
+            self._lock.wait_for(lambda: not self._tasks)
+
+    @contextmanager
+    def away(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Keep the keeper from running the loop."""
+        self._stop()
+        try:
+            yield
+        finally:
+            if self._tasks:
+                self._start(loop)
+
+    def _stop(self) -> None:
+        with self._lock:
+            loop, self._loop = self._loop, None
+            if loop is None:
+                return
+            if self._is_running:
+                loop.call_soon_threadsafe(loop.stop)
+            if not self._lock.wait_for(lambda: not self._is_running, timeout=_BLOCKED):
+                logger.warning(
+                    "a coroutine that goes on outside of micro-batches has blocked the event loop of "
+                    "its worker for %s; no other coroutine function can be called there meanwhile",
+                    timedelta(seconds=_BLOCKED),
+                )
+                self._lock.wait_for(lambda: not self._is_running)
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            self._loop = loop
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._keep, name="statefun event loop", daemon=True
+                )
+                self._thread.start()
+            self._lock.notify_all()
+
+    def _keep(self) -> None:
+        while True:
+            with self._lock:
+                self._lock.wait_for(lambda: self._loop is not None)
+                loop = self._loop
+                self._is_running = True
+            if loop is None:
+                raise AssertionError
+            # What users' coroutines raise to end the process ends their calls alone.
+            with suppress(SystemExit, KeyboardInterrupt, RuntimeError):
+                loop.run_forever()
+            with self._lock:
+                self._is_running = False
+                if loop.is_closed():
+                    self._loop = None
+                self._lock.notify_all()

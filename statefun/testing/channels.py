@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that wait for a micro-batch: those of one sender to one target stay in their order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Mapping, Sequence
+from random import Random
+
+from statefun.testing.message_rows import MessageRow
+
+_ALL = 0.5
+"""How often a micro-batch takes all messages that wait."""
+
+
+class Channels:
+    """The messages that wait, by the key of their target and by sender.
+
+    Args:
+        random: decides what the runtime may order as it likes.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._channels: dict[bytes, dict[Hashable, deque[MessageRow]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._channels)
+
+    def add(self, sender: Hashable, message: MessageRow) -> None:
+        """Add a message after those of its sender to its target."""
+        channels = self._channels.setdefault(message.target, {})
+        channels.setdefault(sender, deque()).append(message)
+
+    def take(self) -> dict[bytes, dict[Hashable, list[MessageRow]]]:
+        """Take the messages of a micro-batch: some of those that wait, of each sender the first."""
+        chosen = self._random
+        everything = len(self._channels) <= 1 or chosen.random() < _ALL
+        keys = list(self._channels)
+        if not everything:
+            keys = chosen.sample(keys, chosen.randint(1, len(keys)))
+        messages: dict[bytes, dict[Hashable, list[MessageRow]]] = {}
+        for key in keys:
+            channels, parts = self._channels[key], {}
+            for sender in list(channels):
+                channel = channels[sender]
+                count = len(channel) if everything else chosen.randint(1, len(channel))
+                parts[sender] = [channel.popleft() for _ in range(count)]
+                if not channel:
+                    del channels[sender]
+            if not channels:
+                del self._channels[key]
+            messages[key] = parts
+        return messages
+
+    def merged(self, channels: Mapping[Hashable, Sequence[MessageRow]]) -> list[MessageRow]:
+        """Return messages to one address in an order that keeps each sender's."""
+        if len(channels) == 1:
+            return list(*channels.values())
+        turns = [sender for sender, messages in channels.items() for _ in messages]
+        self._random.shuffle(turns)
+        iterators = {sender: iter(messages) for sender, messages in channels.items()}
+        return [next(iterators[sender]) for sender in turns]
+
+    def put_back(self, taken: Mapping[bytes, Mapping[Hashable, Sequence[MessageRow]]]) -> None:
+        """Let the messages of a micro-batch wait again, before all others, as after a restart."""
+        for key, channels in taken.items():
+            waiting = self._channels.setdefault(key, {})
+            for sender, messages in channels.items():
+                waiting.setdefault(sender, deque()).extendleft(reversed(messages))

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The event loop of a worker process: calls that end in time, calls that leave, and the keeper."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, cast
+
+import attrs
+import pytest
+from harness import wait
+
+from statefun import Context, Message, StatefulFunctions
+from statefun.engine.call_loop import LeavingCalls
+from statefun.engine.running_calls import Left, RunningCall
+
+BRIEF, LONG = timedelta(milliseconds=20), timedelta(minutes=1)
+
+
+@attrs.define
+class Reporter:
+    """Keeps reports."""
+
+    worker: str = "worker"
+    is_open: bool = True
+    results: list[object] = attrs.field(factory=list)
+
+    def open(self) -> bool:
+        """Return what was set."""
+        return self.is_open
+
+    def report(self, key: bytes, attempt: str, result: bytes | None) -> None:
+        """Keep a report, and the thread that it comes from."""
+        self.results.append((key, attempt, result, threading.current_thread().name))
+
+    def wait(self) -> None:
+        """Do nothing: reports are kept at once."""
+
+
+@pytest.fixture
+def reports() -> Reporter:
+    """Return where reports go."""
+    return Reporter()
+
+
+@pytest.fixture
+def calls(reports: Reporter) -> LeavingCalls:
+    """Return the calls of a process, of which two may leave."""
+    return LeavingCalls(reports, 2)
+
+
+def call(
+    calls: LeavingCalls, run: Callable[[], Coroutine[Any, Any, object]], patience: timedelta = BRIEF
+) -> Callable[[RunningCall], Coroutine[Any, Any, object]]:
+    """Return a call that runs a coroutine, and reports its result if it has left."""
+
+    async def begin(running: RunningCall) -> object:
+        running.take(cast("Any", object()))  # nobody looks at it
+        calls.begin(running, "t/f", patience)
+        result = await run()
+        calls.end(running, 1)
+        if running.attempt:
+            calls.report(b"key", running.attempt, str(result).encode())
+        return result
+
+    return begin
+
+
+def attempts(outcomes: list[Any]) -> list[str]:
+    """Return the names of calls that have left."""
+    return [each.attempt for each in outcomes if isinstance(each, Left)]
+
+
+def test_calls_that_end_in_time_do_not_leave(calls: LeavingCalls) -> None:
+    """Their outcomes come in their order, however many run at a time."""
+
+    def after(number: int) -> Callable[[], Coroutine[Any, Any, int]]:
+        async def run() -> int:
+            await asyncio.sleep(0.001 * (5 - number))
+            return number
+
+        return run
+
+    for limit in (1, 2, 10):
+        begins = [call(calls, after(number), LONG) for number in range(5)]
+        assert calls.run(begins, limit) == [0, 1, 2, 3, 4]
+
+
+def test_an_exception_is_the_outcome_of_its_call_alone(calls: LeavingCalls) -> None:
+    """Others end as they would."""
+
+    async def fails() -> None:
+        raise ValueError("no")
+
+    async def ends() -> int:
+        return 1
+
+    failed, ended = calls.run([call(calls, fails), call(calls, ends)], 10)
+
+    assert isinstance(failed, ValueError)
+    assert ended == 1
+
+
+def test_a_call_that_takes_long_leaves_and_ends_without_anybody_waiting(
+    calls: LeavingCalls, reports: Reporter
+) -> None:
+    """The keeper's thread goes on with it, and its result is reported."""
+    release = threading.Event()
+
+    async def slow() -> int:
+        await asyncio.to_thread(release.wait)
+        return 7
+
+    outcomes = calls.run([call(calls, slow)], 10)
+    release.set()
+    calls.wait()
+
+    [attempt] = attempts(outcomes)
+    assert attempt.startswith("worker-")
+    assert reports.results == [(b"key", attempt, b"7", "statefun event loop")]
+
+
+def test_a_call_that_has_left_goes_on_during_later_micro_batches(
+    calls: LeavingCalls, reports: Reporter
+) -> None:
+    """The main thread runs it beside its own calls, and the keeper before and after."""
+    steps: list[str] = []
+    release = threading.Event()
+
+    async def slow() -> None:
+        while not release.is_set():
+            steps.append(threading.current_thread().name)
+            await asyncio.sleep(0.001)
+
+    async def brief() -> str:
+        await asyncio.sleep(0.02)
+        return "brief"
+
+    calls.run([call(calls, slow)], 10)
+    wait(lambda: "statefun event loop" in steps)
+    steps.clear()
+    outcome = calls.run([call(calls, brief, LONG)], 10)
+    during = {*steps}
+    steps.clear()
+    wait(lambda: "statefun event loop" in steps)
+    release.set()
+    calls.wait()
+
+    assert outcome == ["brief"]
+    assert threading.main_thread().name in during
+    assert len(reports.results) == 1
+
+
+def test_no_more_calls_leave_than_may(calls: LeavingCalls) -> None:
+    """A micro-batch waits for the others."""
+    release = threading.Event()
+
+    async def slow() -> int:
+        await asyncio.sleep(0.1)
+        return 1
+
+    outcomes = calls.run([call(calls, slow) for _ in range(4)], 10)
+    release.set()
+
+    assert len(attempts(outcomes)) == 2
+    assert outcomes.count(1) == 2
+    calls.wait()
+
+
+def test_no_call_leaves_without_anybody_to_report_to(
+    calls: LeavingCalls, reports: Reporter
+) -> None:
+    """A micro-batch waits for its calls as long as the driver cannot be reached."""
+    reports.is_open = False
+
+    async def slow() -> int:
+        await asyncio.sleep(0.1)
+        return 1
+
+    assert calls.run([call(calls, slow)], 10) == [1]
+
+
+def test_a_function_that_mostly_leaves_is_not_waited_for(calls: LeavingCalls) -> None:
+    """After some such calls the next one leaves long before its patience is over."""
+
+    async def slow() -> None:
+        await asyncio.sleep(0.05)
+
+    for _ in range(5):
+        calls.run([call(calls, slow)], 10)
+        calls.wait()
+
+    assert attempts(calls.run([call(calls, slow, LONG)], 10))
+    calls.wait()
+
+
+def test_a_call_that_stops_the_loop_or_asks_for_the_end_harms_no_other(
+    calls: LeavingCalls, reports: Reporter
+) -> None:
+    """Neither the keeper nor a later micro-batch ends by it."""
+
+    async def stops() -> None:
+        await asyncio.sleep(0.05)
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0.05)
+
+    async def brief() -> int:
+        return 1
+
+    calls.run([call(calls, stops)], 10)
+    wait(lambda: bool(reports.results))
+
+    assert calls.run([call(calls, brief)], 10) == [1]
+
+
+def test_a_function_has_no_more_calls_at_a_time_than_it_allows(calls: LeavingCalls) -> None:
+    """Also calls that have left keep their places, until they end."""
+    functions = StatefulFunctions()
+
+    @functions.bind("t/f", max_in_flight=2)
+    async def limited(ctx: Context, message: Message) -> None:
+        pass
+
+    function, present, most = functions.for_typename("t/f"), 0, 0
+
+    async def run() -> None:
+        nonlocal present, most
+        async with calls.place(function):
+            present += 1
+            most = max(most, present)
+            await asyncio.sleep(0.05)
+            present -= 1
+
+    calls.run([call(calls, run, BRIEF if index < 2 else LONG) for index in range(6)], 10)
+    calls.wait()
+
+    assert (present, most) == (0, 2)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that leave their micro-batches, with a real Spark and a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from harness import KafkaHarness, run, wait
+from pyspark import cloudpickle
+
+from statefun import Context, IntType, KafkaEgressMessage, Message, StatefulFunctions, ValueSpec
+from statefun.engine.clock import SystemClock
+from statefun.module.loader import parse_module
+from statefun.runtime.application import Application
+from statefun.runtime.settings import Settings
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.takes(minutes=1)]
+
+# Workers cannot import test modules.
+cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call] # as pyspark has it
+    sys.modules[__name__]
+)
+
+
+def waiting_functions(out: str, factor: float = 0.001) -> StatefulFunctions:
+    """Return functions that wait for as many milliseconds as a message says, and count."""
+    functions = StatefulFunctions()
+
+    @functions.bind(
+        "t.fns/a", [ValueSpec("count", IntType)], detach_after=timedelta(milliseconds=50)
+    )
+    async def wait(ctx: Context, message: Message) -> None:
+        await asyncio.sleep(int(message.raw_value()) * factor)
+        ctx.storage.count = (ctx.storage.count or 0) + 1
+        value = f"{ctx.storage.count} {message.raw_value().decode()}"
+        ctx.send(KafkaEgressMessage("test/out", topic=out, key=ctx.address.id, value=value))
+
+    return functions
+
+
+def test_a_bounded_run_waits_for_calls_that_have_left(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """All messages are handled once, in order, and each sees the state that the one before has left."""
+    inputs, out = kafka.topic("in"), kafka.topic("out")
+    waits = [3, 400, 5, 600, 1]
+    kafka.send(inputs, [(id_, str(wait)) for wait in waits for id_ in ("x", "y", "z")])
+
+    summary = run(
+        kafka.module({inputs: ["t.fns/a"]}, value_type="t/bytes"),
+        waiting_functions(out),
+        checkpoint,
+    )
+
+    records = [(record.key, record.value) for record in kafka.receive(out)]
+    for id_ in ("x", "y", "z"):
+        expected = [f"{number} {wait}" for number, wait in enumerate(waits, 1)]
+        assert [value for key, value in records if key == id_] == expected
+    assert summary.invocations == len(records)
+    assert summary.batches > 1
+
+
+def test_the_calls_of_a_worker_that_is_killed_are_made_again(
+    kafka: KafkaHarness, checkpoint: Path, tmp_path: Path
+) -> None:
+    """A worker that ends with a call has no effect but time: the call's effects count once."""
+    inputs, out, marks = kafka.topic("in"), kafka.topic("out"), str(tmp_path / "marks")
+    kafka.send(inputs, [(id_, str(number)) for number in range(3) for id_ in ("x", "y")])
+    functions = StatefulFunctions()
+
+    @functions.bind(
+        "t.fns/a", [ValueSpec("count", IntType)], detach_after=timedelta(milliseconds=50)
+    )
+    async def dies_once(ctx: Context, message: Message) -> None:
+        await asyncio.sleep(0.3)
+        with Path(marks).open("a") as file:  # noqa: ASYNC230 - it takes no time
+            is_first = file.tell() == 0
+            file.write(f"{ctx.address.id}{message.raw_value().decode()} ")
+        if is_first:
+            os.kill(os.getpid(), signal.SIGKILL)
+        ctx.storage.count = (ctx.storage.count or 0) + 1
+        value = f"{ctx.storage.count} {message.raw_value().decode()}"
+        ctx.send(KafkaEgressMessage("test/out", topic=out, key=ctx.address.id, value=value))
+
+    run(kafka.module({inputs: ["t.fns/a"]}, value_type="t/bytes"), functions, checkpoint)
+
+    records = [(record.key, record.value) for record in kafka.receive(out)]
+    expected = ["1 0", "2 1", "3 2"]
+    assert {key: [own for other, own in records if other == key] for key, _ in records} == {
+        "x": expected,
+        "y": expected,
+    }
+    assert len(Path(marks).read_text().split()) > len(records)
+
+
+def test_calls_of_a_driver_that_is_killed_are_made_again(
+    kafka: KafkaHarness, checkpoint: Path
+) -> None:
+    """What was under way is called again by the next run, before what has waited for it."""
+    inputs, out = kafka.topic("in"), kafka.topic("out")
+    module = kafka.module({inputs: ["t.fns/a"]}, value_type="t/bytes")
+    kafka.send(inputs, [("x", "600000"), ("x", "1"), ("y", "2")])
+    functions = waiting_functions(out)
+    application = Application(
+        parse_module(module),
+        functions,
+        Settings.resolve({}, None, checkpoint=checkpoint, shutdown_grace=timedelta(0)),
+    )
+    stopper = threading.Thread(target=stop_when, args=(application, kafka, out, 1))
+    stopper.start()
+    with pytest.raises(KeyboardInterrupt):
+        application.run()
+    stopper.join()
+
+    # The next run has functions that wait for nothing.
+    run(module, waiting_functions(out, factor=0), checkpoint, clock=Ahead())
+
+    records = [(record.key, record.value) for record in kafka.receive(out)]
+    assert [value for key, value in records if key == "x"] == ["1 600000", "2 1"]
+    assert [value for key, value in records if key == "y"] == ["1 2"]
+
+
+class Ahead(SystemClock):
+    """A clock that is a minute ahead: then an address looks whether its run is still there."""
+
+    def now(self) -> int:
+        """Return the time in a minute."""
+        return super().now() + 60_000
+
+
+def stop_when(application: Application, kafka: KafkaHarness, topic: str, count: int) -> None:
+    """Stop an application once there are so many records in a topic."""
+    wait(lambda: len(kafka.receive(topic)) >= count)
+    application.stop()
