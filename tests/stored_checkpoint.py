@@ -22,6 +22,7 @@ from pathlib import Path
 import attrs
 import pyarrow as pa
 from harness import run
+from pyspark import cloudpickle
 
 from statefun import (
     Context,
@@ -41,6 +42,11 @@ from statefun.module.topic_routes import TopicRoute
 from statefun.runtime.checkpoint.ingress_order import CHECKPOINT_FORMAT
 from statefun.runtime.reporting.summary import Summary
 from statefun.sdk.address import TypeName
+
+# Workers cannot import test modules.
+cloudpickle.register_pickle_by_value(  # type: ignore[no-untyped-call] # as pyspark has it
+    sys.modules[__name__]
+)
 
 CHECKPOINTS = Path(__file__).resolve().parent / "runtime" / "checkpoints"
 MADE = datetime(2026, 1, 1, tzinfo=timezone.utc)
