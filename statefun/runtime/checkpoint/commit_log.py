@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The progress of a checkpoint's streaming query: reads Spark's logs, and rewrites the newest offsets."""
+"""Reads the logs that Spark's query keeps in a checkpoint, and rewrites the newest offsets in them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from statefun.sdk.errors import CheckpointError
 
 
 class CommitLog:
-    """The committed and planned batches of the query in ``checkpoint``."""
+    """The micro-batches that the query in ``checkpoint`` has planned, and those that it has committed."""
 
     def __init__(self, checkpoint: Folder) -> None:
         self._checkpoint = checkpoint
@@ -31,31 +31,31 @@ class CommitLog:
         self._offsets = checkpoint.child(OFFSETS_FOLDER)
 
     def newest(self) -> int:
-        """Return the newest committed batch, or -1."""
+        """Return the number of the newest committed batch; -1 if no batch is committed."""
         return newest_batch(self._commits.names())
 
     def planned(self) -> int:
-        """Return the newest planned batch, or -1."""
+        """Return the number of the newest planned batch; -1 if no batch is planned."""
         return newest_batch(self._offsets.names())
 
     def has(self, batch: int) -> bool:
-        """Return whether ``batch``, which is one of the newest, is committed."""
+        """Return whether ``batch``, which must be one of the newest, is committed: Spark deletes older files."""
         return self._commits.has(str(batch))
 
     def sync(self, batch: int) -> None:
-        """Flush Spark's files of ``batch`` to the disk, which Spark does not do."""
+        """Flush the files that Spark has written for ``batch`` to the disk, since Spark does not do so."""
         self._checkpoint.sync(METADATA)
         self._offsets.sync(str(batch))
         self._commits.sync(str(batch))
 
     def settled(self, source: int) -> dict[str, Any] | None:
-        """Return the position up to which a source is read for good: even a loss of power does not undo it.
+        """Return the offset up to which a source was read for good: not even a loss of power takes it back.
 
         Args:
-            source: its number in the query.
+            source: the number of the source in the query.
 
         Returns:
-            The end offset of the newest committed batch; None if there is none.
+            The source's end offset in the newest committed batch; None if no batch is committed.
         """
         newest = self.newest()
         if newest < 0:
@@ -64,41 +64,41 @@ class CommitLog:
         return self.end_offsets(newest)[source]
 
     def finish_rewriting(self) -> None:
-        """Finish the rewriting of offsets that a crash has interrupted; Spark would not find the files."""
+        """Finish a rewriting of offsets that a crash has interrupted: Spark would not find the files."""
         self._offsets.finish_replacing()
 
     def is_fresh(self) -> bool:
-        """Return whether no batch was ever planned, so that starting offsets still count."""
+        """Return whether no batch was ever planned, so that Spark still uses the starting offsets of a run."""
         return self.planned() < 0
 
     def check(self, batch: int) -> None:
-        """Check that the commit file of ``batch`` is complete; -1 stands for no batch.
+        """Check that the commit file of ``batch`` is complete; do nothing for -1, which stands for no batch.
 
         Raises:
-            CheckpointError: if it is not.
+            CheckpointError: if the file is not complete.
         """
         if batch >= 0:
             check_commit(self._commits.read(str(batch)), f"{self._commits.shown}/{batch}")
 
     def check_sources(self, count: int) -> None:
-        """Check that the offsets of the newest batches are complete.
+        """Check that the newest planned batch and the newest committed batch have the offsets of all sources.
 
         Args:
             count: the number of sources; the last one is the feedback source.
 
         Raises:
-            CheckpointError: if they lack a source.
+            CheckpointError: if the offsets of a source are missing.
         """
         for batch in {max(self.newest(), 0), self.planned()}:
             offsets = self.end_offsets(batch)
             if len(offsets) != count or offsets[-1] is None:
                 raise CheckpointError(
-                    f"{self._offsets.shown}/{batch} has {len(offsets)} sources instead of "
+                    f"{self._offsets.shown}/{batch} has the offsets of {len(offsets)} sources, and must have those of "
                     f"{count}; restore the checkpoint from a copy"
                 )
 
     def query_id(self) -> str:
-        """Return the id that Spark gave the checkpoint; empty before its first start.
+        """Return the id that Spark has given the query of the checkpoint; empty before the query's first start.
 
         Raises:
             CheckpointError: if the checkpoint's metadata cannot be read.
@@ -114,31 +114,31 @@ class CommitLog:
         return f"{self._offsets.shown}/{batch}"
 
     def end_offsets(self, batch: int) -> list[dict[str, Any] | None]:
-        """Return the end offsets of ``batch``: one per source, in the order of the query.
+        """Return the end offsets of ``batch``: one per source, in the order of the query's sources.
 
-        Kafka sources have the next offset by topic and partition. None stands for a source that has
-        not had any data yet.
+        The end offset of a Kafka source is the next offset to read, by topic and partition. None stands for a
+        source that has not had any data yet.
 
         Raises:
-            CheckpointError: if the log has no such batch, or its file cannot be read.
+            CheckpointError: if Spark's log has no such batch, or its file cannot be read.
         """
         return [*self._read(batch).sources]
 
     def state_partitions(self) -> int | None:
-        """Return the number of partitions of the state; None if no batch was planned yet.
+        """Return into how many partitions the state is divided; None if no batch was planned yet.
 
         Raises:
-            CheckpointError: if its file cannot be read.
+            CheckpointError: if the file that has the number cannot be read.
         """
         planned = self.planned()
         return None if planned < 0 else self._read(planned).state_partitions
 
     def rewrite_offsets(self, stops: Sequence[Mapping[str, Mapping[str, int]] | None]) -> None:
-        """Cut back the offsets of the newest committed batch, and of the planned one if there is one.
+        """Lower the end offsets of the newest committed batch, and of the next batch if it is planned.
 
         Args:
-            stops: by source, the offsets by topic and partition to cut back to; partitions that
-                are not listed are removed. None leaves a source as it is.
+            stops: for each source, the highest offsets that remain, by topic and partition; partitions
+                that are not listed are removed. None leaves the offsets of a source as they are.
         """
         newest = self.newest()
         for batch in (newest, newest + 1):
@@ -154,14 +154,18 @@ class CommitLog:
         try:
             content = self._offsets.read(str(batch))
         except FileNotFoundError:
-            raise CheckpointError(f"{self._offsets.shown} has no batch {batch}") from None
+            raise CheckpointError(
+                f"{self._offsets.shown} has no file of batch {batch}; restore the checkpoint from a copy"
+            ) from None
         return BatchOffsets.decode(content, self.offsets_file(batch))
 
 
 def within_stops(
     read: Mapping[str, Mapping[str, int]], stops: Mapping[str, Mapping[str, int]]
 ) -> dict[str, dict[str, int]]:
-    """Return the read offsets, capped at the stop positions.
+    """Return the offsets that were read, each at most as high as the stop position of its partition.
+
+    Partitions without a stop position are left out.
 
     >>> within_stops({"users": {"0": 9, "1": 2}, "new": {"0": 3}}, {"users": {"0": 5, "1": 5}})
     {'users': {'0': 5, '1': 2}}

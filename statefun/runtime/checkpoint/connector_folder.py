@@ -10,7 +10,7 @@ from statefun.sdk.address import TypeName
 
 
 def connector_folder(checkpoint: Folder, id_: TypeName) -> Folder:
-    """Return the folder of an ingress or egress in a checkpoint.
+    """Return the folder of a checkpoint in which the connector of an ingress or egress keeps its files.
 
     >>> connector_folder(Folder("/checkpoint"), TypeName("example", "in")).location
     '/checkpoint/connectors/example%2Fin'

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File systems of pyarrow, by how they replace a file.
+"""Access to files through pyarrow, so that a crash never loses a file that is being replaced.
 
-A local rename replaces a file in one step, and S3 and Google Cloud Storage show an object when all of
-it is there. Others take two steps: pyarrow deletes a file on HDFS before it renames another one to its
-name, and empties a blob on Azure before it writes to it. A crash between these steps would lose the
-file. So there, the new content gets a second name first, under which it is found when the file itself
-is missing.
+A local rename replaces a file in one step, and S3 and Google Cloud Storage show a new object only when it
+is complete. Other file systems take two steps: pyarrow deletes a file on HDFS before it renames another
+file to its name, and empties a blob on Azure before it writes to it. A crash between these steps would
+lose the file. So on such file systems, the new content is written under a second name first, and readers
+use the second name if the file itself is missing.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ from pyarrow import fs
 from statefun.sdk.errors import ConfigurationError
 
 _REPLACES_IN_ONE_STEP = {"local", "s3", "gcs", "mock"}
-"""The names of such file systems in pyarrow; ``mock`` is its model of an object store."""
+"""The names that pyarrow gives file systems that replace a file in one step; ``mock`` is its model of an
+object store."""
 _NEXT = ".statefun-next"
 
 
 class CheckpointFiles:
-    """Files, by their paths, of a file system that replaces a file in one step."""
+    """Access to the files, by path, of a file system that replaces a file in one step."""
 
     def __init__(self, system: fs.FileSystem) -> None:
         self.system = system
 
     def list(self, folder: str) -> dict[str, fs.FileInfo]:
-        """Return the entries directly inside a folder, by name; empty if the folder does not exist."""
+        """Return the files and folders directly inside a folder, by name; empty if the folder does not exist."""
         selector = fs.FileSelector(folder, allow_not_found=True)
         return {info.base_name: info for info in self.system.get_file_info(selector)}
 
     def info(self, path: str) -> fs.FileInfo:
-        """Return the file system's entry of a path, also if no file or folder has it."""
+        """Return pyarrow's entry for a path; its type is NotFound if no file or folder has this path."""
         return self.system.get_file_info(path)
 
     def has(self, path: str) -> bool:
-        """Return whether a file or folder exists."""
+        """Return whether a file or folder with this path exists."""
         return bool(self.info(path).type != fs.FileType.NotFound)
 
     def open(self, path: str) -> BinaryIO:
@@ -53,7 +54,7 @@ class CheckpointFiles:
             stream.write(content)
 
     def move(self, path: str, target: str) -> None:
-        """Rename a file; raises FileNotFoundError."""
+        """Rename a file, and create the folder of its new path if it is missing; raises FileNotFoundError."""
         self.system.create_dir(target.rpartition("/")[0], recursive=True)
         self.system.move(path, target)
 
@@ -63,27 +64,28 @@ class CheckpointFiles:
             self.system.delete_file(path)
 
     def finish_replacing(self, folder: str) -> None:
-        """Finish the replacements in a folder that a crash has interrupted."""
+        """Do nothing: this file system replaces a file in one step, which a crash cannot interrupt."""
 
 
 class RenamedFiles(CheckpointFiles):
-    """Files of a file system that can only rename a file to a name that no other file has.
+    """Access to the files of a file system that can rename a file only to a name that no other file has.
 
-    A file is replaced in three steps: the new content is complete under the file's second name, the
-    file is deleted, and the second name becomes its name. So the content under the second name is valid
-    while the file is missing; next to an existing file it is left over from a replacement that did not
-    happen. This is no lock: a file may have one writer at a time.
+    A file is replaced in three steps: the new content is written completely under a second name, the file is
+    deleted, and the file with the second name is renamed to the file's own name. While no file has the own
+    name, the content under the second name counts; if both names exist, the content under the second name is
+    left over from a replacement that did not happen. This is no lock: at most one process may write a file at
+    a time.
     """
 
     def list(self, folder: str) -> dict[str, fs.FileInfo]:
-        """Return the entries directly inside, each file once, by its own name."""
+        """Return the files and folders directly inside a folder, each once, by its own name."""
         entries = super().list(folder)
         for second in filter(_is_next, [*entries]):
             entries.setdefault(_first_name(second), entries.pop(second))
         return entries
 
     def info(self, path: str) -> fs.FileInfo:
-        """Return the file system's entry of a file, under either name."""
+        """Return pyarrow's entry for a file that has its own name or only its second name."""
         for place in (path, _next(path)):
             entry = super().info(place)
             if entry.type != fs.FileType.NotFound:
@@ -91,7 +93,7 @@ class RenamedFiles(CheckpointFiles):
         return super().info(path)  # the replacement has ended meanwhile
 
     def open(self, path: str) -> BinaryIO:
-        """Open a file, under either name; raises FileNotFoundError."""
+        """Open a file that has its own name or only its second name; raises FileNotFoundError."""
         for place in (path, _next(path)):
             try:
                 return super().open(place)
@@ -100,7 +102,7 @@ class RenamedFiles(CheckpointFiles):
         return super().open(path)  # the replacement has ended meanwhile
 
     def write(self, path: str, content: bytes) -> None:
-        """Create or replace a file, in a folder that is created where it is missing."""
+        """Create or replace a file; create its folder if it is missing."""
         folder, _, name = path.rpartition("/")
         self.system.create_dir(folder, recursive=True)
         written = f"{folder}/{temporary_name(name)}"
@@ -112,7 +114,7 @@ class RenamedFiles(CheckpointFiles):
         self._rename(written, path)
 
     def move(self, path: str, target: str) -> None:
-        """Rename a file; raises FileNotFoundError, also where the system would not."""
+        """Rename a file; raises FileNotFoundError, also if the file system itself would not raise it."""
         if not self._settle(path):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if self._settle(target):
@@ -120,7 +122,7 @@ class RenamedFiles(CheckpointFiles):
         super().move(path, target)
 
     def remove(self, path: str) -> None:
-        """Delete a file, under both names."""
+        """Delete a file under its own name and under its second name."""
         for place in (
             _next(path),
             path,
@@ -129,12 +131,16 @@ class RenamedFiles(CheckpointFiles):
                 self.system.delete_file(place)
 
     def finish_replacing(self, folder: str) -> None:
-        """Give the files in a folder their own names."""
+        """Give those files of a folder their own names that have only second names after a crash."""
         for name in filter(_is_next, super().list(folder)):
             self._settle(f"{folder}/{_first_name(name)}")
 
     def _settle(self, path: str) -> bool:
-        """Finish the replacement of a file, or undo it; return whether the file exists."""
+        """Finish or undo a replacement of a file that a crash has interrupted; return whether the file exists.
+
+        The replacement is undone if the file still has its old content: the content under the second name is
+        deleted.
+        """
         exists, has_next = self._exists(path), self._exists(_next(path))
         if has_next and exists:
             self.system.delete_file(_next(path))
@@ -151,12 +157,12 @@ class RenamedFiles(CheckpointFiles):
         except NotImplementedError as error:  # such as Azure without a hierarchical namespace
             raise ConfigurationError(
                 f"{target} cannot be written, since its file system does not rename files ({error}); "
-                "use another one, or on Azure an account with a hierarchical namespace"
+                "put the folder on another file system; on Azure, use an account with a hierarchical namespace"
             ) from error
 
 
 def files_at(uri: str) -> tuple[CheckpointFiles, str]:
-    """Return the file system of a URI in pyarrow's form, and the path in it.
+    """Return the file system that a URI in pyarrow's form names, and the path in this file system.
 
     Raises:
         OSError: if the file system cannot be used.
@@ -167,12 +173,12 @@ def files_at(uri: str) -> tuple[CheckpointFiles, str]:
 
 
 def files_of(system: fs.FileSystem) -> CheckpointFiles:
-    """Return access to the files of a file system."""
+    """Return the access to the files of a file system that fits the way in which it replaces files."""
     return (CheckpointFiles if system.type_name in _REPLACES_IN_ONE_STEP else RenamedFiles)(system)
 
 
 def temporary_name(name: str) -> str:
-    """Return a new name for a file that becomes another one when it is complete."""
+    """Return a unique name under which a new file is written; it is renamed to ``name`` once it is complete."""
     return f".{name}.{uuid.uuid4().hex}.tmp"
 
 

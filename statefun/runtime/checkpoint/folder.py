@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only access to file systems: folders that both Spark (through Hadoop) and pyarrow can open."""
+"""Folders that both Spark (through Hadoop) and pyarrow can open; other modules use files only through them."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ _PYARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 @attrs.frozen
 class FileFacts:
-    """The size of a file, and when it was modified."""
+    """The size of a file, and when it was modified last."""
 
     size: int
-    """In bytes."""
+    """The size in bytes."""
     modified: int
-    """Nanoseconds since the epoch; 0 if it is not known."""
+    """The time in nanoseconds since the epoch; 0 if the file system does not know it."""
 
 
 @attrs.frozen(slots=False)
 class Folder:
-    """A folder by location; it exists after the first write into it.
+    """A folder at a location, local or on another file system; it exists after the first write into it.
 
-    It holds no open connection, so that it travels between processes.
+    The object has no open connection, so it can be sent to other processes.
 
     >>> Folder.at("/tmp/a b").child("outbox").spark_uri
     'file:/tmp/a b/outbox'
     """
 
     location: str = attrs.field(repr=shown_uri)
-    """A local absolute path, or a URI of another file system, perhaps with pyarrow's options as its
-    query."""
+    """A local absolute path, or a URI of another file system. The query of the URI may have options of
+    pyarrow's."""
 
     @classmethod
     def at(cls, location: str | Path) -> Folder:
@@ -66,8 +66,8 @@ class Folder:
             return cls(str(Path(path).absolute()))
         if urlsplit(text).password is not None:
             raise ConfigurationError(
-                f"the URI of a folder ({scheme[1]}://...) has a password in it, which logs and "
-                "errors would show; give it to Spark (such as spark.hadoop.fs.s3a.secret.key) and "
+                f"the URI of a folder ({scheme[1]}://...) must not have a password in it, which logs and "
+                "errors would show; give the password to Spark (such as spark.hadoop.fs.s3a.secret.key) and "
                 "to pyarrow (such as the environment variable AWS_SECRET_ACCESS_KEY)"
             )
         path, mark, query = text.partition("?")
@@ -82,21 +82,21 @@ class Folder:
 
     @property
     def shown(self) -> str:
-        """Its location for logs and errors: of its query, which may hold secrets, the names alone."""
+        """The folder's location for logs and errors, without the values of its URI's query: they may be secret."""
         return shown_uri(self.location)
 
     @property
     def is_local(self) -> bool:
-        """Whether the folder is on this machine's own file system."""
+        """Whether the folder is on a file system of this machine."""
         return self.location.startswith("/")
 
     @property
     def spark_uri(self) -> str:
-        """The folder's URI for Spark, without pyarrow's query: Spark has separate settings."""
+        """The folder's URI for Spark. It has no query, which is for pyarrow: Spark has its own settings."""
         return f"file:{self.location}" if self.is_local else self.location.partition("?")[0]
 
     def child(self, name: str) -> Folder:
-        """Return a folder inside this one."""
+        """Return the folder with this name inside this folder; it need not exist."""
         if self.is_local:
             return Folder(f"{self.location}/{name}")
         path, mark, query = self.location.partition("?")
@@ -104,7 +104,7 @@ class Folder:
 
     @cached_property
     def _files(self) -> tuple[CheckpointFiles, str]:
-        """The file system, and the folder's path in it."""
+        """Access to the folder's file system, and the folder's path in it."""
         if self.is_local:
             return files_of(fs.LocalFileSystem()), self.location
         scheme, rest = self.location.split(":", 1)
@@ -117,12 +117,12 @@ class Folder:
         object.__setattr__(self, "location", location)
 
     def names(self) -> list[str]:
-        """List the names directly inside; empty if the folder does not exist."""
+        """Return the names of the files and folders directly inside; empty if the folder does not exist."""
         files, path = self._files
         return sorted(files.list(path))
 
     def files(self) -> dict[str, FileFacts]:
-        """List the files directly inside, by their names; empty if the folder does not exist."""
+        """Return the files directly inside, by name; empty if the folder does not exist."""
         files, path = self._files
         return {
             name: FileFacts(info.size, info.mtime_ns or 0)
@@ -131,7 +131,7 @@ class Folder:
         }
 
     def facts(self, name: str) -> FileFacts | None:
-        """Return the size of a file, and when it was modified; None if there is no such file."""
+        """Return the size of a file and when it was modified last; None if there is no such file."""
         files, path = self._files
         info = files.info(f"{path}/{name}")
         if info.type != fs.FileType.File:
@@ -144,7 +144,7 @@ class Folder:
         return bool(files.info(path).type == fs.FileType.Directory)
 
     def has(self, name: str) -> bool:
-        """Return whether a file of that name exists."""
+        """Return whether a file or folder with this name exists in the folder."""
         files, path = self._files
         return files.has(f"{path}/{name}")
 
@@ -159,10 +159,10 @@ class Folder:
             return file.read()
 
     def write(self, name: str, content: bytes) -> None:
-        """Create or replace a file so that readers see all of it or nothing.
+        """Create or replace a file so that readers see its old content or all of its new content.
 
-        After a crash during the write, the file has its old content or the new one. When this returns, the
-        new content also outlives a loss of power, as far as the file system keeps its promises.
+        This is also true after a crash during the write. When this method returns, the new content also outlives
+        a loss of power, as far as the file system keeps its promises.
         """
         files, path = self._files
         if self.is_local:
@@ -171,9 +171,10 @@ class Folder:
             files.write(f"{path}/{name}", content)
 
     def move(self, name: str, target: str) -> None:
-        """Rename a file; raises FileNotFoundError. The target may be in a folder below.
+        """Rename a file of the folder; raises FileNotFoundError. The new name may be in a folder below this one.
 
-        Some file systems delete an existing target first; a crash then leaves the file as it was.
+        Some file systems delete an existing file of the new name first; after a crash between the two steps, the
+        renamed file still has its old name.
         """
         files, path = self._files
         if self.is_local:
@@ -182,23 +183,23 @@ class Folder:
             files.move(f"{path}/{name}", f"{path}/{target}")
 
     def finish_replacing(self) -> None:
-        """Finish the replacements of files directly inside that a crash has interrupted.
+        """Finish replacements of files in this folder that a crash has interrupted.
 
-        All other methods of this class do so where they have to. Other readers, such as Spark, only find
-        the files' own names.
+        The other methods of this class find such files anyway. Other readers, such as Spark, find a file only
+        under its own name.
         """
         files, path = self._files
         files.finish_replacing(path)
 
     def sync(self, name: str) -> None:
-        """Flush a file that another process has written, if it exists, to the disk."""
+        """Flush a file that another process has written to the disk; do nothing if there is no such file."""
         if self.is_local:
             with suppress(FileNotFoundError):
                 sync_path(Path(self.location) / name)
                 sync_path(Path(self.location))
 
     def sync_names(self) -> None:
-        """Flush the list of files in the folder to the disk."""
+        """Flush the list of the folder's files to the disk, so that a loss of power does not change it."""
         if self.is_local:
             sync_path(Path(self.location))
 
@@ -215,13 +216,13 @@ class Folder:
 
 
 _CANNOT_SYNC = {errno.EBADF, errno.EINVAL}
-"""Error numbers of file systems that cannot sync folders."""
+"""Error numbers with which file systems answer that they cannot flush a folder to the disk."""
 
 
 def _write_locally(folder: Path, name: str, content: bytes) -> None:
-    """Write a temporary file, then rename it; each step is on the disk before the next one.
+    """Write a temporary file, then rename it; each step is on the disk before the next step begins.
 
-    If this fails, the temporary file is deleted: attempt by attempt, such files would fill a full disk.
+    If a step fails, the temporary file is deleted: otherwise repeated attempts would fill the disk.
     """
     _make(folder)
     temporary = folder / temporary_name(name)
@@ -239,7 +240,7 @@ def _write_locally(folder: Path, name: str, content: bytes) -> None:
 
 
 def _move_locally(folder: Path, name: str, target: str) -> None:
-    """Rename a file; when this returns, it has only the new name on the disk."""
+    """Rename a local file; when this function returns, the new name is on the disk and the old one is gone."""
     new_path = folder / target
     _make(new_path.parent)
     (folder / name).replace(new_path)
@@ -247,7 +248,7 @@ def _move_locally(folder: Path, name: str, target: str) -> None:
 
 
 def _make(folder: Path) -> None:
-    """Create a folder and its parents, where they are missing."""
+    """Create a local folder and its parents if they are missing, and flush their names to the disk."""
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames for the runtime's own files in a checkpoint, so that damaged files are detected.
+"""Frames for statefun's own files in a checkpoint, so that damaged files are detected.
 
-A truncated protobuf message is often valid, too. So each file begins with a line that has
+A truncated Protobuf message can often still be decoded. So each file begins with a line that has
 the file's path in the checkpoint, the length of its content, and its checksum::
 
     statefun outbox/7/manifest 1234 0a1b2c3d
@@ -18,23 +18,23 @@ _MAGIC = b"statefun "
 
 
 def write_framed(checkpoint: Folder, path: str, content: bytes) -> None:
-    """Create or replace the file at ``path`` in a checkpoint, so that :func:`read_framed` reads it.
+    """Create or replace the file at ``path`` in a checkpoint in the form that :func:`read_framed` reads.
 
     Args:
         checkpoint: the root folder.
         path: the path below the root, with slashes.
-        content: the file's content.
+        content: the file's content, without the first line with its checksum.
     """
     folder, name = _place(checkpoint, path)
     folder.write(name, _line(path, content) + content)
 
 
 def read_framed(checkpoint: Folder, path: str) -> bytes:
-    """Return the content of the file at ``path`` in a checkpoint.
+    """Check the file at ``path`` in a checkpoint, and return its content without the first line.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        CheckpointError: if it is damaged, or another file has its name.
+        CheckpointError: if the file is damaged, or was written for another path.
     """
     folder, name = _place(checkpoint, path)
     line, newline, content = folder.read(name).partition(b"\n")
@@ -44,7 +44,7 @@ def read_framed(checkpoint: Folder, path: str) -> bytes:
 
 
 def damaged(checkpoint: Folder, path: str, reason: object) -> CheckpointError:
-    """Return the error for a file that cannot be used."""
+    """Return the error for a file of a checkpoint that is damaged, with the reason."""
     return CheckpointError(
         f"{checkpoint.shown}/{path} is damaged ({reason}); restore the checkpoint from a copy"
     )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inboxes: messages to functions that come from outside the query, not from an ingress.
+"""Inboxes: numbered messages to functions that come from outside the query, not from an ingress.
 
 An inbox accepts messages and numbers them. The feedback source reads them by their numbers; its
 offset has one number for each inbox. So an inbox is no source of Spark's query, whose sources a checkpoint
-fixes: inboxes may come and go from one run to the next.
+fixes: an application may have an inbox in one run and not in the next one.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import NamedTuple, Protocol
 
 
 class AcceptedMessage(NamedTuple):
-    """A message that an inbox has accepted."""
+    """A message that an inbox has accepted: it is on the disk and has a number."""
 
     number: int
     target: bytes
-    """The key of the target's address."""
+    """The target's address, encoded as the key of its state."""
     typename: str
     value: bytes
 
 
 class Inbox(Protocol):
-    """Accepted messages, numbered from 1 without gaps; a number is never used again.
+    """The messages that one inbox has accepted, numbered from 1 without gaps; no number is used twice.
 
     The feedback source calls all methods in one thread, while
     other threads may add messages.
@@ -37,19 +37,20 @@ class Inbox(Protocol):
         """Return the number of the last message that the next micro-batch reads.
 
         Args:
-            after: the number of the last message that earlier micro-batches have read; it is returned if
-                the next micro-batch reads none.
+            after: the number of the last message that earlier micro-batches have read; this number is
+                returned if the next micro-batch reads no message.
             is_busy: whether the next micro-batch delivers messages between functions.
         """
 
     def messages(self, after: int, last: int) -> Sequence[AcceptedMessage]:
         """Return the messages with numbers from ``after + 1`` to ``last``, in order.
 
-        A micro-batch may be repeated: until :meth:`forget` is called, the result is the same each time.
+        Spark may repeat a micro-batch. So the result is the same each time, until :meth:`forget` deletes the
+        messages.
         """
 
     def is_pending(self) -> bool:
         """Return whether messages will come by themselves, for which a bounded run waits."""
 
     def forget(self, last: int) -> None:
-        """Delete the messages up to ``last``: no later run repeats the micro-batches that have read them."""
+        """Delete the messages up to number ``last``: the micro-batches that have read them are not repeated."""

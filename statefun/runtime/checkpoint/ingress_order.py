@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first file of a checkpoint: its format, and the order of its ingresses.
+"""The file ``ingresses.json`` of a checkpoint: the checkpoint's format, and the order of its ingresses.
 
-Spark identifies the sources of a query by their order alone: if two are swapped, each
-continues at the other's offsets. It can name them instead, from 4.2 on; docs/architecture.md says
-why they have no names yet.
+Spark identifies the sources of a query by their order alone: if two sources are swapped, each continues at
+the offsets of the other. From version 4.2 on, Spark can identify sources by names instead;
+docs/architecture.md says why they have no names yet.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ INGRESSES = "ingresses.json"
 CHECKPOINT_FORMAT = 1
 """The format of the checkpoints that this version writes and reads.
 
-A version that changes what any of statefun's own files or states mean has another number, and its changelog
-says what to do with checkpoints of earlier formats. ``tests/stored_checkpoint.py`` stores one of each format
-that a version reads."""
+A version that changes the meaning of any of statefun's own files or states gets another number, and its
+changelog says what to do with checkpoints of earlier formats. ``tests/stored_checkpoint.py`` stores one
+checkpoint of each format that a version reads."""
 Ingress = TypeVar("Ingress", bound=KafkaIngress | ConnectorIngress)
 
 
 def check_format(checkpoint: Folder) -> None:
-    """Check that this version reads the format of a checkpoint, before any other file of it is read.
+    """Check that this version of statefun reads the format of a checkpoint; call it before other files are read.
 
     Raises:
-        CheckpointError: if the checkpoint has another format, or the file with the number is damaged.
+        CheckpointError: if the checkpoint has another format, or the file with the format number is damaged.
     """
     try:
         content = json.loads(read_framed(checkpoint, INGRESSES))
@@ -45,16 +45,18 @@ def check_format(checkpoint: Folder) -> None:
     if number != CHECKPOINT_FORMAT:
         actual = "no format number" if number is None else f"format {number!r}"
         raise CheckpointError(
-            f"checkpoint {checkpoint.shown} has {actual}, and this version of statefun reads format "
+            f"checkpoint {checkpoint.shown} has {actual}, and this version of statefun reads only format "
             f"{CHECKPOINT_FORMAT}: use a version that reads the checkpoint's format, or start with a new checkpoint (the startup "
             "position group-offsets goes on where this checkpoint has stopped)"
         )
 
 
 def in_order(checkpoint: Folder, ingresses: Sequence[Ingress]) -> list[Ingress]:
-    """Return ``ingresses`` in the order of ``checkpoint``; of a fresh checkpoint, in the given order.
+    """Return ``ingresses`` in the order that ``checkpoint`` has stored; on a fresh checkpoint, unchanged.
 
-    Kafka's ingresses come first, and have to be given first.
+    Args:
+        checkpoint: the checkpoint.
+        ingresses: the ingresses that the module files declare; Kafka's have to come before others.
 
     Raises:
         CheckpointError: if the checkpoint has other ingresses, or was not made by statefun.
@@ -68,15 +70,15 @@ def in_order(checkpoint: Folder, ingresses: Sequence[Ingress]) -> list[Ingress]:
         ]
     except FileNotFoundError:
         raise CheckpointError(
-            f"checkpoint {checkpoint.shown} was not made by statefun, or its {INGRESSES} is lost; "
-            "give the application a checkpoint of its own"
+            f"checkpoint {checkpoint.shown} was not made by statefun, or its file {INGRESSES} is lost; "
+            "give the application an empty folder as its checkpoint, or restore the file from a copy"
         ) from None
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(checkpoint, INGRESSES, error) from error
     if set(stored_names) != set(by_id):
         raise CheckpointError(
             f"checkpoint {checkpoint.shown} reads from {_enumerated(stored_names)}, and the module files "
-            f"declare {_enumerated(by_id)}; Spark can neither add nor remove an ingress: declare the same ones, or "
+            f"declare {_enumerated(by_id)}; no ingress can be added to a checkpoint or removed from it: declare the same ingresses, or "
             "start with a new checkpoint (the startup position group-offsets goes on where this "
             "checkpoint has stopped)"
         )
@@ -85,7 +87,7 @@ def in_order(checkpoint: Folder, ingresses: Sequence[Ingress]) -> list[Ingress]:
 
 
 def write_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress | ConnectorIngress]) -> None:
-    """Write the format and the order of the ingresses, before Spark plans a checkpoint's first batch."""
+    """Write the checkpoint's format and the order of its ingresses, before Spark plans the first batch."""
     content = {
         "format": CHECKPOINT_FORMAT,
         "ingresses": [_name_of(ingress) for ingress in ingresses],
@@ -94,7 +96,7 @@ def write_order(checkpoint: Folder, ingresses: Sequence[KafkaIngress | Connector
 
 
 def _name_of(ingress: KafkaIngress | ConnectorIngress) -> str:
-    """Return the name of an ingress with its kind: the offset of one kind means nothing to another."""
+    """Return the id of an ingress, with the kind of a connector's: offsets have another form for each kind."""
     if isinstance(ingress, ConnectorIngress):
         return f"{ingress.id} ({ingress.kind})"
     return str(ingress.id)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs of an application that have published from a checkpoint.
+"""The ids of the runs that have published records from a checkpoint.
 
-If an application goes on from a checkpoint and from a copy of it, there are two histories. The records of
-one history must not be mistaken for those of the other, although both use the same batch numbers. Each
-start of an application is a run with an id. The run writes its id into a file
-``<checkpoint>/runs/<id>`` first, and then into the markers that it publishes: a marker with the id of a
-run that the checkpoint does not know belongs to another history.
+If an application continues from a checkpoint, and another run continues from a copy of it, their records
+differ, although both use the same batch numbers. Neither run may take the other's records for its own.
+So each run has an id. It first writes its id into a file ``<checkpoint>/runs/<id>``, and then into the
+markers that it publishes: a marker with the id of a run that the checkpoint does not know was published
+from another copy.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from statefun.sdk.errors import CheckpointError
 
 
 class Runs:
-    """The ids of runs, kept in a checkpoint for as long as markers may hold them.
+    """The ids of runs, which a checkpoint keeps for as long as a marker of a lane may have them.
 
     Args:
-        checkpoint: the checkpoint that keeps them.
+        checkpoint: the checkpoint that keeps the ids.
         run: the id of this run.
         egresses: the exactly-once egresses of this run: their ids and clusters.
     """
@@ -34,23 +34,23 @@ class Runs:
         self._egresses = egresses
         names = self._folder.names()
         self.earlier = frozenset(name for name in names if not name.startswith("."))
-        """The ids of the known runs."""
+        """The ids of the runs that the checkpoint already had when this run began."""
 
     def add(self) -> None:
-        """Write this run's id into the checkpoint, before it publishes.
+        """Write the id of this run into the checkpoint, before the run publishes.
 
-        The run has to claim its lanes first: another start at the same time could not distinguish a run
-        that is about to publish from one that never will.
+        The run must have claimed its lanes: otherwise a run that starts at the same time could not distinguish a
+        run that is about to publish from one that never will.
         """
         if self._egresses:
             content = json.dumps(sorted(self._egresses)).encode()
             write_framed(self._checkpoint, _path(self._run), content)
 
     def forget_all_but(self, publishers: Collection[str]) -> None:
-        """Forget earlier runs that have no marker any more.
+        """Delete the ids of earlier runs that no marker has any more.
 
         Args:
-            publishers: the runs that the markers of this run's egresses name.
+            publishers: the ids of runs in the markers of this run's egresses; they are kept.
         """
         for run in sorted(self.earlier.difference(publishers)):
             try:

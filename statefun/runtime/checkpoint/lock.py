@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lock that lets only one driver use a checkpoint.
+"""The locks that let only one driver use a checkpoint.
 
-Spark notices a second driver only after both have run the same batch. A driver is two processes, the
-program and the JVM in which Spark runs, and either may outlive the other: each has its own lock.
+Spark notices a second driver only after both drivers have run the same batch. A driver is two processes,
+the Python program and the JVM in which Spark runs. Either process may outlive the other, so each has its
+own lock.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ logger = logging.getLogger("statefun")
 _NAME = "driver.lock"
 _JVM_NAME = "jvm.lock"
 _UNLOCKED = "unlocked"
-"""A file that exists while a run has no lock, and after such a run was killed."""
+"""The name of a file that exists while a run without a lock goes on, and after such a run was killed."""
 # A program whose JVM was killed needs a moment to notice it and end; so does a JVM whose program ended.
 _GRACE = timedelta(seconds=10)
-_SILENCE = timedelta(seconds=1)
-"""After this time a message about the wait is logged."""
+_SILENT_WAIT = timedelta(seconds=1)
+"""After waiting this long for a lock, a text about the wait is logged."""
 _PAUSE = timedelta(milliseconds=100)
 
 
 def create_privately(checkpoint: Folder) -> None:
-    """Create a local checkpoint that only this user can read and write.
+    """Create the folder of a local checkpoint so that only this user can read and write it.
 
-    Its content is as secret as the records, and trusted: Spark may unpickle stored
-    state. An existing folder keeps its access rights.
+    Its content is as secret as the records, and is trusted: Spark may unpickle stored state. A folder that
+    exists already keeps its access rights.
 
     Raises:
-        CheckpointError: if it cannot be created.
+        CheckpointError: if the folder cannot be created.
     """
     if not checkpoint.is_local:
         return
@@ -59,17 +60,17 @@ def create_privately(checkpoint: Folder) -> None:
 def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterator[None]:
     """Lock a local checkpoint for this process; the lock ends with the process, however it ends.
 
-    When the lock is held, no JVM of an earlier driver can still commit a batch.
+    While this process has the lock, no JVM of an earlier driver can commit a batch.
 
     Raises:
-        ConfigurationError: if the checkpoint is on a file system that has no such lock.
+        ConfigurationError: if the checkpoint is not on a local file system: other ones have no such lock.
         CheckpointError: if another process still holds the lock after ``patience``.
     """
     if not checkpoint.is_local:
         raise ConfigurationError(
-            f"checkpoint {checkpoint.shown} is not on a local file system, and only there a "
-            "lock keeps a second driver off it; of two drivers that run at the same time, either may "
-            "lose or repeat effects of the other. Set spark.statefun.checkpoint-lock=none if "
+            f"checkpoint {checkpoint.shown} is not on a local file system, and only on a local file system a "
+            "lock keeps a second driver from using it. If two drivers run at the same time, each may "
+            "lose or repeat effects of the other one. Set spark.statefun.checkpoint-lock=none if "
             "another system ensures that there is only one driver"
         )
     create_privately(checkpoint)
@@ -102,13 +103,13 @@ def checkpoint_lock(checkpoint: Folder, patience: timedelta = _GRACE) -> Iterato
 def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iterator[None]:
     """Lock a local checkpoint for this driver's JVM; the lock ends with the JVM, however it ends.
 
-    A JVM that was suspended may outlive its program, and would still commit the batch that
-    this driver runs again.
+    A JVM of an earlier driver may have been suspended and outlive its program. Without this lock it would
+    still commit the batch that this driver runs again.
 
     Args:
         jvm: the packages of the JVM.
         checkpoint: a checkpoint that this process has locked.
-        patience: how long to wait.
+        patience: how long to wait for the lock.
 
     Raises:
         CheckpointError: if the JVM of another driver still holds the lock after ``patience``.
@@ -125,9 +126,9 @@ def jvm_lock(jvm: Any, checkpoint: Folder, patience: timedelta = _GRACE) -> Iter
 
 @contextmanager
 def unlocked(checkpoint: Folder) -> Iterator[None]:
-    """Keep a file in a local checkpoint during a run without a lock, so that tools know of such runs.
+    """During a run without a lock, keep a file in its local checkpoint that tells tools about such a run.
 
-    No lock shows whether the run goes on: a run that was killed leaves the file there.
+    The file does not show that the run still goes on: if a run is killed, its file stays.
     """
     if not checkpoint.is_local:
         yield
@@ -140,7 +141,7 @@ def unlocked(checkpoint: Folder) -> Iterator[None]:
 
 
 def shows_runs(checkpoint: Folder) -> bool:
-    """Return whether a lock would show that an application runs with a checkpoint."""
+    """Return whether a lock shows each run with a checkpoint: it is local, and no run uses it without a lock."""
     return checkpoint.is_local and not checkpoint.has(_UNLOCKED)
 
 
@@ -160,10 +161,10 @@ def _opened(path: Path) -> IO[str]:
 
 
 def _try(lock: Callable[[IO[str], int], None], file: IO[str]) -> bool:
-    """Take a lock for this process; return whether it was free.
+    """Try to take a lock for this process without waiting; return whether this process has it now.
 
     Raises:
-        CheckpointError: if the file system has no such lock.
+        CheckpointError: if the file system has no such locks.
     """
     try:
         lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -184,10 +185,10 @@ def _try(lock: Callable[[IO[str], int], None], file: IO[str]) -> bool:
 def _take_with_message(
     folder: Path, lock: Callable[[], bool], holder: Callable[[], str], patience: timedelta
 ) -> bool:
-    """Try to take the lock for up to ``patience``; log a message if that takes a while."""
-    if _take(lock, min(_SILENCE, patience)):
+    """Try to take a lock for up to ``patience``, and return whether it was taken; log who holds it meanwhile."""
+    if _take(lock, min(_SILENT_WAIT, patience)):
         return True
-    if patience <= _SILENCE:
+    if patience <= _SILENT_WAIT:
         return False
     logger.info(
         "checkpoint %s is in use by %s; waiting up to %g s for that process to end",
@@ -195,11 +196,11 @@ def _take_with_message(
         holder(),
         patience.total_seconds(),
     )
-    return _take(lock, patience - _SILENCE)
+    return _take(lock, patience - _SILENT_WAIT)
 
 
 def _take(lock: Callable[[], bool], patience: timedelta) -> bool:
-    """Try to take the lock for up to ``patience``; return whether it was taken."""
+    """Try to take a lock for up to ``patience``; return whether it was taken."""
     deadline = time.monotonic() + patience.total_seconds()
     while not lock():
         if time.monotonic() >= deadline:

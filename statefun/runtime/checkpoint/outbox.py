@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outbox: the effects of each micro-batch, durable before the batch is committed.
+"""The outbox: the effects of each micro-batch, on the disk before the batch is committed.
 
-``<checkpoint>/outbox/<batch>/manifest`` makes a batch's effects valid, all at once. It contains
-small streams of effects; large streams are files next to it, which tasks wrote under names
-that are unique to their attempt. A folder without a manifest is left over from a failed attempt
+``<checkpoint>/outbox/<batch>/manifest`` makes all effects of a batch valid at once. The manifest contains
+small streams of effects; large streams are files next to it, which tasks have written under names
+that are unique to each attempt at the batch. A folder without a manifest is left over from a failed attempt
 or from a deleted batch.
 
 A batch is deleted when its egress records are published and its messages are delivered. A batch
-that is published, but not delivered, has a file ``published``. If an operator has skipped records of a
-batch, it has a file ``skipped``.
+whose records are published, but whose messages are not delivered, has a file ``published``. If a person has
+skipped records of a batch with ``statefun outbox``, the batch has a file ``skipped``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PUBLISHED = "published"
 
 
 def effect_stream(content: bytes, records: int, file: str = "") -> EffectStream:
-    """Describe a stream of effects in ``file``; without a file, in the manifest itself."""
+    """Describe a stream of effects: it is in ``file``, or, without a file, in the manifest itself."""
     stream = EffectStream(records=records, checksum=zlib.crc32(content))
     if file:
         stream.file = file
@@ -45,50 +45,50 @@ def effect_stream(content: bytes, records: int, file: str = "") -> EffectStream:
 
 @attrs.frozen
 class Leftovers:
-    """Committed batches that an earlier run has left, in order."""
+    """Committed batches of earlier runs that are not finished yet, in order."""
 
     unpublished: Sequence[int]
     undelivered: Sequence[int]
-    """Batches that are published, but not delivered yet."""
+    """Batches whose records are published, but whose messages are not delivered yet."""
 
 
 class Share(NamedTuple):
-    """The records of one task for an egress in one batch."""
+    """The records of one egress that one task has produced in one batch."""
 
     first: int
-    """The number of the first record; a batch's records for an egress are numbered from 0."""
+    """The number of the first of these records; a batch's records for an egress are numbered from 0."""
     lane: int
     """The lane that publishes the records."""
     stream: EffectStream
 
     @property
     def numbers(self) -> range:
-        """The numbers of its records."""
+        """The numbers of these records among the batch's records for the egress."""
         return range(self.first, self.first + self.stream.records)
 
 
 @attrs.frozen
 class Staged:
-    """The effects of one batch."""
+    """The effects of one batch, as its manifest has them."""
 
     manifest: Manifest
     digest: bytes
-    """The manifest's digest, which differs between two attempts at a batch of the same number."""
+    """The digest of the manifest, which differs between two attempts at the same batch."""
     skips: Skips = attrs.field(factory=dict)
-    """The numbers of egress records that are not published."""
+    """The numbers of egress records that were skipped, so that they are not published."""
 
     @property
     def lanes(self) -> int:
-        """The number of lanes of its egress records."""
+        """The number of lanes into which the egress records of the batch are divided."""
         return max(self.manifest.lanes, 1)
 
     @property
     def egresses(self) -> set[str]:
-        """The egresses that have records in the batch."""
+        """The ids of the egresses that have records in the batch."""
         return {egress for segment in self.manifest.segments for egress in segment.egress}
 
     def shares(self, egress: str) -> Iterator[Share]:
-        """Yield the shares of an egress, in order."""
+        """Yield the shares of an egress (the records of each task), in order."""
         first = 0
         for segment in self.manifest.segments:
             if egress in segment.egress:
@@ -97,38 +97,38 @@ class Staged:
                 first = share.numbers.stop
 
     def left_out(self, egress: str) -> frozenset[int]:
-        """Return the numbers of an egress's records that are not published."""
+        """Return the numbers of those records of an egress that were skipped, so that they are not published."""
         return self.skips.get(egress, frozenset())
 
     def total(self, egress: str) -> int:
-        """Return how many records an egress gets."""
+        """Return how many records of the batch an egress publishes; skipped records do not count."""
         return sum(len(share.numbers) for share in self.shares(egress)) - len(self.left_out(egress))
 
 
 def has_messages(manifest: Manifest) -> bool:
-    """Return whether a batch has sent messages to functions."""
+    """Return whether the functions have sent messages to functions in a batch."""
     return any(segment.messages.records for segment in manifest.segments)
 
 
 class Outbox:
-    """The staged effects below one checkpoint."""
+    """The outbox of a checkpoint: stages, reads and deletes the effects of its batches."""
 
     def __init__(self, checkpoint: Folder) -> None:
         self._checkpoint = checkpoint
         self._folder = checkpoint.child("outbox")
 
     def batch_folder(self, batch: int) -> Folder:
-        """Return the folder for the files of ``batch``, which its tasks write."""
+        """Return the folder into which the tasks of ``batch`` write files with effects."""
         return self._folder.child(str(batch))
 
     def stage(self, manifest: Manifest) -> None:
-        """Make the effects of a batch valid; they are released when Spark commits it."""
+        """Write the manifest of a batch: it makes the effects valid, which are released after the commit."""
         write_framed(
             self._checkpoint, _path(manifest.batch, MANIFEST), manifest.SerializeToString()
         )
 
     def manifest(self, batch: int) -> Manifest | None:
-        """Return the manifest of ``batch``, or None if it has none (any more).
+        """Return the manifest of ``batch``; None if it is not written yet, or deleted already.
 
         Raises:
             CheckpointError: if the manifest is damaged.
@@ -137,7 +137,7 @@ class Outbox:
         return None if content is None else content[0]
 
     def staged(self, batch: int) -> Staged | None:
-        """Return the staged effects of ``batch``, or None if there are none (any more).
+        """Return the staged effects of ``batch``; None if it is not staged yet, or deleted already.
 
         Raises:
             CheckpointError: if the manifest is damaged.
@@ -156,36 +156,38 @@ class Outbox:
         except DecodeError as error:
             raise damaged(self._checkpoint, path, error) from error
         if manifest.batch != batch:
-            raise damaged(self._checkpoint, path, f"it is of batch {manifest.batch}")
+            raise damaged(self._checkpoint, path, f"its content is that of batch {manifest.batch}")
         return manifest, hashlib.sha256(content).digest()[:16]
 
     def open(self, batch: int, stream: EffectStream) -> BinaryIO:
-        """Open one of the streams of ``batch``.
+        """Open one of the effect streams of ``batch`` for reading.
 
         Raises:
-            CheckpointError: if its file is missing, or its content has changed.
+            CheckpointError: if the stream's file is missing, or its content has changed.
         """
         folder, file = self.batch_folder(batch), stream.file or MANIFEST
         try:
             content = folder.read(file) if stream.file else stream.content
         except FileNotFoundError:
             raise CheckpointError(
-                f"{folder.shown}/{file} is missing; restore the checkpoint from a copy"
+                f"{folder.shown}/{file}, which has effects of batch {batch}, is missing; restore the checkpoint from a copy"
             ) from None
         if zlib.crc32(content) != stream.checksum:
-            raise damaged(self._checkpoint, _path(batch, file), "it has another checksum")
+            raise damaged(
+                self._checkpoint, _path(batch, file), "its content does not match its checksum"
+            )
         return io.BytesIO(content)
 
     def mark_published(self, batch: int) -> None:
-        """Mark the egress records of ``batch`` as published."""
+        """Mark ``batch``: all its egress records are published."""
         self.batch_folder(batch).write(_PUBLISHED, b"")
 
     def is_published(self, batch: int) -> bool:
-        """Return whether ``batch`` is marked as published."""
+        """Return whether ``batch`` is marked: all its egress records are published."""
         return self.batch_folder(batch).has(_PUBLISHED)
 
     def remove(self, batch: int) -> None:
-        """Delete ``batch``, its manifest first: from then on it is published and delivered."""
+        """Delete ``batch``, its manifest first; its records must be published and its messages delivered."""
         folder = self.batch_folder(batch)
         folder.remove(MANIFEST)
         # Otherwise a loss of power could bring the manifest back without its records. The same is true
@@ -195,10 +197,10 @@ class Outbox:
         folder.remove_all()
 
     def recover(self, newest_commit: int) -> Leftovers:
-        """Find the batches that an earlier run has left, and delete finished ones.
+        """Return the unfinished batches of earlier runs, and delete the remains of finished batches.
 
-        A batch that is staged, but not committed, is not touched: it runs again, and is staged
-        again. If the earlier run still lives and commits it, nothing is lost.
+        A batch that is staged, but not committed, is not touched: Spark runs it again, and it is staged again.
+        If the earlier run still lives and commits the batch, nothing is lost.
         """
         unpublished, undelivered = [], []
         for batch in self.batches():
@@ -214,7 +216,7 @@ class Outbox:
         return Leftovers(unpublished, undelivered)
 
     def batches(self) -> list[int]:
-        """List the batches that have a folder, in order."""
+        """Return the numbers of the batches that have a folder, in order."""
         return sorted(int(name) for name in self._folder.names() if name.isdecimal())
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The playground's messages and records, in a database within the checkpoint.
+"""The playground's messages and records, in a database in the folder of the checkpoint.
 
 A message is accepted when it is in the database, on the disk. A micro-batch reads it by its number, which
-is part of Spark's offsets. Records of committed batches are added together with the marker of their lane's
-progress, and wait until a client takes them. The newest records of each topic are kept, up to a limit.
+is part of Spark's offsets. The records of a committed batch are added together with the marker of their
+lane's progress, and wait until a client takes them. Of each topic, the database keeps the newest records,
+up to a limit.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ logger = logging.getLogger("statefun")
 
 PLAYGROUND_FILE = "playground.sqlite"
 MOST_RECORDS = 100_000
-"""How many records of a topic may wait until a client takes them."""
+"""The largest number of records of a topic that wait until a client takes them."""
 MOST_ACCEPTED_BYTES = 256 * 1024 * 1024
-"""How many bytes the waiting records of a topic may have."""
+"""The largest total size, in bytes, of the records of a topic that wait until a client takes them."""
 _TABLES = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
@@ -42,15 +43,15 @@ CREATE TABLE IF NOT EXISTS lanes (name TEXT PRIMARY KEY, marker TEXT NOT NULL);
 """
 _COUNTS = "SELECT topic, count(*), sum(length(payload)) FROM records GROUP BY topic"
 _MOST_TYPED = 16
-"""The largest number of messages that wait if a person types them."""
+"""If at most so many messages wait, they were probably typed by a person, not sent by a program."""
 _READ_AT_ONCE = 10_000
 """The largest number of messages that a micro-batch reads."""
 _BYTES_AT_ONCE = 8 * 1024 * 1024
-"""The bytes of messages that a micro-batch reads; a larger message comes alone."""
+"""The largest total size of the messages that a micro-batch reads, in bytes; a larger message is read alone."""
 
 
 class Taken(NamedTuple):
-    """A record that a client takes."""
+    """A record that a client is taking from the playground."""
 
     number: int
     topic: str
@@ -58,36 +59,36 @@ class Taken(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """The number and size of a topic's records that wait."""
+    """How many records of a topic wait until a client takes them, and their size."""
 
     records: int = 0
     size: int = 0
-    """In bytes."""
+    """The total size in bytes."""
 
     @property
     def is_within(self) -> bool:
-        """Whether they are within the limits."""
+        """Whether number and size are within the limits; a single record may have any size."""
         return self.records <= MOST_RECORDS and (
             self.size <= MOST_ACCEPTED_BYTES or self.records == 1
         )
 
     def plus(self, records: int, size: int) -> _Waiting:
-        """Return the counts with further records added, or with negative numbers removed."""
+        """Return the sums with further records and bytes added; negative numbers take records and bytes away."""
         return _Waiting(self.records + records, self.size + size)
 
 
 class PlaygroundStore:
-    """The database of one checkpoint; any thread of the driver may use it.
+    """The playground's database in one checkpoint; any thread of the driver may use it.
 
     Every method raises a CheckpointError if the database cannot be used.
     """
 
     def __init__(self, checkpoint: Folder, read: int = 0) -> None:
-        """Open the database, and create it if it is not there.
+        """Open the database; create it if it does not exist.
 
         Args:
-            checkpoint: the checkpoint.
-            read: the number of the last message that was read; new messages get higher numbers.
+            checkpoint: the checkpoint that has the database.
+            read: the number of the last message that micro-batches have read; new messages get higher numbers.
 
         Raises:
             ConfigurationError: if the checkpoint is not on a local disk.
@@ -95,8 +96,8 @@ class PlaygroundStore:
         """
         if not checkpoint.is_local:
             raise ConfigurationError(
-                f"the playground needs a checkpoint on a local disk, which {checkpoint.shown} "
-                "is not"
+                f"the playground needs a checkpoint on a local disk, and {checkpoint.shown} "
+                "is not on a local disk"
             )
         self._path = Path(checkpoint.location) / PLAYGROUND_FILE
         self._forgotten = 0
@@ -104,11 +105,11 @@ class PlaygroundStore:
         self._lock = threading.Lock()
         self._came = threading.Condition(self._lock)
         self._out: set[int] = set()
-        """The numbers of records that are being sent to clients."""
+        """The numbers of records that are being sent to clients at present."""
         self._waiting: dict[str, _Waiting] = {}
-        """By topic."""
+        """The number and size of the records that wait for a client, by topic."""
         self._dropped: set[str] = set()
-        """The topics for which the warning that records are dropped was logged."""
+        """The topics about which a warning was already logged that their oldest records are dropped."""
         self.is_closed = False
         """Whether the database is closed."""
         try:
@@ -123,7 +124,7 @@ class PlaygroundStore:
             raise self._failed(error) from error
 
     def post(self, target: bytes, typename: str, value: bytes) -> None:
-        """Accept a message; it is on the disk when this returns."""
+        """Accept a message to a function: when this method returns, the message is on the disk."""
         with self._lock:
             row = AcceptedMessage(self._newest + 1, target, typename, value)
             with self._transaction():
@@ -131,11 +132,19 @@ class PlaygroundStore:
             self._newest = row.number  # only now, as it is on the disk: no number may be missing
 
     def when_read(self, do: Callable[[], None]) -> None:
-        """Call ``do`` once: when the query first looks for messages, after the batches that it repeats."""
+        """Call ``do`` once, when the query asks for new messages for the first time.
+
+        The query asks only after the batches that it repeats.
+        """
         self._when_read = do
 
     def readable(self, after: int) -> int:
-        """Return the number of the last message that a micro-batch after ``after`` can read."""
+        """Return the number of the last message that the next micro-batch reads, within the limits of its size.
+
+        Args:
+            after: the number of the last message that earlier micro-batches have read; this number is
+                returned if there are no newer messages.
+        """
         do, self._when_read = self._when_read, None
         if do is not None:
             do()
@@ -155,9 +164,15 @@ class PlaygroundStore:
             return last
 
     def typed(self, after: int) -> int | None:
-        """Return the number of the last message to read if a person types them; None if too many wait.
+        """Return the number of the last message that the next micro-batch reads if a person types the messages.
 
-        No two of the messages from ``after`` to there are for the same address.
+        No two messages that it reads are for the same address.
+
+        Args:
+            after: the number of the last message that earlier micro-batches have read.
+
+        Returns:
+            None if so many messages wait that a program must have sent them.
         """
         with self._lock, self._named():
             if self._newest - after > _MOST_TYPED:
@@ -174,7 +189,7 @@ class PlaygroundStore:
             return last
 
     def posted(self, after: int, last: int) -> list[AcceptedMessage]:
-        """Return the messages after ``after``, up to ``last``."""
+        """Return the messages with numbers from ``after + 1`` to ``last``, in order."""
         with self._lock, self._named():
             rows = self._database.execute(
                 "SELECT * FROM posted WHERE number > ? AND number <= ? ORDER BY number",
@@ -183,7 +198,7 @@ class PlaygroundStore:
             return [AcceptedMessage(*row) for row in rows]
 
     def forget(self, last: int) -> None:
-        """Delete the messages up to ``last``, whose batches are committed."""
+        """Delete the messages up to number ``last``: the micro-batches that have read them are committed."""
         if last <= self._forgotten:
             return
         self._forgotten = last
@@ -191,26 +206,26 @@ class PlaygroundStore:
             self._database.execute("DELETE FROM posted WHERE number <= ?", (last,))
 
     def marker(self, lane: str) -> str | None:
-        """Return the marker that :meth:`publish` has written last for a lane; None if there is none."""
+        """Return the newest marker that :meth:`publish` has written for a lane; None if it has written none."""
         with self._lock, self._named():
             return self._marker(lane)
 
     def publish(
         self, lane: str, before: str | None, marker: str, records: Iterable[tuple[str, bytes]]
     ) -> bool:
-        """Add records, together with the marker of their lane's progress: both or neither.
+        """Add records to the database in one transaction with the marker of their lane's progress.
 
-        If a topic has too many records, the oldest ones are dropped.
+        If a topic has too many records then, its oldest records are dropped.
 
         Args:
             lane: the name of the lane.
-            before: the marker of its progress so far.
-            marker: the marker of its progress with these records.
-            records: their topics and payloads.
+            before: the marker that the lane has before these records.
+            marker: the marker that the lane has with these records.
+            records: the topic and payload of each record.
 
         Returns:
-            Whether they were added. They are not if the lane has another marker than ``before``: another run
-            has taken over the lane.
+            Whether the records were added. They are not if the lane has another marker than ``before``: then
+            another run has taken over the lane.
         """
         with self._came:
             counts = dict(self._waiting)
@@ -230,7 +245,7 @@ class PlaygroundStore:
             return True
 
     def _shortened(self, topic: str, count: _Waiting) -> _Waiting:
-        """Drop the oldest records of a topic until it is within the limits."""
+        """Drop the oldest records of a topic until the rest is within the limits; return the rest's counts."""
         if count.is_within:
             return count
         sizes = self._database.execute(
@@ -245,8 +260,8 @@ class PlaygroundStore:
         if topic not in self._dropped:
             self._dropped.add(topic)
             logger.warning(
-                "playground: no client takes the records of topic %s; beyond %s records, or %s bytes, "
-                "the oldest are dropped",
+                "playground: no client takes the records of topic %s; of more than %s records or %s bytes, "
+                "the oldest records are dropped",
                 topic,
                 f"{MOST_RECORDS:,}",
                 f"{MOST_ACCEPTED_BYTES:,}",
@@ -254,10 +269,10 @@ class PlaygroundStore:
         return count
 
     def take(self, topic: str, seconds: float) -> Taken | None:
-        """Wait for the next record of a topic; return None if there is none in time.
+        """Return the next record of a topic; wait for it up to ``seconds``, and return None if none arrives.
 
-        The record stays in the database until :meth:`taken` is called; after :meth:`put_back` it is the next
-        one again.
+        The record stays in the database until :meth:`taken` deletes it; after :meth:`put_back`, it is the next
+        record of its topic again.
         """
         deadline = time.monotonic() + seconds
         with self._came, self._named():
@@ -275,7 +290,7 @@ class PlaygroundStore:
             return None
 
     def taken(self, record: Taken) -> None:
-        """Delete a record that has arrived at a client."""
+        """Delete a record, since a client has received it."""
         with self._lock:
             with self._transaction():
                 deletion = self._database.execute(
@@ -287,13 +302,13 @@ class PlaygroundStore:
             self._out.discard(record.number)
 
     def put_back(self, record: Taken) -> None:
-        """Keep a record that has not arrived at a client."""
+        """Let clients take a record again that :meth:`take` has returned, since no client has received it."""
         with self._came:
             self._out.discard(record.number)
             self._came.notify_all()
 
     def close(self) -> None:
-        """End all waiting in :meth:`take`, and close the database."""
+        """Close the database; all calls of :meth:`take` that wait return None."""
         with self._came:
             self.is_closed = True
             self._database.close()
@@ -301,7 +316,7 @@ class PlaygroundStore:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Name the database in errors."""
+        """Turn SQLite's errors into errors that name the database."""
         try:
             yield
         except sqlite3.Error as error:
@@ -332,4 +347,4 @@ class PlaygroundStore:
 
 
 OPEN: dict[tuple[str, int], PlaygroundStore] = {}
-"""The stores of this process, by the address and port where they are served."""
+"""The open databases of this process, by the host and port at which the playground serves them."""

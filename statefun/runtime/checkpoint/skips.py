@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records in the outbox that an operator has skipped, so that they are not published.
+"""The numbers of egress records in the outbox that must not be published, since a person has skipped them.
 
-Their numbers are in a file ``<checkpoint>/outbox/<batch>/skipped`` next to the batch's manifest.
-The manifest does not change: markers in clusters identify the batch by the manifest's digest.
+The command ``statefun outbox`` writes them into a file ``<checkpoint>/outbox/<batch>/skipped`` next to the
+batch's manifest. The manifest does not change: markers in clusters identify the batch by the manifest's
+digest.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 
 Skips = Mapping[str, frozenset[int]]
-"""The numbers of skipped records, by egress."""
+"""The numbers of skipped records, by the id of their egress."""
 
 
 def read_skips(checkpoint: Folder, batch: int) -> Skips:
-    """Return the skipped records of a batch.
+    """Return the numbers of the skipped records of a batch, by egress.
 
     Raises:
-        CheckpointError: if the file is damaged.
+        CheckpointError: if the file with the numbers is damaged.
     """
     try:
         content = read_framed(checkpoint, _path(batch))
@@ -38,13 +39,13 @@ def read_skips(checkpoint: Folder, batch: int) -> Skips:
 
 
 def write_skips(checkpoint: Folder, batch: int, skips: Skips) -> None:
-    """Write the skipped records of a batch durably; they replace the former ones."""
+    """Write the numbers of a batch's skipped records to the disk; they replace the numbers of earlier calls."""
     content = {egress: list(_ranges(sorted(numbers))) for egress, numbers in skips.items()}
     write_framed(checkpoint, _path(batch), json.dumps(content).encode())
 
 
 def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Group consecutive numbers in ranges: the first number, and the one after the last.
+    """Group sorted numbers in ranges without gaps: the first number of each range, and its last number plus 1.
 
     >>> list(_ranges([1, 2, 3, 7]))
     [(1, 4), (7, 8)]

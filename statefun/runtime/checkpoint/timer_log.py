@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of pending timer buckets: the folder ``timers`` of the checkpoint."""
+"""The log of timer buckets that wait for their tick: the folder ``timers`` of the checkpoint."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from statefun.runtime.checkpoint.folder import Folder
 from statefun.runtime.checkpoint.framing import damaged, read_framed, write_framed
 
 _LOG_LENGTH = 100
-"""After so many additions to the log, a snapshot replaces them."""
+"""The number of additions to the log after which a snapshot of all buckets replaces them."""
 _SNAPSHOT = ".all"
 
 
 def timer_buckets(manifest: Manifest) -> set[int]:
-    """Return the buckets to which a batch sends messages."""
+    """Return the timer buckets to which functions have sent messages in a batch."""
     return {bucket for segment in manifest.segments for bucket in segment.buckets}
 
 
 class TimerLog:
-    """The durable log of pending buckets, by the micro-batch that added them.
+    """The durable log of the timer buckets that wait for their tick, by the micro-batch that has added them.
 
-    ``timers/<batch>`` has additions; ``timers/<batch>.all`` is a snapshot that replaces
-    all files that exist when it is written. All remaining files count, regardless of their
-    numbers: batches are added in any order, and a bucket that is no longer pending does no harm.
-    One object writes; another may read at any time, in another thread or process.
+    A file ``timers/<batch>`` has the buckets that a batch has added; ``timers/<batch>.all`` is a snapshot of
+    all buckets, which replaces the files that exist when it is written. All files of the folder count,
+    whatever their numbers are: batches are added in any order, and a bucket that no longer waits does no harm.
+    Only one object may write; others may read at any time, in other threads or processes.
     """
 
     def __init__(self, checkpoint: Folder) -> None:
@@ -40,11 +40,11 @@ class TimerLog:
         self._additions = 0
 
     def exists(self) -> bool:
-        """Return whether the log has any entry."""
+        """Return whether the log has any file."""
         return bool(self._folder.names())
 
     def load(self) -> PendingBuckets:
-        """Return the buckets in the log: all pending buckets, and perhaps further ones."""
+        """Return the buckets in the log: all that wait for their tick, and perhaps some that have had it."""
         while True:
             try:
                 return self._load()
@@ -52,17 +52,23 @@ class TimerLog:
                 continue  # a snapshot has just replaced the file
 
     def recover(self) -> PendingBuckets:
-        """Return the buckets in the log, for the object that writes it, once the log is on the disk.
+        """Flush the log to the disk, and return its buckets; the object that writes the log calls this first.
 
-        An earlier process may have ended when a file had its name, but the disk did not have it yet. A batch
-        leaves the outbox when its buckets are in the log; without the file, they would never get a tick.
+        An earlier process may have ended when a file had its name, but the name was not on the disk yet. A batch
+        leaves the outbox when its buckets are in the log; if their file were lost, they would never get a tick.
         """
         with suppress(FileNotFoundError):
             self._folder.sync_names()
         return self.load()
 
     def add(self, batch: int, buckets: Collection[int], pending: PendingBuckets) -> None:
-        """Log that ``batch`` has added ``buckets``; ``pending`` has all buckets, including these."""
+        """Write the ``buckets`` that ``batch`` has added into the log.
+
+        Args:
+            batch: the number of the batch.
+            buckets: the buckets that it has added.
+            pending: all buckets that wait for their tick, including ``buckets``; for a snapshot.
+        """
         self._additions += 1
         if self._additions < _LOG_LENGTH:
             write_framed(self._checkpoint, _path(str(batch)), _encoded(buckets))

@@ -152,7 +152,9 @@ def test_a_batch_without_offsets_is_named(checkpoint: Path) -> None:
     with pytest.raises(CheckpointError) as caught:
         log.end_offsets(3)
 
-    assert caught.value.message == f"{checkpoint}/offsets has no batch 3"
+    assert caught.value.message == (
+        f"{checkpoint}/offsets has no file of batch 3; restore the checkpoint from a copy"
+    )
 
 
 @pytest.mark.broker

@@ -291,7 +291,7 @@ def test_a_question_mark_in_a_local_path_is_one() -> None:
 
 def test_passwords_in_locations_are_refused() -> None:
     """They would be logged with the location; the error does not show them either."""
-    with pytest.raises(ConfigurationError, match="has a password in it") as caught:
+    with pytest.raises(ConfigurationError, match="must not have a password in it") as caught:
         Folder.at("s3a://KEY:SECRET@bucket/checkpoint")
 
     assert "KEY" not in str(caught.value).replace("AWS_SECRET_ACCESS_KEY", "")

@@ -103,7 +103,8 @@ def test_a_checkpoint_of_another_format_is_refused(
     write_framed(folder, INGRESSES, json.dumps(content).encode())
 
     with pytest.raises(
-        CheckpointError, match=f"has {found}, .* reads format {CHECKPOINT_FORMAT}: use a version"
+        CheckpointError,
+        match=f"has {found}, .* reads only format {CHECKPOINT_FORMAT}: use a version",
     ):
         check_format(folder)
 
