@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The delivery of messages between functions, as the driver sees it.
+"""How far messages between functions are delivered, as the driver knows it.
 
 A message that needs no other address's state may be delivered in the micro-batch that sends it,
-if it overtakes no other message: no message of its sender may be on the way through the outbox. Which
+if it overtakes no other message: no earlier message of its sender may be on its way through the outbox. Which
 messages go through the outbox depends on the functions' declarations. So the messages of an earlier run, whose
-functions may have had other declarations, have to be delivered first.
+functions may have had other declarations, must be delivered first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statefun.runtime.ingress.feedback_offset import feedback_offset
 
 
 class Delivery:
-    """Tracks the messages that are not delivered yet; made before a run's first micro-batch."""
+    """Determines which messages are delivered; an object is made before a run's first micro-batch."""
 
     def __init__(self, checkpoint: Folder) -> None:
         self._commit_log = CommitLog(checkpoint)
@@ -32,10 +32,11 @@ class Delivery:
         )
 
     def delivered_before(self, batch: int) -> int | None:
-        """Return the newest micro-batch up to which all messages were delivered before ``batch``.
+        """Return the number of the newest micro-batch of which ``batch`` finds all messages delivered.
 
         Returns:
-            -1 if there was none yet; None if messages of an earlier run are still on their way.
+            The messages of this micro-batch and of all earlier ones are delivered before ``batch``; -1 if there
+            is no such micro-batch; None if messages of an earlier run are not delivered yet.
         """
         delivered = feedback_offset(self._commit_log, batch - 1).batch
         return delivered if delivered >= self._earlier else None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commits consumer-group offsets, so that every lag tool sees the application.
+"""Commits offsets to Kafka's consumer groups, so that tools which show a group's lag see the application.
 
-The checkpoint alone decides where to read on; these offsets only inform, and serve as the
-startup position of a later, fresh checkpoint.
+The checkpoint alone decides where an application reads on. The groups' offsets are for people and tools, and
+can be the startup position of a later, fresh checkpoint.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from statefun.runtime.kafka.client import connect, reason_of
 
 logger = logging.getLogger("statefun.ingress")
 
-_FAREWELL = timedelta(seconds=5)
-"""How long groups may take to commit their last offsets when an application ends."""
+_LAST_COMMIT_PATIENCE = timedelta(seconds=5)
+"""When an application ends, it waits this long until the last offsets of all groups are committed."""
 
 
 @attrs.define
 class Commits:
-    """The commits of one ingress."""
+    """How many commits of an ingress's offsets to its consumer group have succeeded and failed."""
 
     succeeded: int = 0
     failed: int = 0
     offsets: Offsets = attrs.field(factory=dict)
-    """The newest offsets, by topic and partition."""
+    """The offsets of the newest commit that succeeded, by topic and partition."""
 
 
 class GroupOffsets:
-    """Commits the offsets of committed batches to each ingress's consumer group.
+    """Commits the offsets of committed batches to the consumer group of each ingress.
 
-    It works in the background, so that a group without a coordinator delays nothing else.
+    Threads in the background commit them, so that a group without a coordinator delays nothing else.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class GroupOffsets:
             for ingress in ingresses
         ]
         self.commits = [group.commits if group else Commits() for group in self._groups]
-        """The commits of each ingress."""
+        """The commits of each ingress, in the order of the ingresses."""
 
     def commit(self, batch: int) -> None:
-        """Commit the end offsets of ``batch``, which is a committed batch.
+        """Commit the end offsets of ``batch``, which must be committed, to the consumer groups.
 
-        If a cluster refuses them, that is logged, and the next batch commits its own.
+        If a cluster does not accept the offsets, a warning is logged; the next batch commits newer offsets.
         """
         ends = self._commit_log.end_offsets(batch)
         for group, stops, end in zip(self._groups, self._stops, ends, strict=False):
@@ -70,17 +70,17 @@ class GroupOffsets:
                 group.commit(end if stops is None else within_stops(end, stops))
 
     def close(self) -> None:
-        """Close the connections; offsets that wait are committed if the clusters answer within a few seconds."""
+        """Commit the newest offsets if the clusters answer within a few seconds, and close the connections."""
         groups = [group for group in self._groups if group is not None]
         for group in groups:
             group.stop()
-        deadline = time.monotonic() + _FAREWELL.total_seconds()
+        deadline = time.monotonic() + _LAST_COMMIT_PATIENCE.total_seconds()
         for group in groups:
             group.join(deadline)
 
 
 class _Group:
-    """The consumer group of an ingress, with a thread that commits the newest offsets to it."""
+    """The consumer group of an ingress, with a thread that commits the newest offsets to the group."""
 
     def __init__(self, ingress: KafkaIngress) -> None:
         self.commits = Commits()
@@ -96,24 +96,24 @@ class _Group:
         self._thread.start()
 
     def commit(self, offsets: Offsets) -> None:
-        """Pass offsets to the thread; they replace older offsets that wait."""
+        """Pass offsets to the group's thread; they replace older offsets that it has not committed yet."""
         with self._changed:
             self._newest = offsets
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """End the thread when the waiting offsets are committed, or refused."""
+        """Let the thread end once it has tried to commit the offsets that it has been given."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
 
     def join(self, deadline: float) -> None:
-        """Wait for the end of the thread until ``deadline``, in monotonic seconds."""
+        """Wait for the end of the thread until ``deadline`` (in seconds of the monotonic clock)."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             logger.warning(
-                "ingress %s: offsets of consumer group %s may not be committed: the cluster did not "
-                "answer in time; the checkpoint has the offsets",
+                "ingress %s: the last offsets of consumer group %s may not be committed: the cluster did not "
+                "answer in time; nothing is lost, since the checkpoint has the offsets",
                 self._ingress.id,
                 self._ingress.consumer_group_id,
             )
@@ -124,7 +124,7 @@ class _Group:
         self._consumer.close()
 
     def _next(self) -> Offsets | None:
-        """Wait for offsets; return None when none are left and no more will come."""
+        """Wait for offsets to commit, and return them; return None if the thread is to end."""
         with self._changed:
             self._changed.wait_for(lambda: self._newest is not None or self._is_stopped)
             offsets, self._newest = self._newest, None
@@ -141,7 +141,8 @@ class _Group:
         except KafkaException as error:
             self.commits.failed += 1
             logger.warning(
-                "ingress %s: offsets of consumer group %s could not be committed: %s",
+                "ingress %s: offsets of consumer group %s could not be committed, and tools show "
+                "an older position until the next commit: %s",
                 self._ingress.id,
                 self._ingress.consumer_group_id,
                 reason_of(error).str(),

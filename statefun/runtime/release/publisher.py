@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishes staged records once Spark has committed their batch.
+"""Publishes the staged records of a batch after Spark has committed the batch.
 
 A separate thread watches the commit log, since Spark does not report commits while a
-stream is idle. It hands committed batches to the egresses that they have records for. Each
+stream is idle. It passes each committed batch to the egresses for which the batch has records. Each
 egress has its own thread and pace. When all egresses have published a batch, in order, the
-consumer groups' offsets are committed, and batches that are published and delivered are deleted;
-a crash in between repeats these steps, and loses nothing.
+consumer groups' offsets are committed, and batches that are published and delivered are deleted.
+A crash in between repeats these steps, and loses nothing.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ logger = logging.getLogger("statefun.egress")
 
 _POLL_LOCAL = timedelta(milliseconds=5)
 _POLL_REMOTE = timedelta(milliseconds=100)
-_LOOK = timedelta(milliseconds=500)
-"""How often :meth:`Publisher.drain` checks whether the application is to stop."""
+_CHECK_INTERVAL = timedelta(milliseconds=500)
+"""The time between two checks of :meth:`Publisher.drain` whether the application is to stop."""
 
 
 @attrs.define
 class _Released:
-    """A committed batch, and the egresses that have not published it yet."""
+    """A committed batch that was passed to its egresses, and the egresses that have not published it yet."""
 
     batch: int
     staged: Staged | None
@@ -51,14 +51,14 @@ class _Released:
 
 
 class Publisher:
-    """Publishes committed batches, each egress in a thread of the driver.
+    """Publishes committed batches; each egress has a thread of the driver.
 
     Args:
         run: the id of the application's run.
         factories: make the lanes of the egresses, for this run.
         settings: the application's settings.
-        group_offsets: the offsets to commit for published batches.
-        retention: deletes batches.
+        group_offsets: commits the offsets of published batches to consumer groups.
+        retention: deletes batches that are published and delivered.
     """
 
     def __init__(
@@ -77,26 +77,26 @@ class Publisher:
         self._outbox = Outbox(checkpoint)
         self._commit_log = CommitLog(checkpoint)
         self.group_offsets = group_offsets
-        """The offsets that are committed for published batches."""
+        """Commits the offsets of published batches to consumer groups."""
         self._retention = retention
         self._poll = (_POLL_LOCAL if checkpoint.is_local else _POLL_REMOTE).total_seconds()
         self._threads: dict[str, EgressThread] = {}
         self._uncommitted: deque[int] = deque()
         self._committed = -1
-        """The newest committed batch, even if its file is no longer in the log."""
+        """The number of the newest batch that is known to be committed, even if Spark has deleted its file."""
         self._released: deque[_Released] = deque()
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statefun-publisher", daemon=True)
         self.error: StatefunError | None = None
-        """The error that ended publishing, if there is one."""
+        """The error that has ended publishing; None if there is none."""
         self.records = 0
-        """The number of records published since the start."""
+        """The number of records that were published since the run began."""
         self.refused = 0
-        """The number of records that clusters refused for good without stopping the application."""
+        """The number of records that clusters have refused for good without ending the application."""
 
     def start(self, leftovers: Leftovers) -> None:
-        """Start publishing in the background, beginning with the batches that an earlier run left.
+        """Start publishing in the background, beginning with the batches that earlier runs have left.
 
         Raises:
             StatefunError: if the lanes of an exactly-once egress cannot be opened or claimed, or the
@@ -116,13 +116,13 @@ class Publisher:
         self._thread.start()
 
     def run_as_tasks(self, context: SparkContext) -> None:
-        """Publish to Kafka by Spark tasks from now on; call this only while no batch waits."""
+        """Let Spark tasks publish records to Kafka from now on; may be called only while no batch waits."""
         for thread in self._threads.values():
             if isinstance(thread.factory, KafkaLaneFactory):
                 thread.use(TaskLanes(thread.factory, context, thread.turn))
 
     def add(self, batch: int) -> None:
-        """Register a batch before its commit; wait while too many batches are unpublished.
+        """Register a staged batch before its commit; wait while too many batches are unpublished.
 
         Raises:
             StatefunError: if publishing has failed.
@@ -150,13 +150,13 @@ class Publisher:
             with self._changed:
                 is_done = self._changed.wait_for(
                     lambda: self.error is not None or self._oldest() > newest_commit,
-                    timeout=_LOOK.total_seconds(),
+                    timeout=_CHECK_INTERVAL.total_seconds(),
                 )
         if self.error is not None:
             raise self.error
 
     def stop(self) -> None:
-        """Stop publishing; unpublished records stay in the outbox."""
+        """Stop publishing; records that are not published stay in the outbox."""
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
@@ -166,7 +166,7 @@ class Publisher:
             thread.stop()
 
     def _take_over(self) -> None:
-        """Claim the exactly-once lanes: other runs on this checkpoint, or on a copy, can no longer publish."""
+        """Claim the exactly-once lanes, so that other runs with this checkpoint or a copy cannot publish."""
         exactly_once = [each for each in self._threads.values() if each.factory.needs_progress]
         egresses = [thread.factory.egress for thread in exactly_once]
         places = [f"{egress.id} {egress.address}" for egress in egresses]
@@ -185,7 +185,7 @@ class Publisher:
         return len(self._uncommitted) + len(self._released)
 
     def _oldest(self) -> float:
-        """Return the oldest batch that is not published; infinity if there is none."""
+        """Return the number of the oldest batch that is not published; infinity if all batches are published."""
         if self._released:
             return self._released[0].batch
         return self._uncommitted[0] if self._uncommitted else float("inf")
@@ -199,13 +199,13 @@ class Publisher:
         except Exception as error:  # noqa: BLE001 - a silent end would hang the driver
             failed = EngineError(
                 f"batch {self._oldest()} cannot be published: {type(error).__name__}: {error}; "
-                "it is kept in the outbox"
+                "its records stay in the outbox, and the next start publishes them"
             )
             failed.__cause__ = error  # with its traceback, which debug shows
             self._fail(failed)
 
     def _step(self) -> None:
-        """Finish the oldest batch if it is published, or release the next one; otherwise wait for a while."""
+        """Finish the oldest batch if it is published, or release the next batch if it is committed, or wait."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (
@@ -225,7 +225,7 @@ class Publisher:
             self._stop.wait(self._poll)
 
     def _release(self, batch: int) -> None:
-        """Hand a committed batch to its egresses; from now on it must stay committed."""
+        """Pass a committed batch to its egresses, after its commit is on the disk, and so cannot be lost."""
         self._commit_log.sync(batch)
         staged = self._outbox.staged(batch)
         egresses: set[str] = set()
@@ -233,7 +233,8 @@ class Publisher:
             egresses.update(egress for egress in staged.egresses if staged.total(egress))
             for egress, numbers in staged.skips.items():
                 logger.warning(
-                    "egress %s: %d records of batch %d are not published: an operator has skipped them",
+                    "egress %s: %d records of batch %d are not published, since they were skipped with "
+                    "`statefun outbox`",
                     egress,
                     len(numbers),
                     batch,
@@ -250,7 +251,7 @@ class Publisher:
             self._threads[egress].add(cast("Staged", staged))
 
     def _finish(self, released: _Released) -> None:
-        """Finish a batch that is published: commit group offsets, and delete it if possible."""
+        """Finish a published batch: commit its offsets to consumer groups, and delete it if it is delivered."""
         if released.staged is not None:
             self._retention.published(released.staged.manifest)
         self.group_offsets.commit(released.batch)
@@ -260,7 +261,7 @@ class Publisher:
             self._changed.notify_all()
 
     def _published(self, egress: str, published: Published) -> None:
-        """Record that an egress has published a batch."""
+        """Note that an egress has published a batch, and count its records."""
         staged = published.staged
         with self._changed:
             self.refused += published.refused

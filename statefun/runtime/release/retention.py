@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps a batch in the outbox until it is published and its messages are delivered."""
+"""Keeps a batch in the outbox until its records are published and its messages are delivered."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from statefun.runtime.spark_internals.configuration import RETAINED
 from statefun.sdk.errors import ConfigurationError
 
 BACKLOG = 16
-"""With so many unpublished batches, staging waits until one of them is published."""
+"""The number of unpublished batches from which on the next batch is staged only after one is published."""
 
 
 def check_retained(conf: RuntimeConfig) -> None:
-    """Check that Spark keeps the offsets of batches for as long as they may wait for egresses.
+    """Check that Spark keeps the offsets of each batch until the egresses have published the batch.
 
     Raises:
-        ConfigurationError: if Spark keeps fewer batches.
+        ConfigurationError: if Spark keeps the offsets of too few batches.
     """
     retained = int(conf.get(RETAINED, "100") or 0)
     if retained <= BACKLOG:
         raise ConfigurationError(
-            f"{RETAINED}={retained} would delete offsets that are still needed: up to "
-            f"{BACKLOG} batches may wait for their egresses; set it to {BACKLOG + 1} or more"
+            f"{RETAINED} must be at least {BACKLOG + 1}, and is {retained}: up to "
+            f"{BACKLOG} batches may wait for their egresses, and need their offsets"
         )
 
 
 class Retention:
-    """Deletes batches in order; first it writes their timer buckets into the log of timers."""
+    """Deletes batches that are published and delivered; their timer buckets are logged before."""
 
     def __init__(self, checkpoint: Folder) -> None:
         self._outbox = Outbox(checkpoint)
@@ -46,15 +46,16 @@ class Retention:
         self._timers = self._timer_log.recover()
         self._timers.drop(feedback_offset(self._commit_log, self._commit_log.newest()).tick)
         self._undelivered: list[int] = []
-        """A heap: batches of an earlier run may be newer than those that are published now."""
+        """A heap of the published batches whose messages are not delivered yet; batches of an earlier run may
+        have higher numbers than the batch that was published last."""
 
     def start(self, leftovers: Leftovers) -> None:
-        """Go on with the batches that an earlier run has left."""
+        """Take over the published, undelivered batches that earlier runs have left."""
         for batch in leftovers.undelivered:
             heapq.heappush(self._undelivered, batch)
 
     def published(self, manifest: Manifest) -> None:
-        """Record that a batch's egress records, if any, are published."""
+        """Register a batch whose egress records are all published; delete it if it has no messages."""
         if not any(segment.messages.records for segment in manifest.segments):
             self._outbox.remove(manifest.batch)
             return
@@ -63,7 +64,11 @@ class Retention:
         heapq.heappush(self._undelivered, manifest.batch)
 
     def committed(self, batch: int) -> None:
-        """Delete the batches whose messages ``batch`` or one before it has delivered."""
+        """Delete the published batches whose messages ``batch``, or a batch before it, has delivered.
+
+        Args:
+            batch: the number of a committed batch.
+        """
         if not (self._undelivered or self._timers):
             return
         feedback = feedback_offset(self._commit_log, batch)
@@ -72,7 +77,7 @@ class Retention:
         self._timers.drop(feedback.tick)
 
     def next_timer(self) -> datetime | None:
-        """Return when the next timer is due, if there are any."""
+        """Return when the next timer is due; None if no timer waits."""
         tick = self._timers.next_tick()
         return None if tick is None else date_of(tick)
 
