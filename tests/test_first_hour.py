@@ -260,8 +260,8 @@ def test_a_renamed_function_is_told_of(machine: Machine, payments: Path) -> None
             ),
             "  7 for function com.example.pay/reminder; did you mean com.example.pay/reminders?",
             (
-                "  register them until their messages are delivered, or give up the messages with "
-                "spark.statefun.on-unregistered=dead-letter or skip"
+                "  register these functions until their messages are delivered, or give up the messages "
+                "with spark.statefun.on-unregistered=dead-letter or skip"
             ),
         ],
     )

@@ -342,12 +342,12 @@ def test_a_checkpoint_is_compared(
     assert changed[:-1] == [
         (
             f"error: value 'changed' of function test.fns/one {stored} as io.statefun.types/string, "
-            "and declared as io.statefun.types/int; use another name, or a type with upgrades= for "
-            "the stored one"
+            "but declared as io.statefun.types/int; use another name, or a type with upgrades= for "
+            "the stored type"
         ),
         (
             f"warning: value 'dropped' of function test.fns/one {stored} as "
-            "io.statefun.types/string, and is no longer among its specs"
+            "io.statefun.types/string, and the function no longer declares it"
         ),
         (
             "warning: function test.fns/gone has state at 2 addresses, and is not registered; the "

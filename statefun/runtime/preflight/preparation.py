@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepares a checkpoint before the query starts: checks and recovers it, and decides on offsets."""
+"""Prepares a run before its query starts: checks and recovers the checkpoint, and decides where to read."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ logger = logging.getLogger("statefun")
 
 @attrs.frozen
 class Prepared:
-    """The results of the preparation, with which a run begins."""
+    """What the preparation has found and decided, for the rest of the run."""
 
     newest: int
-    """The newest committed batch, or -1."""
+    """The number of the newest committed batch; -1 if no batch is committed."""
     ingresses: Sequence[KafkaIngress]
     """The Kafka ingresses in the order of the query's sources."""
     starts: Sequence[str]
-    """Their starting offsets, in the form of Spark's sources."""
+    """The starting offset of each Kafka ingress, in the form of Spark's sources."""
     bounds: Bounds
-    """Their stop positions."""
+    """The stop positions of the Kafka ingresses."""
     leftovers: Leftovers
-    """The batches that an earlier run has left."""
+    """The committed batches of earlier runs that are not finished yet."""
     delivery: Delivery
-    """Tracks the messages of an earlier run that are on their way."""
+    """Determines how far messages between functions, also of earlier runs, are delivered."""
     succession: Succession
-    """Detects another driver that commits micro-batches."""
+    """Detects that another driver commits micro-batches."""
     connectors: Sequence[ConnectorIngress] = ()
-    """The ingresses of connectors, whose sources come after Kafka's."""
+    """The ingresses of connectors, whose sources come after those of Kafka's ingresses."""
 
 
 def prepare(module: Module, settings: Settings) -> Prepared:
@@ -55,10 +55,10 @@ def prepare(module: Module, settings: Settings) -> Prepared:
 
     Args:
         module: the module with the ingresses and egresses to check.
-        settings: the settings, with the checkpoint that this process has locked.
+        settings: the settings, with the checkpoint, which this process must have locked.
 
     Raises:
-        StatefunError: if the run cannot begin; the checkpoint stays as of the last committed batch.
+        StatefunError: if the run cannot begin; the checkpoint's state stays that of the last committed batch.
     """
     checkpoint = settings.checkpoint
     check_format(checkpoint)
@@ -103,11 +103,11 @@ def _starts(
     ingresses: Sequence[KafkaIngress],
     bounds: Bounds,
 ) -> list[str]:
-    """Return the starting offsets of Spark's sources, which Spark uses on a fresh checkpoint only.
+    """Return the starting offsets of Spark's sources, which Spark uses only on a fresh checkpoint.
 
     Args:
         settings: the settings, with the checkpoint.
-        ends: the end offsets that the checkpoint holds for each source; None if it is fresh.
+        ends: the end offsets that the checkpoint has for each source; None if the checkpoint is fresh.
         ingresses: the ingresses in the order of the sources.
         bounds: decides on the stop positions and writes them.
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the consistency of a checkpoint at a start, before anything is changed.
+"""Checks before a run changes a checkpoint that the files of the checkpoint fit together.
 
 Spark plans a batch (``offsets/N``), the runtime stages it (``outbox/N``), and Spark commits it
-(``commits/N``). Only then does Spark plan the next batch, and are the effects released. A checkpoint that
-breaks this order has lost files, or was written by two drivers.
+(``commits/N``). Only then does Spark plan the next batch, and are the effects released. If the files of a
+checkpoint break this order, files are lost, or two drivers have written it.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from statefun.sdk.errors import CheckpointError
 
 
 def check_logs(checkpoint: Folder) -> None:
-    """Check that the logs of a checkpoint are consistent and complete.
+    """Check that Spark's logs and the outbox of a checkpoint fit together and are complete.
 
     Raises:
-        CheckpointError: if they are inconsistent, or a file is missing.
+        CheckpointError: if they contradict each other, or a file is missing.
     """
     log, outbox = CommitLog(checkpoint), Outbox(checkpoint)
     committed, planned = log.newest(), log.planned()
     staged = max(outbox.batches(), default=-1)
     if not committed <= planned <= committed + 1:
-        reason = f"the newest batch of its offsets is {_named(planned)}"
+        reason = f"the newest batch in its folder offsets is {_named(planned)}"
     elif staged > planned:
-        reason = f"the newest batch of its offsets is {_named(planned)}, its outbox has {staged}"
+        reason = f"the newest batch in its folder offsets is {_named(planned)}, and its outbox has batch {staged}"
     elif staged > committed and outbox.is_published(staged):
-        reason = f"its outbox has batch {staged} as published"
+        reason = f"batch {staged} in its outbox is marked as published"
     elif committed < 0 and TimerLog(checkpoint).exists():
-        reason = "it has a log of timers"
+        reason = "its folder timers is not empty"
     elif planned >= 0 and not log.query_id():
         reason = "its file metadata is missing"
     else:
         log.check(committed)
         return
     raise CheckpointError(
-        f"checkpoint {checkpoint.shown} has lost files: the newest batch of its commits is "
-        f"{_named(committed)}, and {reason}; nothing was changed: restore it from a copy, or start "
+        f"checkpoint {checkpoint.shown} has lost files: the newest batch in its folder commits is "
+        f"{_named(committed)}, but {reason}; nothing was changed: restore the checkpoint from a copy, or start "
         "with a new checkpoint"
     )
 
 
 class Succession:
-    """Checks that a run stages the batches one by one, after the newest committed batch.
+    """Checks that this run stages each batch directly after its predecessor, so that no other driver does.
 
     Args:
         committed: the newest committed batch when the run began.
@@ -55,19 +55,19 @@ class Succession:
         self._first = self._next = committed + 1
 
     def check_start(self, committed: int) -> None:
-        """Check that no batch was committed since the run began, before its query starts.
+        """Check, before the run's query starts, that no batch was committed since the run began.
 
         Raises:
-            CheckpointError: if another driver has committed one.
+            CheckpointError: if another driver has committed a batch.
         """
         if committed != self._first - 1:
             raise _overtaken(committed)
 
     def check(self, batch: int) -> bool:
-        """Register a batch before it is staged; return whether it is the run's first batch.
+        """Check that ``batch`` is the next batch, before it is staged; return whether it is the run's first.
 
         Raises:
-            CheckpointError: if another driver has committed batches meanwhile.
+            CheckpointError: if another driver has committed batches since the run began.
         """
         if batch != self._next:
             raise _overtaken(batch - 1)
@@ -77,8 +77,8 @@ class Succession:
 
 def _overtaken(batch: int) -> CheckpointError:
     return CheckpointError(
-        f"another driver, or the JVM of one that has ended, has committed batch {batch} to this checkpoint "
-        "since this run began; make sure that it has ended, and start again: the next start goes on from "
+        f"another driver, or the JVM of an ended driver, has committed batch {batch} to this checkpoint "
+        "since this run began; make sure that both have ended, and start again: the next run goes on after "
         "that batch"
     )
 

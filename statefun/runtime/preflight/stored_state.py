@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the state in a checkpoint while its application does not run."""
+"""Reads the state that a checkpoint has of all addresses, while its application does not run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from statefun.sdk.types import TypedValue
 
 @contextmanager
 def stored_state(session: SparkSession, checkpoint: Folder) -> Iterator[StoredState]:
-    """Open the state of a checkpoint.
+    """Open the state of a checkpoint for reading.
 
     Raises:
         CheckpointError: if the state cannot be read.
@@ -49,9 +49,10 @@ def stored_state(session: SparkSession, checkpoint: Folder) -> Iterator[StoredSt
 
 @contextmanager
 def _readable(checkpoint: Folder) -> Iterator[str]:
-    """Return the checkpoint's location in a form that Spark's reader does not misread.
+    """Provide a location of the checkpoint that Spark's reader of state does not misread.
 
-    The reader does not decode the URI: escaped characters would become part of the path.
+    The reader does not decode URIs: escaped characters would become part of the path. So if the path has such
+    characters, a temporary link to the checkpoint takes its place.
     """
     if not checkpoint.is_local or quote(checkpoint.location) == checkpoint.location:
         yield checkpoint.spark_uri
@@ -63,39 +64,39 @@ def _readable(checkpoint: Folder) -> Iterator[str]:
 
 
 class StoredState:
-    """The state as of the newest committed micro-batch; every method reads all of it."""
+    """The state of all addresses as of the newest committed micro-batch; every method reads all of it."""
 
     def __init__(self, store: DataFrame) -> None:
         typename = F.substring_index(F.col("target").cast("string"), SEPARATOR.decode(), -1)
         self._rows = store.withColumn("typename", typename)
 
     def addresses(self) -> Counter[str]:
-        """Return the number of addresses with state, by the users' function types."""
+        """Return the number of addresses with state, by function type; statefun's own addresses do not count."""
         counted = (
             self._rows.where(~F.col("typename").startswith(OWN_PREFIX)).groupBy("typename").count()
         )
         return Counter({row["typename"]: row["count"] for row in counted.collect()})
 
     def __iter__(self) -> Iterator[tuple[Address, Mapping[str, TypedValue]]]:
-        """Yield the addresses of the users' functions, each with its values that have not expired."""
+        """Yield each address that is not statefun's own, with its values that have not expired."""
         for row in self._rows.where(~F.col("typename").startswith(OWN_PREFIX)).toLocalIterator():
             values = AddressValues(bytes(row.state))
             values.expire(SystemClock())
             yield address_of(bytes(row.target)), values.values
 
     def at(self, address: Address, clock: Clock) -> Mapping[str, TypedValue]:
-        """Return the values of an address that have not expired, by name."""
+        """Return the values of an address that have not expired, by the names of the values."""
         own = self._rows.where(F.col("target") == F.lit(address_key(address))).collect()
         values = AddressValues(bytes(own[0].state) if own else None)
         values.expire(clock)
         return values.values
 
     def timers(self) -> Counter[str]:
-        """Return the number of pending delayed messages, by the target's function type."""
+        """Return the number of delayed messages that are not due yet, by the function type of their targets."""
         return Counter(self._timers())
 
     def waiting(self) -> Counter[str]:
-        """Return the number of messages that wait for endpoints, by the target's function type."""
+        """Return the number of messages that wait for endpoints, by the function type of their targets."""
         counts: Counter[str] = Counter()
         for row in self._rows.where(~F.col("typename").startswith(OWN_PREFIX)).toLocalIterator():
             counts[row.typename] += len(_state(row).waiting)

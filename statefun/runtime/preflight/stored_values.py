@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds stored values that an application can no longer read, before it handles a message.
+"""Finds stored values that functions can no longer read, before the application handles a message.
 
-The values of an address are decoded when a function reads them, maybe months after their type has
-changed. Only a start whose functions declare a value in another way than the start before reads the
-whole state for this check.
+The values of an address are decoded when a function reads them, maybe months after the type of a value has
+changed. This check reads the whole state, but only at a start whose functions declare a value in another way
+than at the start before.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from statefun.sdk.types import TypedValue
 from statefun.sdk.value_spec import ValueSpec
 
 Shapes = Mapping[str, Mapping[str, str]]
-"""The declared type of a value and its form, by function type and name."""
+"""How values are declared (the type of a value, and the form of the type), by function type and value name."""
 
 
 @attrs.define
 class _ValueGroup:
-    """The stored values of one name and type."""
+    """The stored values that have the same function type, name and type, counted."""
 
     count: int = 0
     unreadable: int = 0
     example: str = ""
-    """An address whose value cannot be decoded, and the reason."""
+    """An address whose value cannot be decoded, and why; empty if all values can be decoded."""
 
 
 def shapes_of(functions: StatefulFunctions) -> dict[str, dict[str, str]]:
-    """Return how functions declare their values, by function type and name."""
+    """Return how functions declare their values (type and its form), by function type and value name."""
     return {
         str(function.typename): {
             name: f"{spec.type.typename} {spec.type.shape()}".strip()
@@ -45,7 +45,7 @@ def shapes_of(functions: StatefulFunctions) -> dict[str, dict[str, str]]:
 
 
 def changed_values(stored_shapes: Shapes, present_shapes: Shapes) -> list[tuple[str, str]]:
-    """Return the function types and names of values whose declarations have changed."""
+    """Return the function type and name of each value that is declared in another way than before."""
     return [
         (typename, name)
         for typename, shapes in present_shapes.items()
@@ -55,11 +55,11 @@ def changed_values(stored_shapes: Shapes, present_shapes: Shapes) -> list[tuple[
 
 
 class StoredValues:
-    """The stored values of an application's functions; made by reading the whole state once.
+    """The stored values of an application's functions, as found in one pass through the whole state.
 
     Args:
         state: the addresses of a checkpoint and their values by name.
-        functions: the functions that go on from the checkpoint.
+        functions: the functions that continue with the checkpoint.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class StoredValues:
         self._groups = sorted(groups.items())
 
     def unreadable(self, among: Collection[tuple[str, str]] | None = None) -> Iterator[str]:
-        """Yield a problem for each declared value that a function cannot read.
+        """Yield a text for each group of stored values that the function which declares them cannot read.
 
         Args:
-            among: the function types and names of the values to look at; None for all.
+            among: the function types and names of the values to check; None for all values.
         """
         for (typename, name, value_type), group in self._groups:
             if among is not None and (typename, name) not in among:
@@ -91,24 +91,24 @@ class StoredValues:
             text = _described(typename, name, value_type, group)
             if spec is not None and not spec.type.reads(value_type):
                 yield (
-                    f"{text}, and declared as {spec.type.typename}; use another name, or a type with "
-                    "upgrades= for the stored one"
+                    f"{text}, but declared as {spec.type.typename}; use another name, or a type with "
+                    "upgrades= for the stored type"
                 )
             elif group.unreadable:
                 yield (
                     f"{text}, and {group.unreadable:,} of them cannot be decoded "
                     f"({group.example}); give new fields defaults, or declare a type of another "
-                    "name with upgrades= for the stored one"
+                    "name with upgrades= for the stored type"
                 )
 
     def undeclared(self) -> Iterator[str]:
-        """Yield the values that registered functions do not declare."""
+        """Yield a text for each group of stored values that its registered function no longer declares."""
         for (typename, name, value_type), group in self._groups:
             function = self._functions.find(typename)
             # A function that runs elsewhere declares its values when it is called.
             if function is not None and function.transport is None and name not in function.specs:
                 text = _described(typename, name, value_type, group)
-                yield f"{text}, and is no longer among its specs"
+                yield f"{text}, and the function no longer declares it"
 
     def _spec(self, typename: str, name: str) -> ValueSpec | None:
         function = self._functions.find(typename)

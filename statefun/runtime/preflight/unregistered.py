@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds functions that a checkpoint knows, but that are no longer registered.
+"""Finds functions that have state or waiting messages in a checkpoint, but are no longer registered.
 
 A function that was renamed or removed leaves state, and perhaps messages that wait for it.
-Neither may vanish silently. A start reads the whole state for this check only if it lacks a function of the
-previous start. ``<checkpoint>/functions.json`` has the registered functions, and the number of addresses
+Neither may vanish silently. This check reads the whole state, but only at a start that lacks a function of
+the start before. ``<checkpoint>/functions.json`` has the registered functions, and the number of addresses
 with state of other functions.
 """
 
@@ -46,16 +46,17 @@ FUNCTIONS_FILE = "functions.json"
 
 @attrs.frozen
 class KnownFunctions:
-    """The functions that a checkpoint knows."""
+    """The functions that have been registered with a checkpoint or have left state in it."""
 
     registered: frozenset[str]
-    """The typenames that the last start registered, or found messages for."""
+    """The typenames of functions that the last start has registered, or for which it has found messages."""
     with_state: dict[str, int]
-    """The number of addresses with state, by other functions; some may have expired since."""
+    """The number of addresses with state, by the typename of functions that are not registered. Some of the
+    state may have expired since it was counted."""
     counted: str
-    """The day of this count; empty if it is unknown."""
+    """The day on which these addresses were counted; empty if it is unknown."""
     shapes: Shapes
-    """How the functions of this start, and of earlier starts, have declared their values."""
+    """How functions of the last start, and of earlier starts, have declared their values."""
 
 
 def check_functions(
@@ -64,20 +65,20 @@ def check_functions(
     functions: StatefulFunctions,
     policy: OnFailure,
 ) -> KnownFunctions:
-    """Warn of state and waiting messages of functions that are not registered.
+    """Log warnings about state and waiting messages of functions that are not registered.
 
     Args:
-        session: reads the state, if that is needed.
+        session: the session that reads the state if the check needs it.
         checkpoint: the checkpoint with the state and messages.
         functions: the registered functions.
-        policy: the policy for messages to other functions.
+        policy: the policy for messages to functions that are not registered.
 
     Returns:
         The known functions, for :func:`write_functions`.
 
     Raises:
-        CheckpointError: if messages wait for such functions and the policy is to fail, or if functions
-            cannot read stored values with their present declarations.
+        CheckpointError: if messages wait for functions that are not registered and the policy is to fail, or
+            if functions cannot read stored values with their present declarations.
     """
     registered = frozenset(str(function.typename) for function in functions)
     log = CommitLog(checkpoint)
@@ -109,9 +110,9 @@ def check_functions(
                 "%s messages wait for function %s, which is not registered: %s",
                 f"{count:,}",
                 typename,
-                "they become dead letters"
+                "the messages become dead letters"
                 if policy is OnFailure.DEAD_LETTER
-                else "they are left out",
+                else "the messages are skipped",
             )
     for typename, count in sorted(state_counts.items()):
         logger.warning("%s", described_state(typename, count, functions, as_of))
@@ -129,12 +130,12 @@ def _check_values(
     """Check that functions can read the stored values whose declarations have changed.
 
     Raises:
-        CheckpointError: if they cannot.
+        CheckpointError: if functions cannot read some of the values.
     """
     if not changed_names:
         return
     logger.info(
-        "reading all state, since the declarations of these values have changed: %s",
+        "checking all stored values, since the declarations of these values have changed: %s",
         _named(changed_names),
     )
     with stored_state(session, checkpoint) as state:
@@ -151,7 +152,7 @@ def _named(values: Iterable[tuple[str, str]]) -> str:
 
 
 def write_functions(checkpoint: Folder, functions: KnownFunctions) -> None:
-    """Write the known functions into a checkpoint, unless it has them already."""
+    """Write the known functions into a checkpoint's file ``functions.json`` if they have changed."""
     if functions != known_functions(checkpoint):
         content = {
             "registered": sorted(functions.registered),
@@ -163,12 +164,15 @@ def write_functions(checkpoint: Folder, functions: KnownFunctions) -> None:
 
 
 def waiting_messages(checkpoint: Folder, state: StoredState) -> Counter[str]:
-    """Return the number of waiting messages, delayed ones included, by their function type."""
+    """Return the number of messages that wait in a checkpoint, by the function type of their targets.
+
+    They are delayed, wait for an endpoint, or are in the outbox and not delivered yet.
+    """
     return state.timers() + state.waiting() + Counter(undelivered(checkpoint))
 
 
 def unregistered(counts: Counter[str], functions: StatefulFunctions) -> dict[str, int]:
-    """Return the counts of typenames whose function is not registered."""
+    """Return the entries of ``counts`` (numbers by function type) whose function is not registered."""
     return {
         typename: count
         for typename, count in counts.items()
@@ -179,7 +183,14 @@ def unregistered(counts: Counter[str], functions: StatefulFunctions) -> dict[str
 def described_state(
     typename: str, addresses: int, functions: StatefulFunctions, as_of: str = ""
 ) -> str:
-    """Describe the state of a function that is not registered; ``as_of`` has the day of the count."""
+    """Describe the state of a function that is not registered.
+
+    Args:
+        typename: the function's typename.
+        addresses: the number of its addresses with state.
+        functions: the registered functions, one of which may have a similar name.
+        as_of: a remark about the day on which the addresses were counted.
+    """
     return (
         f"function {typename} has state at {addresses:,} addresses{as_of}, and is not registered; the "
         "state is kept for a function that is registered under that name"
@@ -188,7 +199,7 @@ def described_state(
 
 
 def undelivered(checkpoint: Folder) -> Iterator[str]:
-    """Yield the function types of the messages that no micro-batch has delivered."""
+    """Yield the target's function type of each message that no micro-batch has delivered."""
     outbox, log = Outbox(checkpoint), CommitLog(checkpoint)
     newest_delivered = feedback_offset(log, log.newest()).batch
     target, typename, value = (
@@ -221,13 +232,13 @@ def _refusal(
     )
     return (
         f"messages wait in checkpoint {checkpoint.shown} for functions that are not "
-        f"registered:\n{lines}\n  register them until their messages are delivered, or give up the "
+        f"registered:\n{lines}\n  register these functions until their messages are delivered, or give up the "
         "messages with spark.statefun.on-unregistered=dead-letter or skip"
     )
 
 
 def known_functions(checkpoint: Folder) -> KnownFunctions | None:
-    """Return the functions that the checkpoint knows; None if no run has stored them yet."""
+    """Return the functions that a checkpoint knows; None if no run has stored them in it yet."""
     try:
         content = json.loads(read_framed(checkpoint, FUNCTIONS_FILE))
         return KnownFunctions(

@@ -55,10 +55,10 @@ def test_logs_are_consistent_after_a_crash_at_any_point(
 @pytest.mark.parametrize(
     ("committed", "planned", "reason"),
     [
-        (-1, 7, "commits is none, and the newest batch of its offsets is 7"),
-        (5, 7, "commits is 5, and the newest batch of its offsets is 7"),
-        (7, 6, "commits is 7, and the newest batch of its offsets is 6"),
-        (7, -1, "commits is 7, and the newest batch of its offsets is none"),
+        (-1, 7, "commits is none, but the newest batch in its folder offsets is 7"),
+        (5, 7, "commits is 5, but the newest batch in its folder offsets is 7"),
+        (7, 6, "commits is 7, but the newest batch in its folder offsets is 6"),
+        (7, -1, "commits is 7, but the newest batch in its folder offsets is none"),
     ],
 )
 def test_logs_that_lack_batches_are_refused(
@@ -71,8 +71,8 @@ def test_logs_that_lack_batches_are_refused(
         check_logs(folder)
 
     assert caught.value.message == (
-        f"checkpoint {checkpoint} has lost files: the newest batch of its {reason}; nothing was "
-        "changed: restore it from a copy, or start with a new checkpoint"
+        f"checkpoint {checkpoint} has lost files: the newest batch in its folder {reason}; nothing "
+        "was changed: restore the checkpoint from a copy, or start with a new checkpoint"
     )
 
 
@@ -81,11 +81,11 @@ def test_an_outbox_that_is_ahead_of_the_logs_is_refused(checkpoint: Path) -> Non
     folder = written(checkpoint, files(committed=-1, planned=0))
     Outbox(folder).stage(Manifest(batch=0))
     Outbox(folder).mark_published(0)
-    with pytest.raises(CheckpointError, match="its outbox has batch 0 as published"):
+    with pytest.raises(CheckpointError, match="batch 0 in its outbox is marked as published"):
         check_logs(folder)
 
     Outbox(folder).stage(Manifest(batch=1))
-    with pytest.raises(CheckpointError, match="of its offsets is 0, its outbox has 1"):
+    with pytest.raises(CheckpointError, match="folder offsets is 0, and its outbox has batch 1"):
         check_logs(folder)
 
 
@@ -94,7 +94,9 @@ def test_timers_without_commits_are_refused(checkpoint: Path) -> None:
     folder = written(checkpoint, files(committed=-1, planned=0))
     TimerLog(folder).add(0, {1}, PendingBuckets())
 
-    with pytest.raises(CheckpointError, match="of its commits is none, and it has a log of timers"):
+    with pytest.raises(
+        CheckpointError, match="folder commits is none, but its folder timers is not"
+    ):
         check_logs(folder)
 
 
@@ -103,7 +105,7 @@ def test_a_checkpoint_without_its_id_is_refused(checkpoint: Path) -> None:
     folder = written(checkpoint, files(committed=0, planned=0))
     folder.remove("metadata")
 
-    with pytest.raises(CheckpointError, match="and its file metadata is missing"):
+    with pytest.raises(CheckpointError, match="but its file metadata is missing"):
         check_logs(folder)
 
 
@@ -173,7 +175,7 @@ def test_a_batch_that_a_replaced_driver_commits_late_is_not_lost(
     with monkeypatch.context() as patch:
         patch.setattr(Publisher, "drain", drain_meanwhile)
         with pytest.raises(
-            CheckpointError, match="another driver, or the JVM of one that has ended, has"
+            CheckpointError, match="another driver, or the JVM of an ended driver, has"
         ):
             run(module, functions, checkpoint)
     before = [record.value for record in kafka.receive(out)]
@@ -246,7 +248,9 @@ def test_a_checkpoint_that_has_lost_its_commits_is_left_as_it_is(
             run(module, functions, checkpoint)
     shutil.move(checkpoint / "commits", checkpoint.parent / "lost")
 
-    with pytest.raises(CheckpointError, match="has lost files: the newest batch of its commits is"):
+    with pytest.raises(
+        CheckpointError, match="has lost files: the newest batch in its folder commits is"
+    ):
         run(module, functions, checkpoint)
     shutil.move(checkpoint.parent / "lost", checkpoint / "commits")
     run(module, functions, checkpoint)

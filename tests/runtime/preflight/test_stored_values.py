@@ -84,8 +84,8 @@ def test_values_of_another_type_are_found() -> None:
     assert findings(stored, IntType) == [
         (
             f"value 'last' of function {COUNTER} is stored at 2 addresses as io.statefun.types/float, "
-            "and declared as io.statefun.types/int; use another name, or a type with upgrades= for the "
-            "stored one"
+            "but declared as io.statefun.types/int; use another name, or a type with upgrades= for the "
+            "stored type"
         )
     ]
 
