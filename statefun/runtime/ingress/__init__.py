@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads records from Kafka, and messages between functions from the outbox."""
+"""Reads records from Kafka and connectors, and messages between functions from the outbox."""

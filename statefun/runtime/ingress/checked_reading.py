@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the records, offsets and batches that a connector's reader returns.
+"""Checks the records, offsets and record batches that a connector's reader returns.
 
-Each mistake becomes one sentence that names the ingress. Spark would report some of them in terms of
-its plan, and would not report a record whose topic no route takes: such a record has no target, so it
-would disappear.
+Each mistake of a reader becomes one sentence that names the ingress. Spark would report some of them in terms
+of its query plan. Spark would not report a record whose topic no route takes: such a record has no target, so
+it would disappear.
 """
 
 from __future__ import annotations
@@ -27,28 +27,29 @@ _METHODS = ("initial_offset", "latest_offset", "tasks", "bound", "stop")
 def checked_records(
     owner: str, records: object, schema: StructType, routes: Sequence[TopicRoute]
 ) -> DataFrame:
-    """Check the records that a reader has returned, and return the columns that routing needs.
+    """Check the DataFrame that a connector's reader has returned, and return it with the columns for routing.
 
     Args:
-        owner: the ingress and its reader, for error messages.
+        owner: the ingress and its reader, for error texts.
         records: the object that the reader has returned.
-        schema: the columns that routing needs; others are left out.
+        schema: the columns that routing needs; further columns are dropped.
         routes: the routes of the ingress.
 
     Raises:
-        ConnectorError: if the object is not a streaming DataFrame of such records.
+        ConnectorError: if the object is not a streaming DataFrame with these columns.
     """
     if not isinstance(records, DataFrame):
         kind = "None" if records is None else f"a {type(records).__name__}"
-        raise ConnectorError(f"{owner} returns {kind}; a reader returns a streaming DataFrame")
+        raise ConnectorError(f"{owner} must return a streaming DataFrame, and has returned {kind}")
     if not records.isStreaming:
         raise ConnectorError(
-            f"{owner} returns a DataFrame that is not streaming; make it by session.readStream"
+            f"{owner} must return a streaming DataFrame, and has returned one that is not streaming; make it with "
+            "session.readStream"
         )
     problems = "; ".join(_column_problems(records.schema, schema))
     if problems:
         raise ConnectorError(
-            f"{owner} returns a DataFrame whose columns are not those of RECORDS: {problems}"
+            f"{owner} must return a DataFrame with the columns of statefun.components.running.RECORDS: {problems}"
         )
     return with_checked_rows(owner, records.select(schema.names), routes)
 
@@ -67,13 +68,13 @@ def _column_problems(actual: StructType, required: StructType) -> Iterator[str]:
 
 
 def with_checked_rows(owner: str, records: DataFrame, routes: Sequence[TopicRoute]) -> DataFrame:
-    """Return the records with a check: one that cannot be routed or ordered ends the run."""
-    error = ConnectorError(f"{owner} gives a record ")
+    """Add a check of each record to a DataFrame: a record that cannot be routed or ordered ends the run."""
+    error = ConnectorError(f"{owner} has returned a record ")
     # In the form of a traceback's last line, where the driver finds the errors of tasks.
     start = f"\n{type(error).__module__}.{type(error).__name__}: {error}"
     rules = (
-        "; each record has a topic that a route takes, a partition, an offset and a timestamp, and "
-        "each of its headers a key\n"
+        "; each record must have a topic that a route takes, a partition, an offset and a timestamp, and "
+        "each of its headers must have a key\n"
     )
     shown = F.to_json(F.struct("topic", "partition", "offset", "timestamp"))
     place = F.col("partition").isNull() | F.col("offset").isNull() | F.col("timestamp").isNull()
@@ -94,7 +95,7 @@ def _has_nameless_header() -> Column:
 
 
 class CheckedSource:
-    """A connector's source with checked results: an error names the connector and its mistake.
+    """Wraps a connector's source and checks its results; errors name the connector and its mistake.
 
     Raises:
         ConnectorError: if the source lacks a method.
@@ -106,49 +107,52 @@ class CheckedSource:
         for name in _METHODS:
             if not callable(getattr(source, name, None)):
                 kind = type(source).__name__
-                raise ConnectorError(f"{owner} plans a {kind}, which has no method {name}")
+                raise ConnectorError(
+                    f"{owner}: a source must have a method {name}, and {kind} has none"
+                )
         if callable(metrics := getattr(source, "metrics", None)):
             self.metrics = metrics
 
     def initial_offset(self) -> Offset:
-        """Return the position before the first record."""
+        """Return the source's offset before the first record."""
         return self._offset("initial_offset", self._source.initial_offset())
 
     def latest_offset(self, start: Offset) -> Offset:
-        """Return the position up to which a micro-batch can read."""
+        """Return the source's offset up to which the micro-batch after ``start`` can read."""
         return self._offset("latest_offset", self._source.latest_offset(start))
 
     def tasks(self, start: Offset, end: Offset) -> list[bytes]:
-        """Divide the records between two positions among tasks."""
+        """Divide the records between two offsets among tasks, each of which is encoded as bytes."""
         tasks = list(self._source.tasks(start, end))
         for task in tasks:
             if not isinstance(task, bytes):
                 raise ConnectorError(
-                    f"{self._owner}: tasks returns a {type(task).__name__}; it returns bytes for "
-                    "each task"
+                    f"{self._owner}: the method tasks must return bytes for each task, and has returned a "
+                    f"{type(task).__name__}"
                 )
         return tasks
 
     def bound(self) -> None:
-        """Read no further than the records that exist now."""
+        """Make the source read only the records that exist now, and no later ones."""
         self._source.bound()
 
     def stop(self) -> None:
-        """Release the resources of the source."""
+        """Stop the source, which releases its resources."""
         self._source.stop()
 
     def _offset(self, method: str, offset: object) -> Offset:
         if isinstance(offset, dict):
             return offset
         raise ConnectorError(
-            f"{self._owner}: {method} returns {offset!r:.200}; an offset is a dict that JSON can hold"
+            f"{self._owner}: the method {method} must return an offset (a dict that can be written as JSON), "
+            f"and has returned {offset!r:.200}"
         )
 
 
 def checked_batches(
     owner: str, read: Callable[[bytes], Iterable[pa.RecordBatch]], task: bytes, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches that a connector reads in a task; runs in a worker.
+    """Yield the record batches that a connector reads in a task, checked; runs in a worker.
 
     Raises:
         ConnectorError: if an item is not a record batch with the columns of ``schema``.
@@ -157,10 +161,14 @@ def checked_batches(
         for batch in read(task):
             if not isinstance(batch, pa.RecordBatch):
                 kind = type(batch).__name__
-                raise ConnectorError(f"{owner} reads a {kind}; a task yields Arrow record batches")
+                raise ConnectorError(
+                    f"{owner}: reading a task must yield Arrow record batches, and has yielded a {kind}"
+                )
             if (batch.schema.names, batch.schema.types) != (schema.names, schema.types):
                 columns = ", ".join(f"{field.name}: {field.type}" for field in batch.schema)
                 raise ConnectorError(
-                    f"{owner} reads a batch of the columns {columns}; make it with RECORDS_ARROW"
+                    f"{owner}: reading a task must yield record batches with the columns of "
+                    "statefun.components.running.RECORDS_ARROW, and has yielded one with the columns "
+                    f"{columns}"
                 )
             yield batch

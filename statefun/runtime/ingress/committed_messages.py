@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracks the messages between functions, and the timers, that committed micro-batches have sent."""
+"""Finds the messages between functions, and the timers, that committed micro-batches have sent."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from statefun.runtime.ingress.feedback_offset import FeedbackOffset
 
 
 class CommittedMessages:
-    """The messages and timers of committed micro-batches that the feedback source has to deliver.
+    """The messages and timers of committed micro-batches that the feedback source still has to deliver.
 
-    Only committed batches count: a batch that is repeated may send other messages.
+    Only committed batches count: a batch that is not committed may be repeated, and send other messages then.
     """
 
     def __init__(self, checkpoint: Folder) -> None:
@@ -22,15 +22,18 @@ class CommittedMessages:
         self._commit_log = CommitLog(checkpoint)
         self._timer_log = TimerLog(checkpoint)
         self._newest_commit: int | None = None
-        """The newest committed batch of which the messages are tracked; None before the first look."""
+        """The newest committed batch whose messages are tracked; None before the first call of :meth:`look`."""
         self._timers = PendingBuckets()
         self._arriving: dict[int, set[int]] = {}
-        """Timer buckets by the batch that has sent to them; delivered batches are dropped."""
+        """The timer buckets to which each batch has sent messages, by batch; delivered batches are dropped."""
         self.newest = -1
         """The newest committed batch that has sent messages; -1 if there is none."""
 
     def look(self) -> None:
-        """Look for newly committed batches: ask for the next batch by name, without listing folders."""
+        """Track the messages of batches that were committed since the last call.
+
+        This asks for the commit of each next batch by its name, and lists no folder, except at the first call.
+        """
         if self._newest_commit is None:
             newest_commit = self._commit_log.newest()
             for batch in self._outbox.batches():
@@ -46,9 +49,9 @@ class CommittedMessages:
             self._track(self._newest_commit)
 
     def next_tick(self, start: FeedbackOffset) -> int | None:
-        """Return the first tick after ``start`` at which a bucket is due; None if there are no buckets.
+        """Return the first tick after ``start`` at which a bucket is due; None if no bucket waits.
 
-        Forget the buckets and batches up to ``start``.
+        Buckets and batches up to ``start`` are no longer tracked afterwards.
         """
         self._timers.drop(start.tick)
         for batch, buckets in list(self._arriving.items()):
@@ -59,7 +62,7 @@ class CommittedMessages:
         return self._timers.next_tick()
 
     def due(self, start: FeedbackOffset, end: FeedbackOffset) -> list[int]:
-        """Return the buckets that are due by ``end`` and have not had a tick by ``start``."""
+        """Return the buckets that are due by ``end``, and to which no tick up to ``start`` was sent."""
         self.look()
         arriving = {
             bucket

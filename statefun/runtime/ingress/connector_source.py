@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ingress whose records a connector reads, as a streaming DataFrame."""
+"""Reads the records of an ingress through a connector, as a streaming DataFrame."""
 
 from __future__ import annotations
 
@@ -57,38 +57,38 @@ RECORDS = StructType(
 )
 """The columns of a connector's records: those of Spark's Kafka source."""
 RECORDS_ARROW = arrow_schema(RECORDS)
-"""The Arrow schema of these columns."""
+"""The columns of a connector's records (:data:`RECORDS`) as an Arrow schema."""
 
 
 @attrs.frozen
 class Reading:
-    """The argument of a connector's reader, which returns a streaming DataFrame of :data:`RECORDS`."""
+    """The argument of a connector's reader, which must return a streaming DataFrame of :data:`RECORDS`."""
 
     session: SparkSession
     ingress: ConnectorIngress
     folder: Folder
-    """A folder of the checkpoint for files that have to outlast the run."""
+    """A folder of the checkpoint for files that must outlast the run."""
     records_per_batch: int
-    """How many records one micro-batch takes at most."""
+    """The largest number of records that one micro-batch may read."""
     timeout: timedelta
-    """How long to try to reach a server at start."""
+    """How long the reader may try to reach a server at start."""
     is_fresh: bool
-    """Whether no micro-batch was planned yet."""
+    """Whether the checkpoint is fresh: no micro-batch was planned yet."""
     committed: Callable[[], Offset | None]
-    """Returns the end offset of the newest micro-batch that no later run repeats, even after a loss of power."""
+    """Returns the source's end offset of the newest micro-batch that is never repeated, whatever crashes."""
     opened: Callable[[Source], None]
-    """Registers a source, so that it is stopped before the query, which waits for its sources."""
+    """Registers a source of the reader: the run stops it before the query, which waits for its sources."""
     failed: Callable[[Exception], None]
-    """Ends the query with an error, from any thread."""
+    """Ends the query with an error; may be called in any thread."""
 
     def planned(
         self, source: Source, read: Callable[[bytes], Iterable[pa.RecordBatch]]
     ) -> DataFrame:
-        """Return the records of a source that this process plans.
+        """Return the records of a source that plans in this process, as a streaming DataFrame.
 
         Args:
-            source: decides what each micro-batch reads, in this process.
-            read: reads a task of the source in a worker, as Arrow batches of
+            source: decides in this process which records each micro-batch reads.
+            read: reads one task of the source in a worker, and yields Arrow batches of
                 :data:`RECORDS_ARROW`; a function of a module.
         """
         owner = owner_of(self.ingress)
@@ -110,7 +110,7 @@ class Reading:
 
 
 def read_connector(reading: Reading) -> DataFrame:
-    """Return the rows for functions from the records of an ingress.
+    """Read the records of a connector's ingress, and return a row for each record and target.
 
     Raises:
         StatefunError: if the reader fails, or does not return a streaming DataFrame of records.

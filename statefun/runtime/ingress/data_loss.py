@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detects records that were deleted before they were read."""
+"""Detects that Kafka has deleted records before an ingress has read them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from statefun.sdk.errors import KafkaError
 def check_kept(
     ingress: KafkaIngress, read: Mapping[str, Mapping[str, int]], timeout: timedelta
 ) -> None:
-    """Check that the next records of each partition still exist.
+    """Check that the next record to read of each partition was not deleted.
 
     Args:
-        ingress: the ingress that reads them.
-        read: the next offset by topic and partition, as in Spark's Kafka source.
+        ingress: the ingress that reads the records.
+        read: the next offset to read by topic and partition, as in Spark's Kafka source.
         timeout: how long the cluster may take to answer.
 
     Raises:
@@ -39,5 +39,5 @@ def check_kept(
                 f"{ingress.label}: records of topic {topic}, partition {number}, were "
                 f"deleted before they were read: the next offset to read is "
                 f"{next_offsets[topic, number]}, and the first record in the cluster has offset {first}; "
-                "set onDataLoss: go-on to leave them out, and let the cluster keep records for longer"
+                "set onDataLoss: go-on to continue without the deleted records, and let the cluster keep records for longer"
             )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ingresses of an application: the declared ones, and the one of replayed dead letters."""
+"""The ingresses of an application: those of the module files, and the ingress of replayed dead letters."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from statefun.module.topic_routes import TopicRoute
 from statefun.sdk.address import TypeName
 
 REPLAYS = TypeName("statefun", "replays")
-"""The id of the ingress of replayed dead letters."""
+"""The id of the ingress that reads dead letters again which a person has replayed."""
 
 
 def all_ingresses(module: Module) -> tuple[KafkaIngress, ...]:
-    """Return the declared ingresses of Kafka, and the one of replays if its topic is declared."""
+    """Return the Kafka ingresses of the module files, and the ingress of replays if its topic is declared."""
     egress = module.dead_letters
     if egress is None or egress.replay_topic is None:
         return module.ingresses
@@ -26,7 +26,7 @@ def all_sources(module: Module) -> list[KafkaIngress | ConnectorIngress]:
 
 
 def _replays(egress: KafkaEgress, topic: str) -> KafkaIngress:
-    """Return the ingress of the replay topic of ``egress``."""
+    """Return the ingress that reads the replay topic of ``egress``."""
     return KafkaIngress(
         REPLAYS,
         egress.address,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The feedback source: messages to functions that come from functions, timers and inboxes.
 
-The offset of this streaming source is the number of a batch, of a timer tick, and of a message of each
-inbox: all messages up to these are delivered. Only committed batches count, so that no message is delivered
-that a repeated batch would not send. The offset does not change while nothing is sent, accepted or due: an
-idle stream runs no batches.
+The offset of this streaming source has the number of a batch, the number of a timer tick, and for each inbox
+the number of a message: all messages up to these numbers are delivered. Only committed batches count, since
+a batch that is repeated may send other messages. The offset does not change while no message is sent or
+accepted and no timer is due: an idle application runs no batches.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def read_feedback(
     reader: FeedbackReader,
     failed: Callable[[Exception], None],
 ) -> DataFrame:
-    """Return the messages that the query in ``checkpoint`` sends to its own functions, and of inboxes.
+    """Return the rows of messages that functions of this application send to functions, of inboxes and ticks.
 
     Args:
         session: the session.
         checkpoint: the query's checkpoint.
         reader: decides what each micro-batch delivers.
-        failed: gets the exception if the reader cannot decide that.
+        failed: is called with the exception if planning a micro-batch of this source fails.
     """
     outbox = Outbox(checkpoint)
 
@@ -63,12 +63,12 @@ def read_feedback(
 
 
 class FeedbackReader:
-    """Decides which messages of committed batches and inboxes, and which ticks, are delivered.
+    """Decides which messages of committed batches and inboxes, and which ticks, a micro-batch delivers.
 
     Args:
         checkpoint: the query's checkpoint.
         clock: decides which timers are due.
-        inboxes: the inboxes by their names in the offset.
+        inboxes: the inboxes, by their names in the source's offset.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class FeedbackReader:
         self._inboxes = inboxes or {}
         self._durable = [name for name, inbox in self._inboxes.items() if inbox.is_durable]
         self._forgotten = dict.fromkeys(self._durable, 0)
-        """By inbox: the number of the last message that was forgotten."""
+        """By inbox: the number of the last message that the inbox was asked to delete."""
         self._is_bounded = False
         self._is_stopped = threading.Event()
 
     def initial_offset(self) -> Offset:
-        """Return the position before the first batch and tick."""
+        """Return the offset before the first batch and tick."""
         return FeedbackOffset().encode()
 
     def latest_offset(self, start: Offset) -> Offset:
@@ -104,10 +104,10 @@ class FeedbackReader:
     def _latest(self, start: Offset) -> Offset:
         """Return the newest position up to which a micro-batch can deliver messages from ``start`` on.
 
-        The offset changes only if messages wait or a timer is due. Its tick is then the present
-        one, even if the clock was set back after the tick of ``start``: a message that is delivered
-        now is due by the present time or waits in a bucket, and a bucket's tick is later than the
-        tick of the offset that delivered the message.
+        The offset changes only if messages wait or a timer is due. Its tick is then the tick of the present
+        time, even if the clock was set back after the tick of ``start``: a message that is delivered
+        now is either due or waits in a bucket, and a bucket's tick is later than the tick of the offset
+        with which the message was delivered.
         """
         before = FeedbackOffset.decode(start)
         self._committed.look()
@@ -122,7 +122,11 @@ class FeedbackReader:
         return latest.encode()
 
     def tasks(self, start: Offset, end: Offset) -> list[bytes]:
-        """Divide the messages and ticks after ``start``, up to ``end``, among tasks."""
+        """Divide the messages and ticks after ``start``, up to ``end``, among tasks.
+
+        Raises:
+            CheckpointError: if messages are no longer in the checkpoint.
+        """
         before, latest = FeedbackOffset.decode(start), FeedbackOffset.decode(end)
         first, last = before.batch + 1, latest.batch
         if first <= last and not message_streams(self._outbox, last):
@@ -152,10 +156,10 @@ class FeedbackReader:
         self._is_stopped.set()
 
     def _forget(self, start: FeedbackOffset) -> None:
-        """Let inboxes delete the messages that committed batches have read.
+        """Let inboxes delete the messages that committed micro-batches have read.
 
-        First the newest commit is flushed to the disk: after a loss of power, a batch without its commit
-        is repeated, and reads its messages again.
+        First the newest commit is flushed to the disk: if a loss of power took it back, its batch would be
+        repeated, and read the messages again.
         """
         for name, inbox in self._inboxes.items():
             if not inbox.is_durable:
@@ -171,14 +175,18 @@ class FeedbackReader:
             self._inboxes[name].forget(number)
 
     def _readable(self, start: FeedbackOffset, *, is_busy: bool) -> dict[str, int]:
-        """Return the number of the last message to read, by inbox."""
+        """Return, by inbox, the number of the last message that the next micro-batch reads."""
         numbers = dict(start.inboxes)  # also of inboxes that this run does not have
         for name, inbox in self._inboxes.items():
             numbers[name] = inbox.readable(start.last_of(name), is_busy=is_busy)
         return numbers
 
     def _accepted(self, name: str, after: int, last: int) -> Sequence[AcceptedMessage]:
-        """Return the messages of an inbox with numbers from ``after + 1`` to ``last``."""
+        """Return the messages of an inbox with numbers from ``after + 1`` to ``last``.
+
+        Raises:
+            CheckpointError: if messages are missing.
+        """
         if after == last:
             return []
         inbox = self._inboxes.get(name)

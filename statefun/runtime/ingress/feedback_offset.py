@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The offset of the feedback source: how far messages between functions and timers are delivered."""
+"""The offset of the feedback source: how far messages between functions, timers and inboxes are delivered."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _NONE = -1
 
 
 def _sorted(inboxes: Mapping[str, int]) -> dict[str, int]:
-    """Return the numbers in one order, without zeros: equal offsets have the same JSON."""
+    """Return the entries sorted by name, without zeros, so that equal offsets are written as equal JSON."""
     return {name: number for name, number in sorted(inboxes.items()) if number}
 
 
 @attrs.frozen
 class FeedbackOffset:
-    """A position in the feedback source; without arguments, the position before everything.
+    """An offset of the feedback source; without arguments, the offset before the first message.
 
     >>> FeedbackOffset(4, 70, {"playground": 2}).encode()
     {'batch': 4, 'tick': 70, 'inboxes': {'playground': 2}}
@@ -31,21 +31,20 @@ class FeedbackOffset:
     """
 
     batch: int = _NONE
-    """All messages that functions have sent in micro-batches up to this one are delivered; -1 if none."""
+    """All messages that functions have sent in micro-batches up to this number are delivered; -1 for none."""
     tick: int = _NONE
-    """All timers that are due by this tick are released; -1 if none."""
+    """All timers that are due by this tick are released; -1 before the first tick."""
     inboxes: Mapping[str, int] = attrs.field(factory=dict, converter=_sorted)
     """The number of the last delivered message of each inbox, by the inbox's name.
 
-    Inboxes of which no message is delivered yet are absent.
-    """
+    Inboxes of which no message is delivered yet are absent."""
 
     @classmethod
     def decode(cls, offset: Offset | None) -> FeedbackOffset:
-        """Return the position that Spark's log holds; None stands for a source without any data yet.
+        """Decode the offset in Spark's log; None stands for a source that has not had any data yet.
 
         Raises:
-            ValueError: if it is not a position in the feedback source.
+            ValueError: if the object is not an offset of the feedback source.
         """
         if offset is None:
             return cls()
@@ -56,22 +55,22 @@ class FeedbackOffset:
             raise ValueError(f"{offset} is not an offset of the feedback source") from error
 
     def encode(self) -> Offset:
-        """Return the position as JSON has it, for Spark's log."""
+        """Return the offset as a dict, which Spark's log has as JSON."""
         offset: dict[str, Any] = {"batch": self.batch, "tick": self.tick}
         if self.inboxes:
             offset["inboxes"] = dict(self.inboxes)
         return offset
 
     def last_of(self, inbox: str) -> int:
-        """Return the number of the last delivered message of an inbox; 0 if there is none."""
+        """Return the number of the last delivered message of an inbox; 0 if none is delivered."""
         return self.inboxes.get(inbox, 0)
 
 
 def feedback_offset(log: CommitLog, batch: int) -> FeedbackOffset:
-    """Return the end offset of a micro-batch in the feedback source.
+    """Return the end offset that the feedback source has in a micro-batch.
 
     Args:
-        log: the log that has the offsets.
+        log: Spark's log of offsets.
         batch: the micro-batch; -1 stands for the time before the first one.
 
     Raises:
@@ -84,6 +83,6 @@ def feedback_offset(log: CommitLog, batch: int) -> FeedbackOffset:
         return FeedbackOffset.decode(offsets[-1] if offsets else {})
     except ValueError as error:
         raise CheckpointError(
-            f"{log.offsets_file(batch)} is damaged: it does not end with the offset of messages "
+            f"{log.offsets_file(batch)} is damaged: its last line must be the offset of messages "
             "between functions; restore the checkpoint from a copy"
         ) from error

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tasks of the feedback source: the driver plans them, and Spark's workers read them as rows.
+"""The tasks of the feedback source: the driver plans them, and Spark's workers read their rows.
 
-A task is a list of parts. All rows of a micro-batch are numbered: first come the messages between
-functions, in the order of micro-batches and segments, then the messages of inboxes, then ticks. Each part
-has the number of its first row, so that the order does not depend on how the parts are divided among tasks.
+A task is a list of parts, and a part has consecutive rows. All rows of a micro-batch are numbered: first come
+the messages between functions, in the order of micro-batches and segments, then the messages of inboxes, then
+ticks. Each part has the number of its first row, so the order of the rows does not depend on how the parts are
+divided among tasks.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from statefun.runtime.spark_internals.driver_source import arrow_schema
 
 _ARROW_SCHEMA = arrow_schema(ROW_SCHEMA)
 _TASK_RECORDS = 50_000
-"""The number of messages that one task reads before another task is worth its start."""
+"""The number of messages in a task after which the next segment is read by another task."""
 
 
 class FeedbackTasks:
-    """The tasks of one micro-batch; parts are added in the order of their rows."""
+    """Divides the rows of one micro-batch among tasks; parts must be added in the order of their rows."""
 
     def __init__(self) -> None:
         self._tasks: list[FeedbackTask] = []
         self._rows = 0
         self._full_at = 0
-        """The number of rows from which on a further task begins."""
+        """The number of rows of the micro-batch from which on the next segment begins a new task."""
 
     def add_sent(self, batch: int, segment: int, records: int) -> None:
-        """Add the messages of a segment in the outbox."""
+        """Add the messages that a segment in the outbox has; the task reads them from there."""
         if not self._tasks or self._rows >= self._full_at:
             self._tasks.append(FeedbackTask())
             self._full_at = self._rows + _TASK_RECORDS
@@ -47,7 +48,7 @@ class FeedbackTasks:
         self._add(FeedbackTask.Part(sent=sent), records)
 
     def add_accepted(self, messages: Sequence[AcceptedMessage]) -> None:
-        """Add messages that an inbox has accepted: workers have no access to inboxes."""
+        """Add messages that an inbox has accepted; the task contains them, since workers cannot read inboxes."""
         if messages:
             rows = EffectRows()
             for _, target, typename, value in messages:
@@ -56,13 +57,13 @@ class FeedbackTasks:
             self._add(FeedbackTask.Part(accepted=content), len(messages))
 
     def add_ticks(self, buckets: Sequence[int], tick: int) -> None:
-        """Add a tick for each of some timer buckets."""
+        """Add a tick for each of the given timer buckets."""
         if buckets:
             ticks = FeedbackTask.Ticks(tick=tick, buckets=buckets)
             self._add(FeedbackTask.Part(ticks=ticks), len(buckets))
 
     def encoded(self) -> list[bytes]:
-        """Return the tasks for :func:`read_feedback_task`."""
+        """Return the tasks as bytes, which :func:`read_feedback_task` decodes."""
         return [task.SerializeToString() for task in self._tasks]
 
     def _add(self, part: FeedbackTask.Part, rows: int) -> None:
@@ -74,7 +75,7 @@ class FeedbackTasks:
 
 
 def read_feedback_task(outbox: Outbox, task: bytes) -> Iterator[pa.RecordBatch]:
-    """Read the messages and ticks of one task, as rows of ``envelope.ROW_SCHEMA``, numbered in order."""
+    """Read the messages and ticks of one task as rows of ``envelope.ROW_SCHEMA`` with their numbers."""
     for part in FeedbackTask.FromString(task).parts:
         number = part.first
         for messages in _messages_of(part, outbox):
@@ -83,7 +84,7 @@ def read_feedback_task(outbox: Outbox, task: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def message_streams(outbox: Outbox, batch: int) -> dict[int, EffectStream]:
-    """Return the streams of messages of a micro-batch, by the numbers of their segments."""
+    """Return the streams of messages that a micro-batch has sent, by the numbers of their segments."""
     manifest = outbox.manifest(batch)
     if manifest is None:
         return {}
@@ -95,7 +96,7 @@ def message_streams(outbox: Outbox, batch: int) -> dict[int, EffectStream]:
 
 
 def _messages_of(part: FeedbackTask.Part, outbox: Outbox) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a part in the columns of ``MESSAGE_SCHEMA``."""
+    """Yield the rows of a task's part, with the columns of ``MESSAGE_SCHEMA``."""
     match part.WhichOneof("rows"):
         case "sent":
             batch, segment = part.sent.batch, part.sent.segment
@@ -114,7 +115,7 @@ def _ticks(buckets: Sequence[int], tick: int) -> pa.RecordBatch:
 
 
 def _rows(messages: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    """Return messages in the columns of ``envelope.ROW_SCHEMA``, numbered from ``first`` on."""
+    """Convert messages to rows of ``envelope.ROW_SCHEMA``, numbered from ``first`` on."""
     import pyarrow.compute as pc  # noqa: PLC0415 - slow, and the driver does not need it
 
     count = len(messages)
@@ -129,7 +130,11 @@ def _rows(messages: pa.RecordBatch, first: int) -> pa.RecordBatch:
 
 
 def _unwrapped(messages: pa.RecordBatch, first: int) -> dict[str, pa.Array]:
-    """Return the columns of messages, with the original messages of timers and their order."""
+    """Return the columns of messages in which the messages that timers release are unwrapped.
+
+    A delayed message has its due time as timestamp and its own number as offset, so that delayed messages keep
+    their order.
+    """
     names = ("typename", "value", "trace")
     rows: list[tuple[Any, ...]] = []
     columns = (messages[name].to_pylist() for name in names)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detects that functions send each other more and more messages, before the disk is full.
+"""Ends an application whose functions send each other more and more messages, before the disk is full.
 
-All messages of a micro-batch are delivered in the next one. That is stable as long as each causes
-few others; a loop in which each causes two doubles them again and again, until the disk is full.
+All messages of a micro-batch are delivered in the next one. That is stable as long as each message causes
+few others. If functions form a loop in which each message causes two, their number doubles in each
+micro-batch, until the disk is full.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from statefun.sdk.errors import InvocationError
 logger = logging.getLogger("statefun")
 
 WARNING = 1_000_000
-"""The number of messages in a micro-batch from which a warning is logged, and again at each doubling."""
+"""The number of messages in a micro-batch at which a warning is logged, and again each time it has doubled."""
 MOST = 100_000_000
-"""The largest number of messages in a micro-batch; with more messages, the application ends."""
+"""The largest allowed number of messages in a micro-batch; with more messages, the application ends."""
 _SAMPLE = 10_000
-"""How many messages of each segment are looked at to find the functions that send most."""
+"""The number of messages of each segment that are examined to find the functions that send most messages."""
 
 
 class FloodGauge:
-    """Watches the number of messages that micro-batches send."""
+    """Checks the number of messages that the functions send in each micro-batch."""
 
     def __init__(self, outbox: Outbox, *, warning: int = WARNING, most: int = MOST) -> None:
         self._outbox = outbox
@@ -36,11 +37,11 @@ class FloodGauge:
         self._most = most
 
     def look(self, manifest: Manifest) -> None:
-        """Check a micro-batch before it is staged.
+        """Check the number of messages that a micro-batch has sent, before it is staged; warn if it is high.
 
         Raises:
-            InvocationError: if functions have sent too many messages; the error names the functions
-                that have sent most of them.
+            InvocationError: if functions have sent too many messages; the error names the function
+                that has sent most of them, and their target.
         """
         count = sum(segment.messages.records for segment in manifest.segments)
         if count < self._warning:
@@ -51,11 +52,15 @@ class FloodGauge:
         )
         if count > self._most:
             raise InvocationError(
-                f"{text}; the limit is {self._most:,}: correct the loop of functions in which messages multiply, "
+                f"{text}; at most {self._most:,} messages are allowed: correct the loop of functions in which messages multiply, "
                 "and start again"
             )
         self._warning = 2 * count
-        logger.warning("%s; at more than %s the application ends", text, f"{self._most:,}")
+        logger.warning(
+            "%s; if they send more than %s in a micro-batch, the application ends",
+            text,
+            f"{self._most:,}",
+        )
 
     def _most_active(self, manifest: Manifest) -> str:
         pairs: Counter[tuple[str, str]] = Counter()

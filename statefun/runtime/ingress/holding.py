@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slows reading down while too many messages of the application wait for endpoints that are down."""
+"""Slows reading down while too many messages wait for endpoints that are down."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ logger = logging.getLogger("statefun")
 
 WAITING = "waiting.json"
 MOST_WAITING_BYTES = 1024**3
-"""The bytes of messages that may wait; with more, a micro-batch that adds messages takes longer."""
+"""The largest total size, in bytes, of messages that wait for endpoints without slowing reading down."""
 _HOLD = timedelta(seconds=10)
-"""By how much such a micro-batch is prolonged."""
+"""By how much a micro-batch is prolonged that adds waiting messages while reading is slowed down."""
 
 
 @attrs.frozen
 class _Count:
-    """The size of the messages that wait, in bytes."""
+    """The total size of the messages that wait for endpoints, in bytes, as the checkpoint keeps it."""
 
     batch: int
-    """The newest micro-batch that has changed the size."""
+    """The newest micro-batch that has changed the size of the waiting messages."""
     before: int
-    """The size before that micro-batch, which may be repeated."""
+    """The size of the waiting messages before that micro-batch, which may be repeated."""
     after: int
-    """The size after it."""
+    """The size of the waiting messages after that micro-batch."""
 
 
 class WaitingGauge:
-    """Counts the messages that wait for endpoints, and slows reading down when there are too many.
+    """Measures the messages that wait for endpoints, and slows reading down when they are too large.
 
     Args:
-        checkpoint: the checkpoint that keeps the count.
+        checkpoint: the checkpoint that keeps their size.
         pause: waits for a number of seconds.
     """
 
@@ -51,7 +51,10 @@ class WaitingGauge:
         self._is_held = False
 
     def add(self, batch: int, outcomes: Iterable[Outcome]) -> None:
-        """Count the messages that a micro-batch has added or taken away, before it is committed."""
+        """Count the waiting messages that a micro-batch has added or delivered, before it is committed.
+
+        If too many messages wait, prolong a micro-batch that has added some.
+        """
         count, added = self._count, sum(outcome.waiting_bytes for outcome in outcomes)
         before = count.before if batch == count.batch else count.after
         after = max(before + added, 0)
@@ -67,15 +70,15 @@ class WaitingGauge:
         was_held, self._is_held = self._is_held, size > MOST_WAITING_BYTES
         if self._is_held and not was_held:
             logger.warning(
-                "%s bytes of messages wait for endpoints that are down; until fewer than %s do, each "
-                "micro-batch that adds to them takes %s longer, so that less is read",
+                "%s bytes of messages wait for endpoints that are down; until fewer than %s bytes wait, each "
+                "micro-batch that adds waiting messages takes %s longer, so that less is read",
                 f"{size:,}",
                 f"{MOST_WAITING_BYTES:,}",
                 _HOLD,
             )
         elif was_held and not self._is_held:
             logger.warning(
-                "%s bytes of messages wait for endpoints now; reading is no longer slowed down",
+                "%s bytes of messages wait for endpoints, few enough again: reading is no longer slowed down",
                 f"{size:,}",
             )
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clusters and topics that a checkpoint has read, by their Kafka ids.
+"""Checks by their ids that the clusters and topics are those that a checkpoint has read before.
 
-An offset belongs to one topic in one cluster. Another cluster at the address, or a topic that
-was deleted and created anew, has other offsets: records would be left out silently, or
-come twice.
+An offset belongs to one topic in one cluster. Another cluster at the same address, or a topic that
+was deleted and created anew, has other offsets: records would be left out silently, or be read twice.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ logger = logging.getLogger("statefun.ingress")
 
 CLUSTERS_FILE = "clusters.json"
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""The topic id that brokers before Kafka 2.8 report: zero."""
+"""The topic id that brokers before Kafka 2.8 return for every topic."""
 _BY_PATTERN = "subscribePattern"
 _INTERVAL = timedelta(seconds=5)
 _ANSWER = timedelta(seconds=3)
@@ -64,7 +63,7 @@ def check_identities(
         timeout: how long a cluster may take to answer.
 
     Returns:
-        The clusters and topics that they read now, by the ids of the ingresses, for
+        The ids of the present clusters and topics, by the ids of the ingresses, for
         :func:`write_identities`.
 
     Raises:
@@ -93,18 +92,18 @@ def check_identities(
 
 
 def write_identities(checkpoint: Folder, identities: Mapping[str, Identity]) -> None:
-    """Write the clusters and topics of the ingresses into a checkpoint."""
+    """Write the ids of the ingresses' clusters and topics into a checkpoint."""
     content = {id_: attrs.asdict(identity) for id_, identity in identities.items()}
     write_framed(checkpoint, CLUSTERS_FILE, json.dumps(content).encode())
 
 
 class NewTopics:
-    """Stores the ids of topics that a pattern finds while an application runs.
+    """Stores the ids of new topics that an ingress's pattern matches while an application runs.
 
-    Without the id, the next start could not distinguish a topic from a later one of the same name.
+    Without the id, the next start could not distinguish the topic from a later topic of the same name.
 
     Args:
-        checkpoint: the checkpoint, with the ids that the start has stored.
+        checkpoint: the checkpoint, which has the ids that the start has stored.
         ingresses: the ingresses in the order of the query's sources.
     """
 
@@ -121,9 +120,12 @@ class NewTopics:
         self._next = 0.0
 
     def look(self, *, at_once: bool = False) -> None:
-        """Store the ids of topics that were read for the first time; at most once per interval.
+        """Store the ids of topics that were read for the first time; do so at most once per interval.
 
-        A cluster that does not answer is asked again at the next look.
+        If a cluster does not answer, a later call asks it again.
+
+        Args:
+            at_once: whether to look for new topics even if the interval has not passed.
         """
         if not self._has_patterns or not (at_once or time.monotonic() >= self._next):
             return
@@ -133,7 +135,8 @@ class NewTopics:
         except (StatefunError, OSError) as error:  # no reason to end the run, or to hide its error
             reason = error.message if isinstance(error, StatefunError) else error
             logger.warning(
-                "%s; if a new topic is deleted and created anew, the next start will not notice",
+                "the ids of new topics cannot be stored: %s; if a new topic is deleted and created anew, the "
+                "next start will not notice",
                 reason,
             )
 
@@ -193,7 +196,7 @@ def _present_identity(
             ):  # just deleted, or this client may not describe it
                 continue
             raise KafkaError(
-                f"{owner}: {ingress.address} does not describe topic {topic}: {reason_of(error).str()}"
+                f"{owner}: the cluster at {ingress.address} does not describe topic {topic}: {reason_of(error).str()}"
             ) from error
         if id_ != _NO_ID:
             ids[topic] = id_
@@ -211,7 +214,7 @@ def _compare(
         difference = (
             f"the cluster at {ingress.address} has the id {now.cluster}, not {before.cluster}"
         )
-        remedy = "give the address of that cluster"
+        remedy = f"give the address of the cluster {before.cluster}"
     else:
         other_topics = [
             topic
@@ -225,7 +228,7 @@ def _compare(
         difference = (
             f"topic {', '.join(other_topics)} at {ingress.address} was deleted and created anew"
         )
-        remedy = "bring back the former one"
+        remedy = "restore the former topic"
     raise CheckpointError(
         f"{ingress.label}: {difference} since checkpoint {checkpoint.shown} has read it, so the "
         f"offsets in the checkpoint belong to other records; {remedy}, or start with a new checkpoint, or delete "

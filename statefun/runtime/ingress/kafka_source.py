@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Kafka ingress as a streaming DataFrame, read by Spark's own Kafka source."""
+"""Reads a Kafka ingress with Spark's own Kafka source, as a streaming DataFrame."""
 
 from __future__ import annotations
 
@@ -15,21 +15,19 @@ from statefun.runtime.ingress.stopping import Offsets, is_before
 from statefun.runtime.ingress.subscription import source_option
 
 _OURS = frozenset({"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset"})
-"""Properties that the runtime sets: from named keys of the ingress, and for group offsets, which it commits."""
+"""Kafka properties that statefun sets itself, so that those of an ingress do not apply."""
 _FETCHING = {"max.poll.records": "10000", "fetch.max.wait.ms": "10"}
 """How a task's consumer fetches records, unless the ingress has these properties.
 
-After each poll Spark's reader asks where the partition begins and ends. A broker answers the
-requests of a connection in order, so the answer may come after that of a fetch that waits for records at
-the end of the partition: with Kafka's own values, up to half a second for every 500 records.
-"""
+After each poll, Spark's reader asks where the partition begins and ends. A broker answers the requests of a
+connection in order: if a fetch waits for records at the end of the partition, the answer to this question
+waits, too. With Kafka's defaults, this takes up to half a second for every 500 records."""
 
 
 def consumer_properties(ingress: KafkaIngress) -> Mapping[str, str]:
-    """Return the properties of the consumers that read ``ingress``: its own ones take precedence.
+    """Return the properties of the consumers that read ``ingress``; properties of the ingress take precedence.
 
-    An ingress that sets ``fetch.min.bytes`` should also set how long a fetch may wait, or it gets Kafka's
-    own value.
+    An ingress that sets ``fetch.min.bytes`` should also set ``fetch.max.wait.ms``, or it gets Kafka's default.
     """
     fetching = {} if "fetch.min.bytes" in ingress.properties else _FETCHING
     properties = {**ISOLATION, **fetching, **ingress.properties}
@@ -43,14 +41,14 @@ def read_kafka(
     stops: Offsets | None,
     records_per_batch: int,
 ) -> DataFrame:
-    """Return the rows for functions from the records of ``ingress``.
+    """Read the records of a Kafka ingress, and return a row for each record and target.
 
     Args:
-        spark: the session; its class path has the Kafka connector.
+        spark: the session; its class path must have the Kafka connector.
         ingress: the ingress to read.
-        starting_offsets: only used by Spark when the checkpoint is fresh.
+        starting_offsets: the offsets at which Spark begins on a fresh checkpoint; otherwise it ignores them.
         stops: the offsets before which reading stops; None to read for ever.
-        records_per_batch: how many records one micro-batch takes at most.
+        records_per_batch: the largest number of records that one micro-batch reads.
     """
     properties = consumer_properties(ingress)
     options = {f"kafka.{name}": value for name, value in properties.items()}

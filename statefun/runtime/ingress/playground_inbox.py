@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inbox of the playground: people type its messages, and mean the order in which they typed them."""
+"""The inbox of the playground, which delivers messages that a person types one after the other."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from statefun.runtime.checkpoint.playground_store import PlaygroundStore
 PLAYGROUND_INBOX = "playground"
 """The name of the inbox in the offset of the feedback source."""
 _MOST_HELD = 16
-"""How many micro-batches in a row leave out messages that somebody has typed."""
+"""The largest number of micro-batches in a row that leave out waiting messages which a person has typed."""
 
 
 class PlaygroundInbox:
     """The messages that the playground has accepted.
 
-    If so few wait that somebody types them, the next message to an address is delivered after the messages
-    that the previous one has caused: whoever adds to a cart, and pays, means this order. Functions that send
-    without end hold back the messages for a few micro-batches only.
+    If only a few messages wait, a person has typed them, and expects that each message is finished before the
+    next one begins, such as adding to a cart before paying. Then the next message to an address is delivered
+    only after all messages that the previous one has caused. If functions send messages without end, this
+    delays typed messages by some micro-batches only.
     """
 
     is_durable = True
@@ -30,7 +31,7 @@ class PlaygroundInbox:
         """How many micro-batches in a row have left out the messages that wait."""
 
     def readable(self, after: int, *, is_busy: bool) -> int:
-        """Return the number of the last message that the next micro-batch reads."""
+        """Return the number of the last message that the next micro-batch reads; ``after`` if it reads none."""
         last = self._store.readable(after)
         typed = None if last == after else self._store.typed(after)
         if typed is not None and is_busy and self._held < _MOST_HELD:
@@ -48,5 +49,5 @@ class PlaygroundInbox:
         return False
 
     def forget(self, last: int) -> None:
-        """Delete the messages up to ``last``."""
+        """Delete the messages up to number ``last``: the micro-batches that have read them are not repeated."""
         self._store.forget(last)

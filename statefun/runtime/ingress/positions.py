@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The positions of ingresses, from Spark's progress reports of a query."""
+"""Determines from Spark's progress reports how far each Kafka ingress has read."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from statefun.runtime.ingress.stopping import Offsets
 
 @attrs.frozen
 class Position:
-    """The position of an ingress; offsets are by topic and partition."""
+    """How far an ingress has read in a micro-batch; offsets are by topic and partition."""
 
     ingress: KafkaIngress
     start: Offsets
-    """The offsets at which the micro-batch began."""
+    """The offsets at which the micro-batch began to read."""
     read: Offsets
-    """The next offsets to read."""
+    """The offset of the next record to read."""
     lags: Offsets
-    """The number of records that existed at the end of the micro-batch and were not read yet."""
+    """How many records, by topic and partition, existed at the micro-batch's end and were not read."""
 
 
 def positions(
@@ -32,12 +32,12 @@ def positions(
     stops: Sequence[Offsets | None],
     progress: StreamingQueryProgress,
 ) -> Iterator[Position]:
-    """Yield the position of each ingress.
+    """Yield how far each Kafka ingress has read in a micro-batch.
 
     Args:
         ingresses: the ingresses in the order of the query's sources.
-        stops: the offsets before which each ingress stops, if it does.
-        progress: Spark's progress of one micro-batch.
+        stops: the offsets before which each ingress stops; None for an ingress that reads for ever.
+        progress: Spark's progress report of one micro-batch.
     """
     for ingress, stop, source in zip(ingresses, stops, progress.sources, strict=False):
         start, read, latest = (
@@ -49,7 +49,7 @@ def positions(
 
 
 def records_read(texts: Iterable[str | None]) -> int:
-    """Return how many records connectors have read, by the key ``records`` of their offsets.
+    """Return how many records connectors have read, as the key ``records`` of their offsets says.
 
     >>> records_read(['{"records": 3}', None, '{"log": 1}', '{"records": 4}'])
     7
@@ -59,7 +59,7 @@ def records_read(texts: Iterable[str | None]) -> int:
 
 
 def total(offsets: Offsets) -> int:
-    """Return the sum over all partitions.
+    """Return the sum of numbers by topic and partition.
 
     >>> total({"users": {"0": 7, "1": 2}, "orders": {"0": 1}})
     10
@@ -68,7 +68,7 @@ def total(offsets: Offsets) -> int:
 
 
 def _offsets(text: str | None) -> Offsets:
-    """Return the offsets in the JSON of a Kafka source; empty if the source has not had any data."""
+    """Decode the offset of a Kafka source from JSON; empty if the source has not had any data yet."""
     return json.loads(text) if text and text.startswith("{") else {}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds partitions that a checkpoint has read, but that its ingress no longer reads."""
+"""Finds partitions that an earlier run has read, but that the ingress no longer reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from statefun.sdk.errors import CheckpointError
 def removed_partitions(
     ingress: KafkaIngress, read: Mapping[str, Mapping[str, int]]
 ) -> CheckpointError | None:
-    """Return the error of an ingress that would leave records of removed partitions unread.
+    """Return an error if an ingress no longer reads partitions that the checkpoint has read; else None.
+
+    Their unread records would be lost. There is no error if the ingress has ``onDataLoss: go-on``.
 
     Args:
         ingress: the ingress.
@@ -34,8 +36,8 @@ def removed_partitions(
     )
     return CheckpointError(
         f"{ingress.label} no longer reads partitions that the checkpoint has read; their unread "
-        f"records would be lost ({places}); name the topic again until they are read, or set "
-        "onDataLoss: go-on to leave them out"
+        f"records would be lost ({places}); let the ingress read these partitions until the records are read, or set "
+        "onDataLoss: go-on to start without these records"
     )
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts Kafka records to rows for functions, by Spark's own expressions.
+"""Converts records to rows for functions, with Spark's own expressions.
 
-Python runs here only for keys that have a declared type, and for keys that transforms change.
+Python code runs here only for keys that have a declared type, and for keys that transforms change.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from statefun.sdk.types import default_types
 
 
 def route(records: DataFrame, ingress: TypeName, routes: Sequence[TopicRoute]) -> DataFrame:
-    """Make one row per record and target.
+    """Make one row for each record and target.
 
     Args:
-        records: the Kafka source's columns: key, value, topic, partition, offset, timestamp
+        records: the columns of Spark's Kafka source: key, value, topic, partition, offset, timestamp
             and headers.
-        ingress: the ingress that reads them.
+        ingress: the id of the ingress that reads the records.
         routes: the routes of all its topics.
 
     Returns:
@@ -58,7 +58,11 @@ def route(records: DataFrame, ingress: TypeName, routes: Sequence[TopicRoute]) -
 
 
 def _handling(number: int, route: TopicRoute) -> Column:
-    """Return how the records of a route are handled: a struct of their targets and flags."""
+    """Return a Spark struct column that says how to make rows of a route's records.
+
+    Its fields are the route's number, its targets, the typename of its values, whether records without value
+    (tombstones) and changed keys are allowed, and the flags of the rows.
+    """
     deserializer = route.deserializer
     return F.struct(
         F.lit(number).cast("bigint").alias("number"),
@@ -73,7 +77,7 @@ def _handling(number: int, route: TopicRoute) -> Column:
 
 
 def route_replays(records: DataFrame) -> DataFrame:
-    """Make a row of each replayed record, for the function that its headers name.
+    """Make one row for each replayed dead letter; its headers name the target.
 
     Args:
         records: as for :func:`route`.
@@ -100,7 +104,10 @@ def route_replays(records: DataFrame) -> DataFrame:
 
 
 def _decoded_ids(routes: Mapping[int, TopicRoute]) -> Callable[[Column, Column], Column]:
-    """Return a function from a route's number and a key to the id; null if the key cannot be decoded."""
+    """Return a Spark function that decodes a record's key to an id with the key type of its route.
+
+    The function takes the route's number and the key. It returns null if the key cannot be decoded.
+    """
     types = {
         number: default_types.find(str(route.key_type))
         for number, route in routes.items()
@@ -120,7 +127,7 @@ def _decoded_ids(routes: Mapping[int, TopicRoute]) -> Callable[[Column, Column],
 
 
 def _is_open_typename(name: Column) -> Column:
-    """Return whether bytes are a typename that the runtime does not reserve."""
+    """Return a condition: whether bytes are a typename that statefun does not reserve for itself."""
     return _is_text(name) & name.cast("string").rlike("^(?!statefun[.])[^\\x00]+/[^/\\x00]+$")
 
 
@@ -129,7 +136,7 @@ def _is_text(content: Column) -> Column:
 
 
 def _rows(records: DataFrame) -> DataFrame:
-    """Make the rows of records.
+    """Make one row for each record and target, from records whose id and handling are known.
 
     Args:
         records: as for :func:`route`, with the columns ``id`` and ``handling`` (see ``_handling``).
@@ -184,7 +191,7 @@ def _rows(records: DataFrame) -> DataFrame:
 
 
 def _trace() -> Column:
-    """Return the trace-context headers of a record as lines 'name=value'; null if it has none."""
+    """Return a record's headers with its trace context as lines ``name=value``; null if it has none."""
 
     def is_line(header: Column) -> Column:
         text = header["value"].cast("string")
@@ -199,7 +206,7 @@ def _trace() -> Column:
 
 
 def chosen_by_topic(routes: Sequence[TopicRoute], values: Sequence[Column]) -> Column:
-    """Return the item of ``values`` that belongs to the route that takes a record's topic."""
+    """Return the item of ``values`` (one for each route) for the route that takes a record's topic."""
     topic = F.col("topic")
     names = [
         (F.lit(route.topic), value)
@@ -216,7 +223,7 @@ def chosen_by_topic(routes: Sequence[TopicRoute], values: Sequence[Column]) -> C
 
 
 def _header(name: str) -> Column:
-    """Return the value of the record's first header of that name, or null."""
+    """Return the value of a record's first header with this name; null if it has none."""
     headers = F.filter("headers", lambda header: header["key"] == name)
     return F.try_element_at(headers, F.lit(1))["value"]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the offset of every partition at which a fresh checkpoint starts to read.
 
-Spark's Kafka source knows earliest, latest and explicit offsets only; this module resolves the
+Spark's Kafka source knows only earliest, latest and explicit offsets. This module finds explicit offsets for
 other startup positions, with a client that joins no group.
 """
 
@@ -40,14 +40,14 @@ from statefun.sdk.times import EPOCH, in_milliseconds
 logger = logging.getLogger("statefun.ingress")
 
 ISOLATION = {"isolation.level": "read_committed"}
-"""The default, which ignores records of aborted transactions; without transactions it has no effect."""
+"""The default of an ingress: records of aborted transactions are not read; others are."""
 
 # Spark's numbers for the first and the next offset, as they are when the first batch is planned.
 EARLIEST, LATEST = -2, -1
 
 
 def client_properties(ingress: KafkaIngress) -> dict[str, Any]:
-    """Return the ingress's properties for a consumer that never joins or commits by itself."""
+    """Return the properties of a consumer that reads offsets of an ingress's cluster and joins no group."""
     # The same level as Spark's source: records after the beginning of the first open transaction are
     # visible to both clients, or to neither.
     properties: dict[str, Any] = {**ISOLATION, **ingress.properties}
@@ -59,7 +59,7 @@ def client_properties(ingress: KafkaIngress) -> dict[str, Any]:
 
 
 def admin_client(ingress: KafkaIngress) -> AdminClient:
-    """Return a client for requests about topics and partitions of the ingress's cluster."""
+    """Return a client that asks the ingress's cluster about topics and partitions."""
     properties = client_properties(ingress)
     del properties["group.id"], properties["enable.auto.commit"]
     return connect(AdminClient, ingress.label, properties)
@@ -68,7 +68,7 @@ def admin_client(ingress: KafkaIngress) -> AdminClient:
 def readable_watermarks(
     ingress: KafkaIngress, partitions: Iterable[tuple[str, int]], timeout: timedelta
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return the first offset of each partition, and the offset before which the ingress may read.
+    """Return for each partition its first offset, and the offset before which the ingress can read.
 
     Raises:
         KafkaException: if the cluster does not return all offsets.
@@ -79,11 +79,11 @@ def readable_watermarks(
 
 
 def check_topics(ingress: KafkaIngress, timeout: timedelta) -> dict[str, list[int]]:
-    """Return the partitions of every topic of ``ingress``.
+    """Check that the topics and partitions of ``ingress`` exist; return the partitions of every topic.
 
     Raises:
         KafkaError: if no broker answers within ``timeout``.
-        TopicError: if one of the topics, or a partition that is listed, does not exist.
+        TopicError: if a topic, or a partition that the ingress lists, does not exist.
     """
     owner = ingress.label
     metadata = cluster_metadata(owner, ingress.address, admin_client(ingress), timeout)
@@ -93,7 +93,9 @@ def check_topics(ingress: KafkaIngress, timeout: timedelta) -> dict[str, list[in
 def starting_offsets(
     ingress: KafkaIngress, partitions: dict[str, list[int]], timeout: timedelta
 ) -> dict[str, dict[str, int]]:
-    """Return the starting offsets by topic and partition, in the form of Spark's Kafka source.
+    """Return the offsets at which an ingress starts on a fresh checkpoint, in the form of Spark's Kafka source.
+
+    They are by topic and partition; -2 and -1 stand for the first and the next record.
 
     Raises:
         KafkaError: if the cluster does not return the offsets within ``timeout``.
@@ -115,7 +117,7 @@ def starting_offsets(
 def _resolved_offsets(
     ingress: KafkaIngress, all_partitions: list[KafkaPartition], timeout: timedelta
 ) -> dict[TopicPartition, int]:
-    """Return the starting offsets of a position that only the cluster can resolve."""
+    """Return the starting offsets for a startup position (date, group, offsets) that needs the cluster."""
     # Records after the beginning of an open transaction exist, although nobody can read them yet.
     properties = {**client_properties(ingress), "isolation.level": "read_uncommitted"}
     consumer = connect(Consumer, ingress.label, properties)
@@ -144,7 +146,7 @@ def _wanted_offsets(
     all_partitions: list[KafkaPartition],
     timeout: timedelta,
 ) -> dict[TopicPartition, int]:
-    """Return the offsets of the startup position; negative for partitions without one."""
+    """Return the offsets that the startup position asks for, whether they exist or not; negative for none."""
     position = ingress.startup_position
     if isinstance(position, FromDate):
         millis = in_milliseconds(position.date - EPOCH)
@@ -170,13 +172,13 @@ def warn_of_other_partitions(
     offsets: Iterable[TopicPartition],
     read_partitions: Container[TopicPartition],
 ) -> None:
-    """Warn of partitions that a key of the module file lists, but that the ingress does not read."""
+    """Log a warning if a key of the module file lists partitions that the ingress does not read."""
     other_partitions = [
         f"{each.topic}/{each.partition}" for each in offsets if each not in read_partitions
     ]
     if other_partitions:
         logger.warning(
-            "ingress %s: its %s lists %s, which it does not read; they are left out",
+            "ingress %s: its %s lists %s, which the ingress does not read; these offsets have no effect",
             ingress.id,
             key,
             ", ".join(other_partitions),
@@ -188,10 +190,10 @@ def _partition(partition: KafkaPartition) -> TopicPartition:
 
 
 def _check_readable(ingress: KafkaIngress, key: TopicPartition, offset: int, readable: int) -> None:
-    """Check that an offset is not after the beginning of an open transaction.
+    """Check that a starting offset is not after the beginning of an open transaction.
 
     Raises:
-        KafkaError: if records before it are in an open transaction.
+        KafkaError: if records before the offset are in an open transaction.
     """
     if offset > readable:
         raise KafkaError(

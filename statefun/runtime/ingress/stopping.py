@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bounded runs: ingresses that stop at a position, and leave later records to later runs.
 
-Spark's Kafka source has no stop position, and plans batches beyond it. Records after the stop are
-filtered out before they become messages. Before the next run, the log of offsets is cut back to
-the stop position, so that they are read then.
+Spark's Kafka source has no stop position, and plans batches beyond it. Records after the stop position are
+filtered out before they become messages. Before the next run, the offsets in Spark's log are lowered to
+the stop position, so that the next run reads these records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from statefun.runtime.kafka.client import connect, raising_kafka_errors
 from statefun.sdk.times import EPOCH, in_milliseconds
 
 Offsets = Mapping[str, Mapping[str, int]]
-"""Offsets by topic and partition, as Spark writes them."""
+"""Offsets by topic and partition, as in Spark's logs."""
 
 STOPS = "stops.json"
 
@@ -44,10 +44,10 @@ STOPS = "stops.json"
 def stops_of_last_run(
     checkpoint: Folder, ingresses: Sequence[KafkaIngress]
 ) -> list[Offsets | None]:
-    """Return the offsets before which the last run has stopped, by ingress.
+    """Return the offsets before which the last run has stopped, for each ingress; None if it had no stop.
 
     Raises:
-        CheckpointError: if their file is damaged.
+        CheckpointError: if the file with the offsets is damaged.
     """
     try:
         stops: dict[str, Offsets] = json.loads(read_framed(checkpoint, STOPS))
@@ -59,7 +59,7 @@ def stops_of_last_run(
 
 
 def rewrite_read_offsets(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) -> None:
-    """Cut the read offsets back to the stops of the last run, so that this run reads the records after them.
+    """Lower the read offsets to the stops of the last run, so that this run reads the records after the stops.
 
     Call this before any other code reads the offsets of the checkpoint.
 
@@ -68,7 +68,7 @@ def rewrite_read_offsets(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) 
         ingresses: the ingresses in the order of the query's sources.
 
     Raises:
-        CheckpointError: if the file of the last run's stops is damaged.
+        CheckpointError: if the file with the last run's stops is damaged.
     """
     stops = stops_of_last_run(checkpoint, ingresses)
     if any(stops):
@@ -76,7 +76,7 @@ def rewrite_read_offsets(checkpoint: Folder, ingresses: Sequence[KafkaIngress]) 
 
 
 class Bounds:
-    """The stop positions of the ingresses of a run."""
+    """Decides and checks where the ingresses of a run stop."""
 
     def __init__(
         self,
@@ -86,7 +86,14 @@ class Bounds:
         *,
         are_endless: bool = False,
     ) -> None:
-        """Bind the stops to a checkpoint; ``are_endless`` if further ingresses never stop."""
+        """Make an object without stops yet; :meth:`decide` sets them.
+
+        Args:
+            checkpoint: the checkpoint into which the stops are written.
+            commit_log: the log that has the read offsets.
+            ingresses: the Kafka ingresses in the order of the query's sources.
+            are_endless: whether the application has other ingresses, which never stop.
+        """
         self._are_endless = are_endless
         self._checkpoint = checkpoint
         self._commit_log = commit_log
@@ -94,7 +101,7 @@ class Bounds:
         self._ingresses = ingresses
         self._have_all = False
         self.stops: list[Offsets | None] = []
-        """The offsets before which each ingress stops; None for one that reads for ever."""
+        """The offsets before which each ingress stops; None for an ingress that reads for ever."""
 
     def decide(
         self,
@@ -102,16 +109,16 @@ class Bounds:
         starts: Sequence[Offsets],
         timeout: timedelta,
     ) -> list[Offsets]:
-        """Decide where each ingress stops; call :meth:`write` before the first record is read.
+        """Decide where each ingress stops; call :meth:`write` afterwards, before the first record is read.
 
         Args:
             partitions: the partitions of the ingresses, by topic.
-            starts: their starting offsets; -2 and -1 for the first and the next record.
+            starts: the starting offsets of the ingresses; -2 and -1 for the first and the next record.
             timeout: how long a cluster may take to answer.
 
         Returns:
-            The starting offsets, as numbers for ingresses that stop: Spark resolves -1 later, and
-            would begin after the stop.
+            The starting offsets. Those of ingresses that stop have no -1: Spark would resolve it later, and
+            perhaps begin after the stop.
 
         Raises:
             KafkaError: if a cluster does not return its offsets.
@@ -127,7 +134,7 @@ class Bounds:
         return [start for start, _ in offsets]
 
     def write(self) -> None:
-        """Write into the checkpoint where the ingresses stop, for the next run."""
+        """Write the stops of the ingresses into the checkpoint, since the next run begins there."""
         stored_stops = {
             str(ingress.id): stops
             for ingress, stops in zip(self._ingresses, self.stops, strict=True)
@@ -139,9 +146,9 @@ class Bounds:
             self._checkpoint.remove(STOPS)
 
     def are_reached(self) -> bool:
-        """Return whether all ingresses have stopped, and all messages between functions are delivered.
+        """Return whether all ingresses have reached their stops, and messages between functions are delivered.
 
-        Timers may be pending: they belong to later runs.
+        Delayed messages may still wait: later runs deliver them.
         """
         if not self._have_all:
             return False
@@ -165,9 +172,10 @@ def _stops(
     starts: Offsets,
     timeout: timedelta,
 ) -> tuple[Offsets, Offsets | None]:
-    """Return the starting offsets of an ingress, as numbers, and the offsets before which it stops.
+    """Return the starting offsets of an ingress as numbers, and the offsets before which it stops.
 
-    Partitions that are created later have neither: this run does not read them.
+    If the ingress never stops, its starting offsets are returned unchanged, with None. Partitions that are
+    created later have no offsets in the result: a bounded run does not read them.
     """
     if ingress.stop_position is None:
         return starts, None
@@ -201,7 +209,7 @@ def _declared_stops(
     all_partitions: list[TopicPartition],
     timeout: timedelta,
 ) -> dict[Partition, int]:
-    """Return the offsets of the stop position; partitions without one are left out, and stop at their ends."""
+    """Return the offsets of the ingress's stop position; partitions that it does not list stop at their ends."""
     match ingress.stop_position:
         case FromSpecificOffsets(offsets):
             read_partitions = {Partition(p.topic, p.partition) for p in all_partitions}
@@ -226,7 +234,7 @@ def _declared_stops(
 
 
 def is_before(stops: Offsets) -> Column:
-    """Return whether a record of Spark's Kafka source is before its partition's stop."""
+    """Return a condition: whether a record of Spark's Kafka source is before the stop of its partition."""
     ends = F.create_map(
         *(
             F.lit(part)
@@ -240,7 +248,7 @@ def is_before(stops: Offsets) -> Column:
 
 
 def _is_reached(stops: Offsets, read: Offsets) -> bool:
-    """Return whether all records before the stops were read; deleted partitions count as read."""
+    """Return whether all records before the stops were read; partitions that were deleted count as read."""
     return all(
         read.get(topic, {}).get(number, end) >= end
         for topic, partitions in stops.items()

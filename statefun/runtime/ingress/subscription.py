@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The topics and partitions of an ingress: as Spark's option, and as a cluster has them."""
+"""The topics and partitions of an ingress: as an option of Spark's source, and as they exist in a cluster."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from statefun.sdk.errors import TopicError
 logger = logging.getLogger("statefun.ingress")
 
 _INTERNAL = ("__", PROGRESS_PREFIX)
-"""The name prefixes of topics that no pattern takes: Kafka's internal topics, and progress topics."""
+"""The name prefixes of topics that no pattern matches: Kafka's internal topics, and progress topics."""
 
 
 def source_option(ingress: KafkaIngress) -> tuple[str, str]:
-    """Return the subscription option of Spark's Kafka source."""
+    """Return the name and value of the option of Spark's Kafka source that selects the ingress's topics."""
     routes = ingress.topics
     if any(route.partitions for route in routes):
         return "assign", json.dumps({route.topic: route.partitions for route in routes})
@@ -36,10 +36,10 @@ def source_option(ingress: KafkaIngress) -> tuple[str, str]:
 
 
 def partitions_to_read(ingress: KafkaIngress, metadata: ClusterMetadata) -> dict[str, list[int]]:
-    """Return the partitions of all topics that a cluster has for ``ingress``.
+    """Return the partitions of all topics of ``ingress`` that exist in a cluster, by topic.
 
     Raises:
-        TopicError: if a topic that the ingress names does not exist, or lacks a partition that it names.
+        TopicError: if a topic that the ingress names does not exist, or has no partition that it names.
     """
     owner = ingress.label
     partitions = {}
@@ -47,7 +47,7 @@ def partitions_to_read(ingress: KafkaIngress, metadata: ClusterMetadata) -> dict
         if route.is_pattern:
             continue
         if route.topic not in metadata.topics and _may_be_missing(ingress):
-            logger.warning("%s: topic %s does not exist; it is left out", owner, route.topic)
+            logger.warning("%s: topic %s does not exist, and is not read", owner, route.topic)
         else:
             partitions[route.topic] = _partitions_of_route(owner, route, metadata, ingress.address)
     for route in ingress.topics:
@@ -65,7 +65,7 @@ def partitions_to_read(ingress: KafkaIngress, metadata: ClusterMetadata) -> dict
 
 
 def _may_be_missing(ingress: KafkaIngress) -> bool:
-    """Return whether an ingress goes on without missing topics."""
+    """Return whether an ingress is read without topics that do not exist, instead of failing."""
     has_partitions = any(route.partitions for route in ingress.topics)
     return ingress.on_data_loss is OnDataLoss.GO_ON and not has_partitions
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of records whose keys transforms change, a batch of records at a time.
+"""Computes the ids of records whose keys transforms change, an Arrow batch of records at a time.
 
-This happens before records go to the tasks of their addresses, as an id is a part of an address.
-Values are transformed where functions run: a value that cannot be transformed becomes a dead letter
+This happens before records go to the tasks of their addresses, since an id is a part of an address.
+Values are transformed later, where functions run: so a value that cannot be transformed becomes a dead letter
 unchanged, and no further process has to read and write all records.
 """
 
@@ -31,7 +31,7 @@ _make_record = partial(tuple.__new__, EncodedRecord)
 
 
 def transformed_ids(routes: Mapping[int, TopicRoute], number: Column) -> Column:
-    """Return the ids that transforms make of records; null for records that they cannot transform.
+    """Return a column of ids that transforms compute from records; null for records that cannot be transformed.
 
     Args:
         routes: the routes of an ingress by their numbers.
@@ -71,13 +71,13 @@ def transformed_ids(routes: Mapping[int, TopicRoute], number: Column) -> Column:
 
 
 def _patient_id(id_of: Callable[[EncodedRecord], bytes], record: EncodedRecord) -> bytes | None:
-    """Return the id of a record; a service that its transforms need may be unreachable for a while.
+    """Return the id of a record; if a service that its transforms need is unreachable, retry for a while.
 
     Returns:
-        None if the record cannot be transformed; the rejection finds the reason again.
+        None if the record cannot be transformed; handling the rejection finds the reason again.
 
     Raises:
-        FunctionError: if the service is unreachable for longer.
+        FunctionError: if the service stays unreachable.
     """
     deadline: float | None = None
     while True:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warns of clusters that do not answer.
+"""Logs which clusters do not answer while an application runs.
 
 Spark's Kafka source tries for minutes before it gives up, and logs nothing meanwhile.
 """
@@ -23,7 +23,7 @@ _TIMEOUT = timedelta(seconds=3)
 
 
 class IngressWatch:
-    """Checks at intervals whether the ingresses' clusters answer."""
+    """Checks at intervals whether the clusters of the ingresses answer."""
 
     def __init__(self, ingresses: Sequence[KafkaIngress], interval: timedelta = _INTERVAL) -> None:
         self._watched = [(ingress, admin_client(ingress)) for ingress in ingresses]
@@ -32,7 +32,7 @@ class IngressWatch:
         self._silent: set[str] = set()
 
     def look(self) -> None:
-        """Log the clusters that no longer answer, or answer again; return at once if no check is due."""
+        """Log which clusters no longer answer, or answer again; do nothing if the interval has not passed."""
         if time.monotonic() < self._next:
             return
         for ingress, admin in self._watched:
@@ -43,7 +43,7 @@ class IngressWatch:
                 if id_ not in self._silent:
                     self._silent.add(id_)
                     logger.warning(
-                        "ingress %s: no Kafka broker answers at %s; waiting for one",
+                        "ingress %s: no Kafka broker answers at %s; no records are read until one answers",
                         id_,
                         ingress.address,
                     )

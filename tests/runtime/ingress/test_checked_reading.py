@@ -81,11 +81,11 @@ def fail(spark: SparkSession) -> DataFrame:
 
 
 WRONG: list[tuple[Callable[[SparkSession], object], str]] = [
-    (lambda _: None, "returns None; a reader returns a streaming DataFrame"),
-    (lambda _: ["a"], "returns a list; a reader returns a streaming DataFrame"),
+    (lambda _: None, "must return a streaming DataFrame, and has returned None"),
+    (lambda _: ["a"], "must return a streaming DataFrame, and has returned a list"),
     (
         lambda spark: spark.createDataFrame([], RECORDS),
-        "returns a DataFrame that is not streaming; make it by session.readStream",
+        "and has returned one that is not streaming; make it with session.readStream",
     ),
     (
         lambda spark: streaming(spark, partition="", offset="string"),
@@ -174,7 +174,7 @@ def test_a_record_without_a_route_or_a_place_ends_the_run(
 
     error = error_of_task(str(failed.value))
     assert isinstance(error, ConnectorError)
-    assert error.message.startswith(f"{OWNER} gives a record {{")
+    assert error.message.startswith(f"{OWNER} has returned a record {{")
     place = {name: value for name, value in change.items() if name != "headers"}
     for name, value in place.items():
         assert (f'"{name}":"{value}"' in error.message) == (value is not None)
@@ -209,15 +209,21 @@ class Source:
 
 def test_offsets_and_tasks_of_a_source_are_checked() -> None:
     """Otherwise Spark would take 'null' for an offset, and a number for as many bytes."""
-    problem = f"{NAMED}: initial_offset returns None; an offset is a dict that JSON can hold"
+    problem = (
+        rf"{NAMED}: the method initial_offset must return an offset \(.*, and has returned None"
+    )
     with pytest.raises(ConnectorError, match=problem):
         CheckedSource(OWNER, Source(offset=None)).initial_offset()
-    with pytest.raises(ConnectorError, match=f"{NAMED}: latest_offset returns 3; an offset"):
+    with pytest.raises(
+        ConnectorError, match=f"{NAMED}: the method latest_offset must .* returned 3"
+    ):
         CheckedSource(OWNER, Source(offset=3)).latest_offset({})
-    with pytest.raises(ConnectorError, match=f"{NAMED}: tasks returns a int; it returns bytes"):
+    with pytest.raises(
+        ConnectorError, match=f"{NAMED}: the method tasks must return bytes .* returned a int"
+    ):
         CheckedSource(OWNER, Source(tasks=[3])).tasks({}, {})
     with pytest.raises(
-        ConnectorError, match=f"{NAMED} plans a object, which has no method initial"
+        ConnectorError, match=f"{NAMED}: a source must have a method initial_offset, and object"
     ):
         CheckedSource(OWNER, object())  # type: ignore[arg-type]
 
@@ -246,9 +252,9 @@ def test_batches_of_a_task_are_checked() -> None:
 
     good = pa.RecordBatch.from_pylist([RECORD], RECORDS_ARROW)
     assert batches(lambda _: [good]) == [good]
-    with pytest.raises(ConnectorError, match=f"{NAMED} reads a dict; a task yields Arrow record"):
+    with pytest.raises(ConnectorError, match=f"{NAMED}: reading a task must .* yielded a dict"):
         batches(lambda _: [RECORD])
-    with pytest.raises(ConnectorError, match=f"{NAMED} reads a batch of the columns key: binary, "):
+    with pytest.raises(ConnectorError, match=f"{NAMED}: reading .* the columns key: binary, "):
         batches(lambda _: [good.drop_columns(["value"])])
     with pytest.raises(ConnectorError, match=f"{NAMED}: TypeError: 'NoneType' object is not iter"):
         batches(lambda _: None)

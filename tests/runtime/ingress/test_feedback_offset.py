@@ -46,7 +46,7 @@ def test_another_offset_is_refused(tmp_path: Path, content: Any) -> None:
         FeedbackOffset.decode(content)
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(content)}")
-    with pytest.raises(CheckpointError, match="offsets/0 is damaged: it does not end with"):
+    with pytest.raises(CheckpointError, match="offsets/0 is damaged: its last line must be"):
         feedback_offset(CommitLog(Folder.at(tmp_path)), 0)
 
 

@@ -58,7 +58,7 @@ def test_a_warning_is_logged_at_each_doubling_of_messages(
 
     assert caplog.messages == [
         f"functions have sent {count} messages to functions in micro-batch {batch}, {share}% of "
-        "them from t/ping to t/pong; at more than 100 the application ends"
+        "them from t/ping to t/pong; if they send more than 100 in a micro-batch, the application ends"
         for batch, count, share in [(3, 10, 80), (6, 20, 90), (8, 100, 98)]
     ]
 
@@ -70,5 +70,5 @@ def test_too_many_messages_end_the_application(send: Send) -> None:
 
     assert caught.value.message == (
         "functions have sent 101 messages to functions in micro-batch 7, 98% of them from t/ping "
-        "to t/pong; the limit is 100: correct the loop of functions in which messages multiply, and start again"
+        "to t/pong; at most 100 messages are allowed: correct the loop of functions in which messages multiply, and start again"
     )

@@ -74,8 +74,8 @@ def test_a_topic_that_was_created_anew_is_refused(kafka: KafkaHarness, checkpoin
 
     assert caught.value.message == (
         f"ingress test/in: topic {topic} at {kafka.address} was deleted and created anew since "
-        f"checkpoint {checkpoint} has read it, so the offsets in the checkpoint belong to other records; bring "
-        f"back the former one, or start with a new checkpoint, or delete {checkpoint}/{CLUSTERS_FILE} to go on "
+        f"checkpoint {checkpoint} has read it, so the offsets in the checkpoint belong to other records; restore "
+        f"the former topic, or start with a new checkpoint, or delete {checkpoint}/{CLUSTERS_FILE} to go on "
         "at the same offsets nevertheless"
     )
 
@@ -171,7 +171,7 @@ def test_another_cluster_is_refused(kafka: KafkaHarness, checkpoint: Path) -> No
     assert caught.value.message.startswith(
         f"ingress test/in: the cluster at {kafka.address} has the id {cluster}, not another since "
         f"checkpoint {checkpoint} has read it, so the offsets in the checkpoint belong to other records; give "
-        "the address of that cluster, or start with a new checkpoint"
+        "the address of the cluster another, or start with a new checkpoint"
     )
 
 

@@ -190,7 +190,10 @@ def test_specific_offsets_of_other_partitions_are_left_out(
     assert found == {topic: {"0": 1}}
     strangers = f"{topic}/1, x/0"
     assert caplog.messages == [
-        f"ingress test/in: its startupPosition lists {strangers}, which it does not read; they are left out"
+        (
+            f"ingress test/in: its startupPosition lists {strangers}, which the ingress does not read; "
+            "these offsets have no effect"
+        )
     ]
 
 

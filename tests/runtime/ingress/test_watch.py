@@ -29,7 +29,7 @@ def test_a_cluster_that_stops_answering_and_answers_again_is_logged(
         watch.look()
 
     assert caplog.messages == [
-        f"ingress test/in: no Kafka broker answers at {own_address(module)}; waiting for one",
+        f"ingress test/in: no Kafka broker answers at {own_address(module)}; no records are read until one answers",
         f"ingress test/in: {own_address(module)} answers again",
     ]
 
